@@ -57,7 +57,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol, Self
 
 from orchestrator.problem import Problem
 
@@ -80,6 +80,13 @@ class OrchestratorError(Exception):
     retryable: ClassVar[bool] = False
     resumable: ClassVar[bool] = False
     """Whether the cause is outside the run: a run that this error stops is interrupted, not failed."""
+    typed: str = ""
+    """The message on the command line, where it names options and commands in place of arguments and calls."""
+
+    def on_command_line(self, message: str) -> Self:
+        """Return the error, with another message for users of the command line."""
+        self.typed = message
+        return self
 
     def __reduce__(self) -> tuple[object, ...]:
         # As it is, without its `__init__`, which takes other arguments than the message.
@@ -142,6 +149,12 @@ class UntrustedCode(GraphError):
             or f"the graph file refers to code in modules that are not trusted: {', '.join(map(repr, refs))}. If you "
             f"know what they do, load it with trust={list(self.modules)!r}"
         )
+        if not fault:
+            options = shlex.join([word for module in self.modules for word in ("--trust", module)])
+            self.typed = (
+                f"the graph file refers to code in modules that are not trusted: {', '.join(map(repr, refs))}. If you "
+                f"know what they do, add {options}"
+            )
 
 
 class GraphChanged(GraphError):
@@ -149,27 +162,67 @@ class GraphChanged(GraphError):
 
     Attributes:
         fault: the message without the way to go on.
-        run_id: the run.
-        options: options of `orchestrator resume RUN` with which the run continues; None if no command is known to.
-        call: the same as arguments of `executor.resume(run_id, ...)`.
-        otherwise: another way to go on.
+        run_id: the run; of a fork that cannot be made, the run to fork.
+        options: options of `orchestrator resume RUN` (or `fork`) with which it works; None if none are known.
+        call: the same as arguments of `executor.resume(run_id, ...)` (or `fork`).
+        guesses: what these options take for granted, line by line.
+        undecided: gone state fields with the new fields that each may have become, if there are several.
+        verb: what was refused: `resume` or `fork`.
     """
 
-    def __init__(
-        self, fault: str, *, run_id: str = "", options: Sequence[str] | None = None, call: str = "", otherwise: str = ""
-    ) -> None:
-        self.fault, self.run_id, self.options, self.call, self.otherwise = fault, run_id, options, call, otherwise
-        command = None if options is None else shlex.join(("orchestrator", "resume", run_id, *options))
-        super().__init__(self.told(command))
+    _now: ClassVar[str] = "the new version"
+    _beside: ClassVar[tuple[str, str]] = (
+        "give the executor the version that it has, too: Executor(graphs=[new, old])",
+        "name the version that it has with --graph",
+    )
 
-    def told(self, command: str | None) -> str:
-        """The message with a command line that continues the run."""
-        how = f"To continue it in the new version: resume({self.run_id!r}, {self.call}), or\n  {command}"
-        return "\n".join(filter(None, (self.fault, "" if command is None else how, self.otherwise)))
+    def __init__(
+        self,
+        fault: str,
+        *,
+        run_id: str = "",
+        options: Sequence[str] | None = None,
+        call: str = "",
+        guesses: Sequence[str] = (),
+        undecided: Mapping[str, Sequence[str]] | None = None,
+        verb: str = "resume",
+    ) -> None:
+        self.fault, self.run_id, self.options, self.call, self.verb = fault, run_id, options, call, verb
+        self.guesses, self.undecided = tuple(guesses), dict(undecided or {})
+        command = None if options is None else shlex.join(("orchestrator", verb, run_id, *options))
+        choose = "name one, Migration(state={{NEW: {0!r}}}), or give its value up, Migration(drop=[{0!r}])"
+        super().__init__(self._message(f" {verb}({run_id!r}, {call}), or\n  {command}", choose, self._beside[0]))
+        self.typed = self.with_command(command)
+
+    def with_command(self, command: str | None) -> str:
+        """The message on the command line, with the command that does what was refused; None: none is known."""
+        choose = "name one with --rename state.{0}=NEW, or give its value up with --drop state.{0}"
+        return self._message(f"\n  {command}", choose, self._beside[1])
+
+    def _message(self, way: str, choose: str, beside: str) -> str:
+        """The fault, the way to go on and what it takes for granted, or the choices; and another way."""
+        lines = [self.fault]
+        if self.options is not None:
+            lines.append(f"To {'fork' if self.verb == 'fork' else 'continue'} it with {self._now}:{way}")
+            if self.guesses:
+                lines += ["This is a guess, check it first:", *(f"  - {guess}" for guess in self.guesses)]
+        elif self.run_id and not self.undecided:
+            lines.append("No migration to the new version is known that works.")
+        for name, candidates in self.undecided.items():
+            listed = " or ".join(map(repr, candidates))
+            lines.append(f"State field {name!r} may have become {listed}: {choose.format(name)}.")
+        if self.run_id and self.verb == "resume":
+            lines.append(f"To continue it as it is, {beside}.")
+        return "\n".join(lines)
 
 
 class ToolsChanged(GraphChanged):
     """Raised when tools that a run was started with, and may still call, are missing or take other arguments."""
+
+    _now = "these tools"
+    _beside = (
+        "give the executor the tools as they were: Executor(tools=[...])", "name the tools as they were with --tools",
+    )  # fmt: skip
 
 
 class InvalidMigration(GraphChanged):
@@ -201,23 +254,31 @@ class RunExists(RunError):
 
 
 class RunEnded(RunError):
-    """Raised when an operation needs a run that has not ended."""
+    """Raised when an operation needs a run that has not ended.
 
-    def __init__(self, run_id: str, status: str, why: str = "") -> None:
+    Attributes:
+        run_id: the run.
+        status: how it ended.
+    """
+
+    def __init__(self, run_id: str, status: str, why: str = "", typed: str = "") -> None:
         self.run_id, self.status = run_id, status
-        super().__init__(f"run {run_id!r} has ended ({status}); {why or _way_on(run_id, status)}")
+        aim, call, command = _way_on(run_id, status)
+        ended = f"run {run_id!r} has ended ({status})"
+        super().__init__(f"{ended}; {why or f'{aim}: {call}{command}'}")
+        self.typed = f"{ended}; {typed or why or f'{aim}: {command}'}"
 
 
-def _way_on(run_id: str, status: str) -> str:
-    """How to go on with a run that has ended."""
+def _way_on(run_id: str, status: str) -> tuple[str, str, str]:
+    """How to go on with a run that has ended: what for, by which call, and by which command."""
+    name = shlex.quote(run_id)
     if status == "exhausted":
-        return (
-            "to go on with it, raise its limits: resume(run_id, retry=True, limits=Limits(...)), "
-            f"or `orchestrator resume {run_id} --retry --max-steps N`"
-        )
+        call = "resume(run_id, retry=True, limits=Limits(...)), or "
+        return "to go on with it, raise its limits", call, f"`orchestrator resume {name} --retry --max-steps N`"
     if status in ("failed", "cancelled"):
-        return f"to go on with it: resume(run_id, retry=True), or `orchestrator resume {run_id} --retry`"
-    return f"start a new run; or fork it at one of its records, such as its first: `orchestrator fork {run_id} --at 1`"
+        return "to go on with it", "resume(run_id, retry=True), or ", f"`orchestrator resume {name} --retry`"
+    aim = "start a new run; or fork it at one of its records, such as its first"
+    return aim, "", f"`orchestrator fork {name} --at 1`"
 
 
 class RunConflict(RunError):
@@ -260,6 +321,10 @@ class ContextMissing(RunError):
             f"run {run_id!r} was begun with a context, which is not stored: give it again (context=...), or give the "
             "executor a function that makes it, Executor(contexts=...)"
         )
+        self.typed = (
+            f"run {run_id!r} was begun with a context, which is not stored, and which no option can give: continue it "
+            "from Python, with context=... or Executor(contexts=...)"
+        )
 
 
 class QuestionUnknown(RunError):
@@ -267,7 +332,9 @@ class QuestionUnknown(RunError):
 
     def __init__(self, run_id: str, question: str) -> None:
         self.run_id, self.question = run_id, question
-        super().__init__(f"run {run_id!r} has no question {question!r}; `run.waiting` lists the open ones")
+        fault = f"run {run_id!r} has no question {question!r}"
+        super().__init__(f"{fault}; `run.waiting` lists the open ones")
+        self.typed = f"{fault}; `orchestrator show {shlex.quote(run_id)}` lists the open ones"
 
 
 class StaleAnswer(RunError):
@@ -448,13 +515,13 @@ class StoreCorrupt(StoreError):
     def __init__(self, run_id: str, seq: int, why: str) -> None:
         self.run_id, self.seq = run_id, seq
         what = f"record {seq}" if seq else "its row in the list of runs"
-        mend = "restore the store from a copy"
-        if seq > 1:
-            mend = (
-                f"records before it are readable (`orchestrator show {run_id} --at {seq - 1}`, "
-                f"`load({run_id!r}, at={seq - 1})`); to continue, {mend}"
-            )
-        super().__init__(f"run {run_id!r}: {what} is damaged ({why}); {mend}")
+        fault, mend = f"run {run_id!r}: {what} is damaged ({why})", "restore the store from a copy"
+        if seq < 2:
+            super().__init__(f"{fault}; {mend}")
+            return
+        command, call = f"orchestrator show {shlex.quote(run_id)} --at {seq - 1}", f"load({run_id!r}, at={seq - 1})"
+        super().__init__(f"{fault}; records before it are readable (`{command}`, `{call}`); to continue, {mend}")
+        self.typed = f"{fault}; records before it are readable: `{command}`; to continue, {mend}"
 
 
 class StoreUnavailable(StoreError):

@@ -146,7 +146,7 @@ def _asked(run: Run, name: str | None, url: str) -> Question:
     """The question that is to be answered.
 
     Raises:
-        QuestionUnknown: the run never asked the one of this name.
+        QuestionUnknown: the run never asked the one of this name, or anything.
         StaleAnswer: it, or whatever the run asked, is closed.
         UsageError: several are open and none was named.
     """
@@ -167,13 +167,27 @@ def _asked(run: Run, name: str | None, url: str) -> Question:
         waits = "\n".join(question_text(one) for one in run.waiting)
         raise StaleAnswer(f"run {run.run_id!r} asks nothing; `send` sends it the event that it waits for:\n{waits}")
     if not found:
-        hint = f"; `resume {run.run_id}` continues it" if run.waiting else ""
-        raise StaleAnswer(f"run {run.run_id!r} ({run.status}) has no open question{hint}")
+        raise one_run(url, run.run_id, partial(_nothing_open, run=run))
     if len(found) > 1:
         note(run, url)
         listed = "\n".join(f"--question {words.line(question.id)}\n  {question_text(question)}" for question in found)
         raise UsageError(f"run {run.run_id!r} has several open questions; choose one:\n{listed}")
     return found[0]
+
+
+async def _nothing_open(executor: Executor, run: Run) -> QuestionUnknown | StaleAnswer:
+    """Why a run that asks nothing takes no answer: what it asked is closed, or it never asked anything."""
+    from orchestrator.cli.words import quoted
+    from orchestrator.errors import QuestionUnknown, StaleAnswer
+    from orchestrator.kernel.records import Asked
+
+    hint = f"; `orchestrator resume {quoted([run.run_id])}` continues it" if run.waiting else ""
+    records = await executor.store.read(run.run_id, upto=run.seq)
+    if any(isinstance(record, Asked) for record in records):
+        return StaleAnswer(f"run {run.run_id!r} ({run.status}) has no open question: each is answered once{hint}")
+    unknown = QuestionUnknown(run.run_id, "")
+    unknown.typed = f"run {run.run_id!r} ({run.status}) has asked nothing{hint}"
+    return unknown
 
 
 async def _why_not(executor: Executor, run: Run, name: str) -> QuestionUnknown | StaleAnswer:

@@ -5,18 +5,20 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from orchestrator.cli.error_texts import error_text
 from orchestrator.cli.exits import COMPLETED, FAILED, INTERRUPTED, UsageError
 from orchestrator.cli.interrupts import Interrupted, run_async
 from orchestrator.cli.launch import Given, Launch, of_run
 from orchestrator.cli.output import out, out_json, warn
 from orchestrator.cli.redaction import redacted
+from orchestrator.cli.report import NextCommands
 from orchestrator.cli.run_session import opened
 from orchestrator.cli.storage import exists, store_url
-from orchestrator.errors import OrchestratorError
+from orchestrator.errors import GraphChanged, OrchestratorError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -94,16 +96,26 @@ async def _work(url: str, batch: Batch, then: Continuing, progress: _Progress) -
     given = Given.of(then.graph, then.tools, then.model, then.trust)
     name = _name_of(given)
     groups: dict[Launch, list[RunInfo]] = {}
+    known: set[str] = set()
+    """Runs that find this code by themselves."""
     async with Executor(store=url) as looking:
         found = await find(looking.store, looking.runs, batch.status, name, batch.labels, None)
         progress.total = len(found)
         for info in found:
             try:
-                launch = _launch(await looking.load(info.run_id), url, given)
+                run = await looking.load(info.run_id)
+                launch = _launch(run, url, given)
+                if launch.is_found(run.root_id, run.refs, url):
+                    known.add(info.run_id)
             except (UsageError, OrchestratorError) as error:
                 progress.note(_refused(info, error))
             else:
                 groups.setdefault(launch, []).append(info)
+
+    def tell(launch: Launch, one: ResumedRun) -> None:
+        code = () if one.run_id in known else launch.options()
+        progress.note(_worded(one, NextCommands(then.store, code)))
+
     for launch, infos in groups.items():
         try:
             code = launch.quiet().admitted().load()
@@ -115,7 +127,7 @@ async def _work(url: str, batch: Batch, then: Continuing, progress: _Progress) -
             await executor.resume_all(
                 batch.status, only={info.run_id for info in infos}, retry=batch.retry, limits=batch.limits,
                 approve=batch.approve, accept_changes=batch.accept_changes, migrate=batch.migrate, wait=batch.wait,
-                concurrency=batch.concurrency, on_progress=lambda one, _done, _all: progress.note(one),
+                concurrency=batch.concurrency, on_progress=partial(_first, partial(tell, launch)),
             )  # fmt: skip
 
 
@@ -141,10 +153,25 @@ def _launch(run: Run, url: str, given: Given) -> Launch:
     return of_run(run.run_id, run.root_id, run.refs, url, given)
 
 
+def _first(tell: Callable[[ResumedRun], None], one: ResumedRun, _done: int, _all: int) -> None:
+    tell(one)
+
+
+def _worded(one: ResumedRun, commands: NextCommands) -> ResumedRun:
+    """A run with its error as the command line words it."""
+    error = one.exception
+    if error is None:
+        return one
+    text = error_text(error, commands.store)
+    if isinstance(error, GraphChanged) and error.options is not None:
+        text = error.with_command(commands.resume(one.run_id, *error.options))
+    return replace(one, error=f"{type(error).__name__}: {text}")
+
+
 def _refused(info: RunInfo, error: Exception) -> ResumedRun:
     from orchestrator.executor import ResumedRun
 
-    return ResumedRun(info.run_id, info.graph, info.status, "", f"{type(error).__name__}: {error}")
+    return ResumedRun(info.run_id, info.graph, info.status, "", f"{type(error).__name__}: {error_text(error)}")
 
 
 # -- telling ---------------------------------------------------------------------------------------------------------

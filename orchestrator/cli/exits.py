@@ -10,7 +10,7 @@ from typing import Final
 from orchestrator.errors import (
     Ambiguous,
     GraphUnknown,
-    InvalidInput,
+    InvalidValue,
     QuestionUnknown,
     RunConflict,
     RunUnknown,
@@ -49,7 +49,7 @@ def of_status(status: str) -> int:
 
 def of_error(error: BaseException) -> int:
     """The exit code of an error."""
-    if isinstance(error, (UsageError, GraphUnknown, InvalidInput, UntrustedCode)):
+    if isinstance(error, (UsageError, GraphUnknown, InvalidValue, UntrustedCode)):
         return USAGE
     if isinstance(error, Ambiguous):
         return USAGE if error.run_ids else UNKNOWN

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,10 +12,12 @@ import typer
 
 from orchestrator.cli import options
 from orchestrator.cli.exits import COMPLETED, INTERRUPTED, PAUSED, UsageError
+from orchestrator.cli.migrating import ForkMigrating
 
 if TYPE_CHECKING:
     from orchestrator.cli.run_session import Manner
     from orchestrator.executor import Executor, Run
+    from orchestrator.graph.definition import GraphDefinition
     from orchestrator.kernel.question import Answer, Question
 
 
@@ -29,7 +31,11 @@ def fork(
     ] = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="FIELD=JSON", help="Set a field of the state. Repeatable."),
+        typer.Option(
+            "--set",
+            metavar="FIELD=JSON",
+            help="Set a field of the state, also one that only the version of --graph has. Repeatable.",
+        ),
     ] = None,
     branch: Annotated[
         str | None, typer.Option("--branch", metavar="PATH", help="The branch that --set is for. Needed inside a fork.")
@@ -49,12 +55,13 @@ def fork(
     label: options.Labels = None,
     no_start: Annotated[bool, typer.Option("--no-start", help="Make the fork without running it.")] = False,
     *,
+    how: ForkMigrating,
     then: options.Continuing,
 ) -> int:
     """Make a new run from a moment of another one, and run it.
 
     What is settled is not done again. Calls that cannot be undone are asked about. With --graph, the fork continues in
-    that version of the run's graph.
+    that version of the run's graph; --rename, --drop and --migrate move it there if it does not fit.
 
     Example: orchestrator fork 3f2a9c1d --at 12 --set 'topic="graphs"'
     """
@@ -67,9 +74,10 @@ def fork(
 
     name, url = new_run_id(run_id), store_url(then.store)
     seen = one_run(url, run, partial(_looked_at, run_id=run, at=at))
+    values = dict(_pair(one) for one in set_ or ())
     changes: dict[str, Any] = {
         "at": at,
-        "update": dict(_pair(one) for one in set_ or ()) or None,
+        "update": values or None,
         "branch": branch,
         "result": None if result is None else options.parse_json(result, "--result"),
         **_answers(seen, answers or ()),
@@ -78,13 +86,18 @@ def fork(
         "start": False,
     }
 
-    if no_start and then.graph is None:
+    if no_start and then.graph is None and not any((how.rename, how.drop, how.migrate)):
         made = one_run(url, run, partial(_forked, parent=run, changes=changes), writes=True)
         conclude(made, manner_of(made, url, then.store, json=then.json))
         return COMPLETED
     taken = take(run, then, seen=seen.run, ended=FINAL)
-    if then.graph is not None:
-        changes["graph"] = taken.code.graph
+    changes |= _move(seen.run, taken.code.graph, values, how, named=then.graph is not None)
+    given = _given(set_=set_, branch=branch, answers=answers, result=result, run_id=run_id, label=label, how=how)
+    if no_start:
+        given.append("--no-start")
+    code = taken.manner.next_commands.code or ("--graph", taken.code.launch.graph)
+    again = replace(taken.manner.next_commands, code=code)
+    manner = replace(taken.manner, shows=not no_start, fork_again=partial(again.fork, run, *given))
 
     async def begin(executor: Executor, manner: Manner) -> Run:
         made = await _forked(executor, parent=run, changes=changes)
@@ -93,8 +106,66 @@ def fork(
         resume = partial(executor.resume, name)
         return await TerminalSession(executor, name, manner.sink(), seen=made.seq).go(resume, resume)
 
-    code = drive(url, taken.code, name, begin, replace(taken.manner, shows=not no_start))
-    return COMPLETED if no_start and code in (PAUSED, INTERRUPTED) else code  # the fork was made, and waits
+    result_code = drive(url, taken.code, name, begin, manner)
+    if no_start and result_code in (PAUSED, INTERRUPTED):
+        return COMPLETED  # the fork was made, and waits
+    return result_code
+
+
+def _given(
+    *,
+    set_: Sequence[str] | None,
+    branch: str | None,
+    answers: Sequence[str] | None,
+    result: str | None,
+    run_id: str | None,
+    label: Sequence[str] | None,
+    how: ForkMigrating,
+) -> list[str]:
+    """The options that say what is forked, as they were typed, but for `--at`, which the refusal has."""
+    one = {
+        "--branch": branch, "--result": result, "--run-id": run_id,
+        "--migrate": how.migrate,
+    }  # fmt: skip
+    many = {"--set": set_, "--answer": answers, "--label": label, "--rename": how.rename, "--drop": how.drop}
+    words = [word for name, value in one.items() if value is not None for word in (name, value)]
+    return words + [word for name, values in many.items() for value in values or () for word in (name, value)]
+
+
+def _move(
+    moment: Run, graph: GraphDefinition, values: Mapping[str, object], how: ForkMigrating, *, named: bool
+) -> dict[str, Any]:
+    """`graph`, `migrate` and `update` of `Executor.fork`: a value is for the version that has a place for it.
+
+    Args:
+        moment: the run at the record that is forked.
+        graph: the graph that the fork continues in.
+        values: those of `--set`.
+        how: the options that move it to another version.
+        named: whether `--graph` names the version.
+    """
+    from orchestrator.cli.migrating import Migrating, migration_of
+
+    new = [name for name in values if _is_new(moment.definition, graph, name)]
+    given = [f"{name}={json.dumps(values[name])}" for name in new]
+    migrate = migration_of(Migrating(how.rename, how.drop, given, how.migrate))
+    update = {name: value for name, value in values.items() if name not in new}
+    if not named and migrate is None:
+        return {}
+    return {"graph": graph, "migrate": migrate, "update": update or None}
+
+
+def _is_new(old: GraphDefinition, new: GraphDefinition, name: str) -> bool:
+    """Whether only the new version has a state field, or has it with another type."""
+    shapes = [_fields(old), _fields(new)]
+    return name in shapes[1] and shapes[0].get(name) != shapes[1][name]
+
+
+def _fields(graph: GraphDefinition) -> Mapping[str, Any]:
+    from orchestrator.graph.digests import state_shape
+
+    found: Any = state_shape(graph.schema)["fields"]
+    return found if isinstance(found, Mapping) else {}
 
 
 class _Seen:
@@ -120,20 +191,10 @@ async def _looked_at(executor: Executor, run_id: str, at: int | None) -> _Seen:
 
 
 async def _forked(executor: Executor, parent: str, changes: dict[str, Any]) -> Run:
-    """The fork, made and not begun.
-
-    Raises:
-        UsageError: an option does not fit the run.
-    """
+    """The fork, made and not begun."""
     from orchestrator.cli.output import warn
-    from orchestrator.errors import InvalidAnswer, InvalidValue
 
-    try:
-        made = await executor.fork(parent, **changes)
-    except InvalidAnswer:
-        raise
-    except InvalidValue as error:
-        raise UsageError(str(error)) from None
+    made = await executor.fork(parent, **changes)
     if made.parent is not None:
         warn(f"{made.run_id} is a fork of {made.parent.run_id}, from its record {made.parent.seq} on")
     return made

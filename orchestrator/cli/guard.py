@@ -11,6 +11,7 @@ from typing import Any
 import typer
 
 from orchestrator.cli.dotenv import load_dotenv
+from orchestrator.cli.error_texts import error_text
 from orchestrator.cli.exits import INTERRUPTED, UsageError, of_error
 from orchestrator.cli.output import nobody_reads, show_log, warn
 from orchestrator.cli.process_end import settle
@@ -42,7 +43,8 @@ def guarded(command: Callable[..., int]) -> Callable[..., None]:
                 given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
             return command(**given)
 
-        code = _code(work)
+        store = given.get("store") or next((one.store for one in given.values() if hasattr(one, "store")), None)
+        code = _code(work, store)
         settle(code)
         raise typer.Exit(code)
 
@@ -52,7 +54,7 @@ def guarded(command: Callable[..., int]) -> Callable[..., None]:
     return wrapper
 
 
-def _code(command: Callable[[], int]) -> int:
+def _code(command: Callable[[], int], store: str | None = None) -> int:
     try:
         return command()
     except BrokenPipeError:
@@ -64,9 +66,9 @@ def _code(command: Callable[[], int]) -> int:
         found = alone(group)
         if isinstance(found, ExceptionGroup):
             raise
-        return _code(_raiser(found))
+        return _code(_raiser(found), store)
     except (UsageError, OrchestratorError, OSError) as error:
-        warn(f"error: {redacted(str(error))}")
+        warn(f"error: {redacted(error_text(error, store))}")
         return of_error(error)
 
 

@@ -19,38 +19,53 @@ STATE = "state."
 """What stands before the name of a state field, which a node may have, too."""
 
 
+Rename = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--rename",
+        metavar="OLD=NEW",
+        help="The run continues at node NEW where it was at OLD; state.OLD=NEW for a state field. Repeatable.",
+    ),
+]
+Drop = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--drop",
+        metavar="NAME",
+        help="Give up the value of a state field, state.NAME, or a join of an open fork. Repeatable.",
+    ),
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="FIELD=JSON", help="The value of a new state field. Repeatable."),
+]
+Migrate = Annotated[
+    str | None,
+    typer.Option(
+        "--migrate",
+        metavar="REF",
+        help="A Migration, or a function of the old state, as module:attr or file.py:attr.",
+    ),
+]
+
+
 @dataclass(frozen=True)
 class Migrating:
-    """The options."""
+    """The options of a command that continues a run."""
 
-    rename: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--rename",
-            metavar="OLD=NEW",
-            help="The run continues at node NEW where it was at OLD; state.OLD=NEW for a state field. Repeatable.",
-        ),
-    ] = None
-    drop: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--drop",
-            metavar="NAME",
-            help="Give up the value of a state field, state.NAME, or a join of an open fork. Repeatable.",
-        ),
-    ] = None
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="FIELD=JSON", help="The value of a new state field. Repeatable."),
-    ] = None
-    migrate: Annotated[
-        str | None,
-        typer.Option(
-            "--migrate",
-            metavar="REF",
-            help="A Migration, or a function of the old state, as module:attr or file.py:attr.",
-        ),
-    ] = None
+    rename: Rename = None
+    drop: Drop = None
+    set_: Set = None
+    migrate: Migrate = None
+
+
+@dataclass(frozen=True)
+class ForkMigrating:
+    """The same of a command that has another `--set`."""
+
+    rename: Rename = None
+    drop: Drop = None
+    migrate: Migrate = None
 
 
 def migration_of(given: Migrating, directory: str | None = None) -> Migration | None:

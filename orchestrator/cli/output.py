@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
@@ -53,11 +55,14 @@ def out_bytes(data: bytes) -> None:
 
 @contextmanager
 def written(path: str | None) -> Iterator[Callable[[bytes], object]]:
-    """Write to a file that only its owner may read, or to stdout. The file appears when all of it is written."""
+    """Write to a file that only its owner may read, or to stdout. It appears there when all of it is written."""
     if path is None:
-        sys.stdout.flush()
-        yield sys.stdout.buffer.write
-        sys.stdout.buffer.flush()
+        with tempfile.TemporaryFile() as whole:
+            yield whole.write
+            whole.seek(0)
+            sys.stdout.flush()
+            shutil.copyfileobj(whole, sys.stdout.buffer)
+            sys.stdout.buffer.flush()
         return
     draft = f"{path}.{os.getpid()}.part"
     try:

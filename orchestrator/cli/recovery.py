@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from orchestrator.cli.error_texts import error_text
 from orchestrator.cli.exits import UsageError
 from orchestrator.cli.launch import Given, Launch, of_run
 from orchestrator.cli.run_session import opened
@@ -28,7 +29,7 @@ async def recovered(url: str) -> tuple[list[Run], list[str]]:
                 found = await looking.load(run_id)
                 launch = of_run(run_id, found.root_id, found.refs, url, Given())
             except (UsageError, OrchestratorError) as error:
-                faults.append(f"{run_id}: {error}")
+                faults.append(f"{run_id}: {error_text(error)}")
             else:
                 groups.setdefault(launch, []).append(run_id)
 
@@ -36,7 +37,7 @@ async def recovered(url: str) -> tuple[list[Run], list[str]]:
         try:
             code = launch.load()
         except (UsageError, OrchestratorError) as error:
-            faults.extend(f"{name}: {error}" for name in names)
+            faults.extend(f"{name}: {error_text(error)}" for name in names)
             return
         async with opened(url, code) as executor:
             driven = await executor.recover(only=names)

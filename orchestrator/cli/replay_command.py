@@ -126,7 +126,9 @@ class _Found:
 
     def fail(self, run_id: str, error: Exception) -> None:
         """Note why a run could not be replayed."""
-        self.errors.append({"run_id": run_id, "error": f"run {run_id!r} cannot be replayed: {error}"})
+        from orchestrator.cli.error_texts import error_text
+
+        self.errors.append({"run_id": run_id, "error": f"run {run_id!r} cannot be replayed: {error_text(error)}"})
 
     def text(self) -> str:
         """The table; of one run all that differs, of several the first difference of each."""

@@ -33,6 +33,10 @@ class NextCommands:
         """Return the command that resumes a run."""
         return words.command("resume", run_id, *options, *self.code, *self._where())
 
+    def fork(self, run_id: str, *options: str) -> str:
+        """Return the command that forks a run."""
+        return words.command("fork", run_id, *options, *self.code, *self._where())
+
     def answer(self, run_id: str, question: Question) -> str:
         """Return the command that answers one question."""
         tail = ("--question", words.line(question.id), *self.code, *self._where())

@@ -65,10 +65,14 @@ def import_(
     Example: orchestrator import run.jsonl
     """
     import sys
+    from os.path import exists
 
     from orchestrator.cli.output import out, out_json, warn
     from orchestrator.cli.run_lookup import looking
     from orchestrator.cli.storage import store_url
+
+    if file != "-" and not exists(file):
+        raise UsageError(f"{file}: there is no such file")
 
     async def add(executor: Executor) -> Imported:
         return await executor.import_(sys.stdin if file == "-" else file)

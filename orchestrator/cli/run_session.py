@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from orchestrator.cli import exits, progress, report, terminal_questions
+from orchestrator.cli import exits, progress, report, terminal_questions, words
 from orchestrator.cli.environment import on_change, on_terminal, user_name
+from orchestrator.cli.error_texts import error_text
 from orchestrator.cli.guard import alone
 from orchestrator.cli.interrupts import Interrupted, run_async
 from orchestrator.cli.launch import Code, Launch
@@ -42,6 +43,8 @@ class Manner:
     """Whether what it prints counts as looked at: not where a command answers, which may be repeated unread."""
     traceback: bool = False
     """Whether the traceback of a failed node is printed."""
+    fork_again: Callable[..., str] = words.command
+    """Writes the command that forks the run, with more options."""
 
     def sink(self) -> progress.Sink:
         """Where events go meanwhile."""
@@ -118,10 +121,13 @@ def drive(
     except (BrokenPipeError, GraphChanged, ModelError, ExceptionGroup) as group:
         error = alone(group)
         if isinstance(error, GraphChanged) and error.options is not None:
-            warn(f"error: {redacted(error.told(manner.next_commands.resume(run_id, *error.options)))}")
+            command = manner.next_commands.resume(run_id, *error.options)
+            if error.verb == "fork":
+                command = manner.fork_again(*error.options)
+            warn(f"error: {redacted(error.with_command(command))}")
             return exits.FAILED
         if isinstance(error, ModelError):
-            warn(f"error: {redacted(str(error))}")
+            warn(f"error: {redacted(error_text(error))}")
             return _interrupted(url, code, run_id, manner, exit_code=exits.FAILED)
         if not isinstance(error, BrokenPipeError):
             raise

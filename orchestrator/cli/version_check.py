@@ -26,6 +26,7 @@ class CheckedRuns:
     all: Sequence[VersionCheck]
     commands: NextCommands
     graph: str
+    trust: Sequence[str]
     url: str
 
     @property
@@ -39,7 +40,8 @@ class CheckedRuns:
         if one.options is None:
             return None
         known = one.refs.get("graph") == self.graph and trusted(one.root_id, one.refs, self.url)
-        own = () if known else ("--graph", self.graph)
+        modules = [word for module in self.trust for word in ("--trust", module)]
+        own = () if known else ("--graph", self.graph, *modules)
         return self.commands.resume(one.run_id, *one.options, *own)
 
 
@@ -73,7 +75,7 @@ def runs_against(graph: str, trust: Sequence[str], against: str, store: str | No
             return await executor.check_against(found)
 
     checked = run_async(compare) if exists(url) else []
-    return CheckedRuns(checked, NextCommands(where), absolute(graph), url)
+    return CheckedRuns(checked, NextCommands(where), absolute(graph), trust, url)
 
 
 def refused_data(runs: CheckedRuns) -> dict[str, object]:
@@ -88,11 +90,28 @@ def refused_data(runs: CheckedRuns) -> dict[str, object]:
                 "grade": one.grade,
                 "changes": list(one.changes),
                 "command": runs.command(one),
+                "guesses": list(one.guesses),
+                "undecided": {name: list(found) for name, found in one.undecided.items()},
             }
             for one in runs.refused
         ],
         "unread": [{"run_id": one.run_id, "fault": one.fault} for one in runs.all if one.fault],
     }
+
+
+def _ways(command: str | None, one: VersionCheck) -> Iterator[str]:
+    """How to go on with a run, as lines."""
+    if command is not None:
+        yield f"to continue it: {command}"
+    elif not one.undecided:
+        yield "no command is known that continues it"
+    for name, found in one.undecided.items():
+        listed = line(" or ".join(found))
+        yield f"state field {line(name)} may have become {listed}: name one with --rename state.{line(name)}=NEW"
+        yield f"  of `resume`, or give its value up with --drop state.{line(name)}"
+    if command is not None and one.guesses:
+        yield "this is a guess, check it first:"
+        yield from (f"  {line(guess)}" for guess in one.guesses)
 
 
 def refused_text(runs: CheckedRuns) -> Iterator[str]:
@@ -101,8 +120,7 @@ def refused_text(runs: CheckedRuns) -> Iterator[str]:
     for one in runs.refused:
         yield f"  {one.grade:<10} {line(one.run_id)}  {one.status} at {line(', '.join(one.at))}"
         yield from (f"    - {line(change)}" for change in one.changes)
-        command = runs.command(one)
-        yield f"    to continue it: {command}" if command is not None else "    no command is known that continues it"
+        yield from (f"    {text}" for text in _ways(runs.command(one), one))
     for one in runs.all:
         if one.fault:
             yield f"  unread     {line(one.run_id)}: {line(one.fault)}"

@@ -62,6 +62,7 @@ def _go_on(run: Run, url: str, store: str | None, watching: Watch) -> int | None
     """Drive an answered run here; the exit code, or None if it is driven elsewhere, or cannot be driven here."""
     from functools import partial
 
+    from orchestrator.cli.error_texts import error_text
     from orchestrator.cli.output import warn
     from orchestrator.cli.run_session import Manner, TerminalSession, drive
     from orchestrator.cli.stored_run import take
@@ -71,7 +72,7 @@ def _go_on(run: Run, url: str, store: str | None, watching: Watch) -> int | None
     try:
         taken = take(run.run_id, options.Continuing(store=store), seen=run)
     except (UsageError, GraphUnknown) as error:
-        warn(f"the answer is recorded, and a process with the run's code can continue the run: {error}")
+        warn(f"the answer is recorded, and a process with the run's code can continue the run: {error_text(error)}")
         watching.asks = False
         return None
 

@@ -6,14 +6,14 @@ would leave a state which does not fit is refused whole.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from orchestrator.errors import GraphChanged, InvalidMigration, OrchestratorError, message_of
 from orchestrator.executor.grades import Comparison
 from orchestrator.executor.migration import NO_MIGRATION, Migration
 from orchestrator.executor.open_forks import Grade, GradedChange, highest
-from orchestrator.executor.remedies import Remedy, remedies
+from orchestrator.executor.remedies import Remedy, remedies, undecided
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.kernel.machine import apply
 from orchestrator.kernel.plan import Plan
@@ -24,7 +24,6 @@ from orchestrator.kernel.state import Activation, Phase
 
 _TRIES = 30
 """Suggestions that are tried for one refusal."""
-_BESIDE = "To continue it as it is, give the executor the version that it has, too: Executor(graphs=[new, old])."
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +66,21 @@ def planned(
     raise _refusal(comparison, accept=accept, strict=strict)
 
 
-def grade_of(
-    machine: RunState, old: GraphDefinition, new: GraphDefinition
-) -> tuple[Grade, Sequence[GradedChange], Remedy | None]:
-    """What the migration of a run needs: its grade, every difference, and a way to go on, if it is not compatible.
+@dataclass(frozen=True, slots=True)
+class Assessment:
+    """What the migration of a run to a new version of its graph needs."""
+
+    grade: Grade
+    changes: Sequence[GradedChange]
+    """Every difference."""
+    remedy: Remedy | None = None
+    """A way to go on, if the grade is not compatible; None: none is known."""
+    undecided: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """See `GraphChanged.undecided`."""
+
+
+def assess(machine: RunState, old: GraphDefinition, new: GraphDefinition) -> Assessment:
+    """Assess the migration of a run.
 
     Args:
         machine: the run. It is not changed.
@@ -83,9 +93,9 @@ def grade_of(
         try:
             _tried(comparison)
         except InvalidMigration as error:
-            return "migration", (*comparison.changes, GradedChange("migration", error.fault)), None
-        return grade, comparison.changes, None
-    return grade, comparison.changes, _remedy(comparison)
+            return Assessment("migration", (*comparison.changes, GradedChange("migration", error.fault)))
+        return Assessment(grade, comparison.changes)
+    return Assessment(grade, comparison.changes, _remedy(comparison), undecided(comparison))
 
 
 def _refused(comparison: Comparison, *, accept: bool, strict: bool) -> bool:
@@ -166,27 +176,28 @@ def _refusal(comparison: Comparison, *, accept: bool, strict: bool) -> GraphChan
     )
     remedy = _remedy(comparison, strict=strict)
     if remedy is None:
-        return GraphChanged(fault, otherwise=f"No command is known that continues it in the new version. {_BESIDE}")
-    return GraphChanged(fault, run_id=machine.run_id, options=remedy.options, call=remedy.call, otherwise=_BESIDE)
+        return GraphChanged(fault, run_id=machine.run_id, undecided=undecided(comparison))
+    return GraphChanged(fault, run_id=machine.run_id, options=remedy.options, call=remedy.call, guesses=remedy.guesses)
 
 
 def _remedy(comparison: Comparison, *, strict: bool = False) -> Remedy | None:
     """A way to go on that was tried on a copy of the run."""
     tries = 0
-    todo = [comparison]
+    todo: list[tuple[Comparison, tuple[str, ...]]] = [(comparison, ())]
     while todo:
-        unfit = todo.pop(0)
+        unfit, guessed = todo.pop(0)
         for remedy in remedies(unfit):
+            guesses = (*guessed, *remedy.guesses)
             tries += 1
             if tries > _TRIES:
                 return None
             try:
                 better = Comparison(comparison.machine, comparison.old, comparison.new, remedy.migration)
                 if better.grade == "migration":
-                    todo.append(better)  # what is inside a renamed subgraph can be compared now
+                    todo.append((better, guesses))  # what is inside a renamed subgraph can be compared now
                     continue
                 _tried(better)
             except InvalidMigration:
                 continue
-            return replace(remedy, accept=better.grade == "decision" or strict)
+            return replace(remedy, accept=better.grade == "decision" or strict, guesses=guesses)
     return None

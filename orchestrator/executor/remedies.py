@@ -16,6 +16,7 @@ from orchestrator.executor.migrated_state import graph_at
 from orchestrator.executor.migration import Migration, StateMapping
 from orchestrator.executor.open_forks import GradedChange
 from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.diff import Change
 from orchestrator.graph.digests import state_shape
 from orchestrator.graph.node import Node
 from orchestrator.graph.reducers import replace
@@ -40,6 +41,8 @@ class Remedy:
     drop: tuple[str, ...] = ()
     accept: bool = False
     """Whether there are changes to accept, too."""
+    guesses: tuple[str, ...] = ()
+    """What it takes for granted, and no user has said, line by line."""
 
     @property
     def migration(self) -> Migration:
@@ -102,9 +105,14 @@ def remedies(comparison: Comparison) -> Iterator[Remedy]:
     if callable(said.state) or any(callable(source) for source in (said.state or {}).values()):
         return  # no command says what a function does
     needed = [one for one in comparison.changes if one.grade == "migration" and not one.settled]
-    fields, given, drop = _fields(comparison, needed)
+    if undecided(comparison):
+        return
+    fields, given, dropped = _fields(comparison, needed)
+    guessed = [f"state field {old!r} became {new!r}" for old, new in fields.items() if old != new]
+    guessed += [f"state field {name!r} begins with {value!r}" for name, value in given.items()]
+    guessed += [f"the value of state field {name!r} is given up" for name in dropped]
     fields |= comparison.names.fields
-    drop = (*said.drop, *drop)
+    drop = (*said.drop, *dropped)
     joins: dict[str, str | None] = dict(said.joins)
     for one in needed:
         if one.change is not None and one.change.kind == "join":
@@ -120,7 +128,47 @@ def remedies(comparison: Comparison) -> Iterator[Remedy]:
                 **chosen,
                 **{old: new for old, new in joins.items() if new is not None and new != old},
             }
-            yield Remedy(renamed, fields, given, joins, drop)
+            moved = [f"node {old!r} became {new!r}" for old, new in chosen.items()]
+            moved += [_of_join(old, new) for old, new in joins.items() if old not in said.joins and new != old]
+            yield Remedy(renamed, fields, given, joins, drop, guesses=(*moved, *guessed))
+
+
+def _of_join(old: str, new: str | None) -> str:
+    return f"join {old!r} became {new!r}" if new is not None else f"branches end without join {old!r}"
+
+
+def undecided(comparison: Comparison) -> dict[str, tuple[str, ...]]:
+    """State fields that are gone, each with several new ones that it may have become: nothing says which."""
+    needed = [one for one in comparison.changes if one.grade == "migration" and not one.settled]
+    likes = {
+        change.path: _alike(comparison, change) for change in _field_changes(needed) if change.kind == "field_gone"
+    }
+    return {
+        path: like
+        for path, like in likes.items()
+        if len(like) > 1 or any(set(like) & set(other) for one, other in likes.items() if one != path)
+    }
+
+
+def _field_changes(needed: list[GradedChange]) -> list[Change]:
+    return [one.change for one in needed if one.change is not None and one.change.kind.startswith("field")]
+
+
+def _alike(comparison: Comparison, change: Change) -> tuple[str, ...]:
+    """New fields of the type of one that is gone, of which the migration says nothing."""
+    there = comparison.names.place(change.place)
+    old, new = graph_at(comparison.old, change.place), graph_at(comparison.new, there)
+    if old is None or new is None:
+        return ()
+    said = comparison.migration.state
+    taken = {*comparison.names.fields.values(), *(said if isinstance(said, Mapping) else ())}
+    return tuple(
+        inside(there, other)
+        for other in new.schema.fields
+        if other not in old.schema.fields
+        and inside(there, other) not in taken
+        and _shape(old, change.name) == _shape(new, other)
+    )
 
 
 def _nodes(comparison: Comparison, path: str) -> Iterator[str]:
@@ -182,23 +230,16 @@ def _fields(
     renamed: dict[str, str] = {}
     given: dict[str, object] = {}
     drop: list[str] = []
-    fields = [one.change for one in needed if one.change is not None and one.change.kind.startswith("field")]
-    for change in fields:
+    for change in _field_changes(needed):
         place, name = change.place, change.name
         there = comparison.names.place(place)
         old, new = graph_at(comparison.old, place), graph_at(comparison.new, there)
         if old is None or new is None:
             continue
         if change.kind == "field_gone":
-            like = [
-                other
-                for other in new.schema.fields
-                if other not in old.schema.fields
-                and inside(there, other) not in renamed.values()
-                and _shape(old, name) == _shape(new, other)
-            ]
+            like = _alike(comparison, change)
             if len(like) == 1:
-                renamed[change.path] = inside(there, like[0])
+                renamed[change.path] = like[0]
                 continue
         if change.kind == "field_type" and _fits(comparison, place, name, new):
             renamed[change.path] = change.path

@@ -185,16 +185,21 @@ class Resources:
             raise GraphUnknown(
                 f"run {run_id!r} is of graph {name!r}, which this executor does not have "
                 f"(it has {known}): add it to Executor(graphs=[...])"
-            )
+            ).on_command_line(f"run {run_id!r} is of graph {name!r}, and {known} is here: name its graph with --graph")
         return graph
 
     def no_model(self, node: str, name: str | None) -> GraphUnknown:
         """The error for a model that is not there."""
         if name is None:
-            return GraphUnknown(f"node {node!r} uses a model, and the executor has none: add it, Executor(model=...)")
+            return GraphUnknown(
+                f"node {node!r} uses a model, and the executor has none: add it, Executor(model=...)"
+            ).on_command_line(f"node {node!r} uses a model, and there is none: name one with --model")
         known = ", ".join(self.models) or "none"
         return GraphUnknown(
             f"node {node!r} uses model {name!r}, and models= has {known}: add it, Executor(models={{{name!r}: ...}})"
+        ).on_command_line(
+            f"node {node!r} uses the model named {name!r}, and --model names only the default one: run the graph from "
+            f"Python, with Executor(models={{{name!r}: ...}})"
         )
 
     def check(self, graph: GraphDefinition, limits: Limits | None = None, *, models: bool = True) -> None:
@@ -211,12 +216,15 @@ class Resources:
             GraphUnknown: names all of them.
         """
         faults: list[str] = []
+        typed: dict[str, str] = {}  # faults that the command line words otherwise
         there = self.tool_map
         for path, node, own in _nodes(graph):
             if isinstance(node, UnresolvedNode):
                 faults.append(f"the code of node {path!r} is not loaded: use the graph itself, not its data")
             if models and node.model is not None and node.model not in self.models:
-                faults.append(str(self.no_model(path, node.model)))
+                missing = self.no_model(path, node.model)
+                faults.append(str(missing))
+                typed[faults[-1]] = missing.typed
             for tool in node.tools or ():
                 if tool in own or tool in there:
                     continue
@@ -227,6 +235,7 @@ class Resources:
                     faults.append(
                         f"node {path!r} uses tool {tool!r}, and tools= has {known}: add it, Executor(tools=[...])"
                     )
+                    typed[faults[-1]] = f"node {path!r} uses tool {tool!r}, and there are {known}: add it with --tools"
         if _limits_cost(graph, limits):
             given = [self.model, *self.models.values()]
             names = dict.fromkeys(name for model in given if model is not None for name in unpriced(model))
@@ -236,7 +245,10 @@ class Resources:
                 for name in names
             )
         if faults:
-            raise GraphUnknown(f"graph {graph.name!r}: " + "; ".join(faults))
+            named = f"graph {graph.name!r}: "
+            raise GraphUnknown(named + "; ".join(faults)).on_command_line(
+                named + "; ".join(typed.get(fault, fault) for fault in faults)
+            )
 
 
 def _limits_cost(graph: GraphDefinition, limits: Limits | None) -> bool:

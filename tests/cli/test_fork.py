@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -79,9 +80,7 @@ def test_a_fork_asks_before_it_pays_again_and_the_printed_command_goes_on(paid: 
 def test_the_error_of_a_completed_run_names_a_command_that_forks_it(paid: Shell) -> None:
     done = paid("resume", "r")
     assert done.code == 1
-    words = done.err.partition("`orchestrator ")[2].partition("`")[0].split()
-    assert words[:2] == ["fork", "r"]
-    assert paid(*words).code == 3
+    assert paid.typed(re.findall("`(.+)`", done.err)[0]).code == 3
 
 
 def test_the_recorded_result_is_taken_as_an_answer(paid: Shell) -> None:
@@ -132,7 +131,11 @@ def test_a_run_that_waits_gets_another_answer_in_a_fork(paid: Shell) -> None:
         (("r", "--at", "2", "--set", "note=hello"), 2, "--set 'note=\"hello\"'"),
         (("r", "--at", "2", "--set", "nothing=1"), 2, "no field 'nothing'"),
         (("r", "--at", "2", "--branch", "x", "--set", "amount=1"), 2, "no branch 'x'"),
-        (("r", "--at", "2", "--result", "1"), 2, "is step_done, not effect_settled"),
+        (("r", "--at", "2", "--result", "1"), 2, "--result takes the place of a settled call's result: record 2"),
+        (("r", "--at", "2", "--answer", "1"), 2, "--answer takes the place of an answer: record 2"),
+        (("r", "--at", "2", "--result", "1", "--answer", "1"), 2, "give --result or --answer, not both"),
+        (("r", "--at", "2", "--branch", ""), 2, "--branch  says where --set goes"),
+        (("r", "--at", "2", "--rename", "first=second"), 1, "the new version has no node 'second'"),
         (("r", "--at", "2", "--run-id", "r"), 1, "exists already"),
         (("nothing", "--at", "2"), 4, "no run 'nothing'"),
     ],

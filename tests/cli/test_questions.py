@@ -39,7 +39,7 @@ def test_a_value_is_json_where_the_question_wants_it(shell: Shell) -> None:
     lifted = shell("resume", "n", "--json")
     assert (lifted.code, [question["kind"] for question in lifted.json["waiting"]]) == (3, ["input"])
     text = shell("answer", "n", "four")
-    assert (text.code, "the answer" in text.err) == (1, True)
+    assert (text.code, "the answer" in text.err) == (2, True)
     assert shell("answer", "n", "--", "-4").out == "-4\n"
     ended = shell("resume", "n")
     assert (ended.code, "has ended (completed)" in ended.err) == (1, True)
@@ -51,7 +51,7 @@ def test_what_is_approved_can_be_changed_first(shell: Shell) -> None:
         ("approve", "sum", "--args", '{"a": "many", "b": 4}'),
         ("answer", "sum", "yes"),
     )
-    assert (unfit.code, value.code) == (1, 2)
+    assert (unfit.code, value.code) == (2, 2)
     assert "takes approve or deny" in value.err
     done = shell("approve", "sum", "--args", '{"a": 30, "b": 4}')
     assert done.code == 0
@@ -87,3 +87,45 @@ def test_a_question_that_only_someone_else_saw_is_named(shell: Shell) -> None:
     )
     refused = shell("approve", "n", "--no-resume")
     assert (refused.code, 'args  {"text": "hello"}' in refused.err) == (2, True)
+
+
+def test_like_errors_have_one_exit_code(shell: Shell) -> None:
+    """The table of docs/cli.md: 1 the question is closed, 2 what was given does not fit, 4 there is no such thing."""
+    shell("run", "tool_user", "What is 3+4?", "--run-id", "sum")
+    question = shell("show", "sum", "--json").json["waiting"][0]["id"]
+    shell("run", "trial:bad", "x", "--run-id", "bad")
+    for words, code in (
+        (("approve", "sum", "--args", "[]"), 2),
+        (("approve", "sum", "--args", '{"a": "many"}'), 2),
+        (("answer", "sum", "perhaps"), 2),
+        (("answer", "sum", "perhaps", "--question", "nosuch"), 4),
+        (("answer", "bad", "perhaps"), 4),
+        (("answer", "bad", "perhaps", "--question", "nosuch"), 4),
+        (("answer", "nosuch", "perhaps"), 4),
+        (("fork", "sum", "--at", "1", "--result", "1"), 2),
+        (("fork", "sum", "--at", "1", "--answer", "1"), 2),
+        (("fork", "sum", "--answer", "nosuch=1"), 2),
+        (("fork", "sum", "--at", "99"), 2),
+        (("show", "sum", "--at", "99"), 2),
+        (("why", "sum", "99"), 2),
+        (("render", "sum", "--at", "99"), 2),
+        (("run", "tool_user", "--input", "@nosuch.json"), 2),
+        (("import", "nosuch.jsonl"), 2),
+        (("export", "nosuch"), 4),
+        (("delete", "nosuch"), 4),
+        (("diff", "sum", "nosuch"), 4),
+        (("replay", "nosuch"), 4),
+        (("fork", "nosuch"), 4),
+        (("send", "nosuch", "paid"), 4),
+        (("events", "nosuch"), 4),
+        (("watch", "nosuch"), 4),
+        (("pause", "nosuch"), 4),
+        (("cancel", "bad"), 1),
+        (("resume", "bad"), 1),
+        (("send", "bad", "paid"), 1),
+    ):
+        done = shell(*words)
+        assert (done.code, done.out) == (code, ""), (words, done.err)
+    assert shell("approve", "sum").code == 0
+    for words in (("answer", "sum", "yes"), ("approve", "sum"), ("deny", "sum", "--question", question)):
+        assert shell(*words).code == 1, words

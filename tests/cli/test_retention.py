@@ -33,6 +33,8 @@ def test_runs_go_from_one_store_to_another(ran: Shell) -> None:
     assert [json.loads(line)["type"] for line in printed.out.splitlines()][:3] == ["export", "graph", "run"]
     assert unknown.code == 4
     assert not (ran.place / "none.jsonl").exists()
+    for words in (("export", "nosuch"), ("export", "two", "nosuch")):
+        assert (ran(*words).code, ran(*words).out) == (4, ""), "nothing is on stdout before an error"
     other = ("--store", f"sqlite:///{ran.place}/other.db")
     added, again = ran("import", file, "--json", *other), ran("import", file, *other)
     assert added.json == {"runs": ["two", "writer"], "skipped": []}

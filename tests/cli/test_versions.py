@@ -189,3 +189,111 @@ def test_references_in_a_record_that_this_user_did_not_seal_are_not_followed(pau
     assert not (paused.place / "imported").exists()
     assert paused("resume", "r", "--graph", "old:graph", "--tools", "arithmetic", "--model", "offline").code == 3
     assert paused("approve", "r").code == 0
+
+
+MANY = NEW.replace("cents: int = 0", "cents: int = 0\n    euros: int = 0")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--graph", "new:graph"),
+        ("--graph", "new:graph", "--at", "2", "--run-id", "f", "--label", "a=b c"),
+        ("--graph", "new:graph", "--no-start", "--set", 'item="milk"'),
+        ("--graph", "new:graph", "--rename", "ask=confirm"),
+        (),
+    ],
+)
+def test_a_refused_fork_leaves_a_command_that_works_when_it_is_pasted(paused: Shell, options: tuple[str, ...]) -> None:
+    run = paused if options else paused.process
+    if not options:  # the file of its graph changed in place, and this process has imported it
+        (paused.place / "old.py").write_text(NEW)
+    done = run("fork", "r", *options)
+    assert done.code == 1
+    command = printed(done)[-1]
+    assert "--rename ask=confirm --rename state.price=cents" in command
+    assert "This is a guess, check it first:" in done.err
+    again = paused.sh(command)
+    assert again.code == (0 if "--no-start" in options else 3), again.err
+    fork = next(one for one in paused("runs", "--json").json if one["run_id"] != "r")
+    shown = paused("show", fork["run_id"], "--json").json
+    assert shown["state"]["cents"] == (7 if "price" in str(shown["history"]) else 0)
+    if "--label" in options:
+        assert (fork["run_id"], fork["labels"]) == ("f", {"a": "b c"})
+    if "--set" in options:
+        assert shown["state"]["item"] == "milk"
+    assert run("resume", fork["run_id"]).code == 3
+    assert run("approve", fork["run_id"]).json == ["priced", "shipped"]
+    assert paused("show", "r", "--json").json["state"]["price"] == 7, "the parent stays as it is"
+
+
+def test_a_fork_sets_fields_that_only_the_new_version_has(paused: Shell) -> None:
+    words = ("fork", "r", "--graph", "new:graph", "--rename", "ask=confirm", "--drop", "state.price", "--run-id", "f")
+    assert paused(*words, "--set", "cents=900", "--set", 'item="milk"').code == 3
+    state = paused("show", "f", "--json").json["state"]
+    assert (state["cents"], state["item"]) == (900, "milk")
+
+
+def test_where_several_fields_may_be_meant_the_choice_is_named_and_no_command(paused: Shell) -> None:
+    (paused.place / "many.py").write_text(MANY)
+    for words in (("resume", "r", "--graph", "many:graph"), ("fork", "r", "--graph", "many:graph")):
+        done = paused(*words)
+        assert (done.code, printed(done)) == (1, [])
+        assert (
+            "State field 'price' may have become 'cents' or 'euros': name one with --rename state.price=NEW" in done.err
+        )
+    checked = paused("check", "many:graph", "--against", "runs")
+    assert (checked.code, printed(checked)) == (1, [])
+    assert "state field price may have become cents or euros" in checked.out
+    (row,) = paused("check", "many:graph", "--against", "runs", "--json").json["refused"]
+    assert (row["command"], row["undecided"]) == (None, {"price": ["cents", "euros"]})
+    named = paused("resume", "r", "--graph", "many:graph", "--rename", "state.price=euros")
+    assert "became 'euros'" not in named.err, "what a user said is no guess"
+    assert paused.go_on(named).code == 3
+    assert paused("show", "r", "--json").json["state"]["euros"] == 7
+
+
+def test_a_suggestion_says_what_it_guesses(paused: Shell) -> None:
+    guesses = ["node 'ask' became 'confirm'", "state field 'price' became 'cents'"]
+    for done in (paused("resume", "r", "--graph", "new:graph"), paused("check", "new:graph", "--against", "runs")):
+        text = (done.err or done.out).partition("a guess, check it first:\n")[2]
+        assert [line.strip().removeprefix("- ") for line in text.splitlines()][:2] == guesses
+    assert paused("check", "new:graph", "--against", "runs", "--json").json["refused"][0]["guesses"] == guesses
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("resume", "r", "--graph", "new:graph"),
+        ("approve", "r", "--graph", "new:graph"),
+        ("resume", "--all", "--status", "paused", "--graph", "new:graph"),
+        ("fork", "r", "--graph", "new:graph"),
+        ("replay", "r", "--graph", "tool_user"),
+        ("resume", "done"),
+        ("fork", "done"),
+        ("resume", "stopped"),
+        ("resume", "spent"),
+        ("resume", "spent", "--retry"),
+        ("cancel", "done"),
+        ("resume", "nosuch"),
+    ],
+)
+def test_no_error_of_the_command_line_names_a_call_of_python(ended: Shell, words: tuple[str, ...]) -> None:
+    store = ("--store", "sqlite:///.orchestrator/runs.db")
+    done = ended(*words, *store)
+    assert done.code in (1, 2, 4)
+    assert not re.search(r"\w\(\w|\w=(\.\.\.|\[|None|True)|Executor", done.err), done.err
+    for command in re.findall(r"`(.+? -m orchestrator .+?)`", done.err):
+        again = ended.typed(command.replace("--max-steps N", "--max-steps 9"))
+        assert again.code in (0, 3), (command, again.err)
+
+
+@pytest.fixture
+def ended(paused: Shell) -> Shell:
+    """The same, with runs that ended in three ways."""
+    for name in ("done", "stopped"):
+        assert paused("run", "old:graph", "tea", "--run-id", name).code == 3
+    assert paused("approve", "done").code == 0
+    assert paused("cancel", "stopped").code == 0
+    assert paused("run", "old:graph", "tea", "--run-id", "spent", "--max-steps", "1").code == 5
+    return paused

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 import anyio
 import pytest
 from pydantic import BaseModel, Field
 
-from orchestrator import Context, Executor, Graph, Limits, Outcome, Run, Update, append, node, tool
+from orchestrator import Context, Executor, Graph, Limits, Migration, Outcome, Run, Update, append, node, tool
 from orchestrator.errors import (
+    GraphChanged,
     InvalidAnswer,
+    InvalidMigration,
     InvalidUpdate,
     InvalidValue,
     QuestionUnknown,
     RunExists,
     RunUnknown,
     StaleAnswer,
+    ToolsChanged,
 )
 from orchestrator.kernel.lineage import Parent
 from orchestrator.kernel.question import Approve, Deny, Question
@@ -292,6 +296,93 @@ async def test_the_same_fork_twice_is_one_run_and_another_one_is_refused(executo
     with pytest.raises(RunExists):
         await executor.fork("r", at=2, run_id="r")
     assert desk.paid == [1]
+
+
+class Invoice(BaseModel):
+    """A later version of the state: `amount` became `cents`, and `due` is new and has no default."""
+
+    cents: int = 100
+    note: str = ""
+    due: str
+    log: Annotated[list[str], append] = []
+
+
+@node
+async def settles(state: Invoice, ctx: Context[Any]) -> Update:
+    return {"log": f"settled {state.cents} {state.due}"}
+
+
+LATER = Graph(
+    name="bill", state=Invoice, nodes={"first": first, "settles": settles, "last": last},
+    edges="START -> first -> settles -> last -> END", output="log",
+)  # fmt: skip
+MOVE = Migration(nodes={"pays": "settles"}, state={"cents": "amount", "due": lambda old: f"soon {old['note']}"})
+
+
+async def test_a_fork_moves_to_a_version_that_its_parent_does_not_fit(executor: Executor, store: Store) -> None:
+    await executor.start(BILL, {"amount": 7}, run_id="r")
+    fork = await executor.fork("r", at=2, graph=LATER, migrate=MOVE, update={"note": "now"}, run_id="f")
+    assert (fork.status, fork.output) == ("completed", ["first", "settled 7 soon now", "last"])
+    assert (
+        await executor.fork("r", at=2, graph=LATER, migrate=MOVE, update={"note": "now"}, run_id="f")
+    ).seq == fork.seq
+    with pytest.raises(RunExists, match="not this fork"):
+        await executor.fork("r", at=2, graph=LATER, migrate=replace(MOVE, drop=["note"]), run_id="f")
+    async with Executor(store) as looking:  # without any code, also at every record before the end
+        for seq in range(1, fork.seq + 1):
+            await looking.load("f", at=seq)
+        assert [point.node for point in await looking.history("f")] == ["first", "settles", "last"]
+    async with Executor(store, graphs=[LATER]) as later:
+        kept = await later.fork("r", at=2, migrate=MOVE, run_id="g", start=False)
+        assert (kept.values["cents"], kept.status) == (7, "interrupted")
+        assert (await later.resume("g", accept_changes=True)).output == ["first", "settled 7 soon ", "last"]
+    assert (await executor.load("r")).values["amount"] == 7
+
+
+async def test_a_fork_that_cannot_be_made_says_how_it_can_and_is_not_there(executor: Executor, store: Store) -> None:
+    await executor.start(BILL, {"amount": 7}, run_id="r")
+    for given, fault, said in (
+        (
+            {"graph": LATER},
+            GraphChanged,
+            r"fork\('r', at=2, graph='bill', migrate=Migration\(nodes=.*'pays': 'settles'",
+        ),
+        ({"graph": LATER, "migrate": Migration(nodes={"pays": "nosuch"})}, InvalidMigration, "no node 'nosuch'"),
+        ({"graph": LATER, "migrate": replace(MOVE, state={"cents": "nosuch"})}, InvalidMigration, "no field 'nosuch'"),
+        ({"graph": LATER, "migrate": MOVE, "update": {"due": "x"}}, InvalidUpdate, "no field 'due'"),
+        ({"graph": BRANCHES, "migrate": MOVE}, InvalidValue, "not in 'branches'"),
+    ):
+        with pytest.raises(fault, match=said) as refused:
+            await executor.fork("r", at=2, **given)  # type: ignore[arg-type]
+        assert "resume" not in str(refused.value), "there is no run to resume"
+    assert [info.run_id for info in (await executor.runs()).runs] == ["r"]
+    with pytest.raises(GraphChanged) as refused:
+        await executor.replay("r", LATER, at=2)
+    assert "orchestrator" not in str(refused.value)
+
+
+async def test_branches_of_a_fork_are_moved_with_their_values(executor: Executor) -> None:
+    run = await executor.start(BRANCHES, {}, run_id="r")
+    run = await executor.answer("r", asked(run).id, "old")
+    at = await seq_of(executor, "r", StepDone, node="first")
+    nodes = {"first": first, "one": left, "right": right, "last": last.with_(join="all"), "ask": BRANCHES.nodes["ask"]}
+    edges = "START -> ask -> first\nfirst -> one, right -> last -> END"
+    later = Graph(name="branches", state=Bill, nodes=nodes, edges=edges, output="log")
+    fork = await executor.fork(
+        "r", at=at, graph=later, migrate=Migration(nodes={"left": "one"}), update={"note": "new"}, branch="first.0"
+    )
+    assert fork.output == ["first", "left new", "right old", "last"]
+
+
+async def test_a_fork_with_changed_tools_says_how_it_can_be_made(store: Store, desk: Desk) -> None:
+    async with Executor(store, graphs=[BILL], tools=desk.tools()) as executor:
+        await executor.start(BILL, {}, run_id="r")
+    async with Executor(store, graphs=[BILL]) as executor:
+        with pytest.raises(ToolsChanged, match=r"fork\('r', at=2, start=False\)"):
+            await executor.fork("r", at=2)
+        fork = await executor.fork("r", at=2, run_id="f", start=False)
+        with pytest.raises(ToolsChanged, match=r"accept_changes=True"):
+            await executor.resume(fork.run_id)
 
 
 async def test_runs_that_ended_otherwise_go_on_in_a_fork(store: Store, desk: Desk) -> None:

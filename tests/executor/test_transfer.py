@@ -138,11 +138,33 @@ FORGERIES: dict[str, tuple[Callable[[list[str]], list[str]], str]] = {
     "a path as an id": (lambda lines: changed(changed(lines, 2, run_id="../x"), 3, run_id="../x"), "run id"),
     "too few records": (lambda lines: changed(lines, 2, records=1), "line"),
     "no records": (lambda lines: changed(lines, 2, records=0), "number of its"),
-    "a record of no known type": (lambda lines: changed(lines, 4, type="boom"), "not a record"),
+    "a record of no known type": (
+        lambda lines: changed(lines, 4, type="boom"),
+        "^line 5 .* this version knows no record of type 'boom'",
+    ),
+    "a record of no type": (lambda lines: changed(lines, 4, type=None), "^line 5 .* it has no `type`"),
+    "a list in place of a record": (
+        lambda lines: sealed([*lines[:4], "[]", *lines[5:]]),
+        "^line 5 .* it is not a JSON object",
+    ),
+    "a field of another type": (
+        lambda lines: changed(lines, 4, node=7),
+        r"^line 5 .* record 2 \(step_done\): field 'node': .* it is 7$",
+    ),
+    "a field too many": (
+        lambda lines: changed(lines, 4, more=7),
+        r"record 2 \(step_done\): this version knows no field 'more'$",
+    ),
+    "a field too few": (lambda lines: changed(lines, 3, graph=None), r"record 1 \(run_started\): field 'graph': "),
+    "rules of a later version": (
+        lambda lines: changed(lines, 3, rules=99),
+        r"record 1 \(run_started\): field 'rules': the run follows rules 99",
+    ),
+    "a later version of a record": (lambda lines: changed(lines, 4, v=99), "record version 99 is newer"),
     "a gap": (lambda lines: changed(lines, 4, seq=7), "belongs"),
-    "a moment out of time": (lambda lines: changed(lines, 3, ts=1e300), "not a record"),
+    "a moment out of time": (lambda lines: changed(lines, 3, ts=1e300), r"record 1 \(run_started\): field 'ts'"),
     "deep": (lambda lines: [lines[0], '{"type":"graph","digest":"x","data":' + "[" * 100_000], "not JSON"),
-    "an update of no step": (lambda lines: changed(lines, 4, update="x"), "not a record"),
+    "an update of no step": (lambda lines: changed(lines, 4, update="x"), r"record 2 \(step_done\): field 'update'"),
 }
 
 
@@ -154,8 +176,9 @@ async def test_files_that_were_cut_or_forged_are_refused_and_nothing_is_written(
         await executor.start(graph, "ab", run_id="r")
         lines = await lines_of(executor, "r")
     async with Executor(graphs=[graph]) as executor:
-        with pytest.raises((InvalidExport, StoreError), match=words):
+        with pytest.raises((InvalidExport, StoreError), match=words) as refused:
             await executor.import_(forge(lines))
+        assert "tagged-union" not in str(refused.value)
         assert not await ids(executor)
 
 
@@ -211,7 +234,7 @@ async def test_a_redacted_export_blanks_secrets_and_is_not_imported() -> None:
 async def test_an_unknown_run_is_reported_before_the_first_line() -> None:
     async with Executor() as executor:
         with pytest.raises(RunUnknown):
-            await lines_of(executor, "nope")
+            await anext(aiter(executor.export(["nope"])))
         with pytest.raises(StoreError, match="cannot be read"):
             await executor.import_("/nowhere/at/all.jsonl")
 

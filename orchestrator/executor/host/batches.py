@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 import anyio
@@ -35,6 +35,8 @@ class ResumedRun:
     """Its status now; empty if it could not be resumed."""
     error: str = ""
     """Why it could not be resumed, or why it ended, as text."""
+    exception: Exception | None = field(default=None, compare=False)
+    """The error for which it could not be resumed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +153,6 @@ async def _resumed(host: Host, info: RunInfo, manner: Manner) -> ResumedRun:
         if not isinstance(error, OrchestratorError):
             log.warning("run %s could not be resumed", info.run_id, exc_info=error)
         why = f"{type(error).__name__}: {error}"
-        return ResumedRun(info.run_id, info.graph, info.status, "", why)
+        return ResumedRun(info.run_id, info.graph, info.status, "", why, error)
     error_text = "" if run.error is None else str(run.error)
     return ResumedRun(run.run_id, run.graph, info.status, run.status, error_text)

@@ -16,14 +16,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import IO
 
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
 from orchestrator.errors import InvalidExport, OrchestratorError
+from orchestrator.graph.codec import shown
 from orchestrator.graph.digests import content_digest
 from orchestrator.jsontypes import JsonObject
-from orchestrator.kernel.records import Record, decode
+from orchestrator.kernel.records import RECORD_TYPES, Record, decode
 
 VERSION = 1
 _LONGEST = 1 << 28
 """Bytes of a line. A record holds at most a state and a result, which are far smaller."""
+
+_MOST = 3
+"""Faults of one record that an error names."""
 
 
 @dataclass(slots=True)
@@ -102,10 +109,46 @@ def _record(line: bytes, number: int, seq: int) -> Record:
     try:
         record = decode(line)
     except (ValueError, RecursionError) as error:
-        raise InvalidExport(number, f"it is not a record that this version knows: {brief(error)}") from error
+        raise InvalidExport(number, _fault_of(line, error)) from error
     if record.seq != seq:
         raise InvalidExport(number, f"record {record.seq} is where record {seq} belongs")
     return record.model_copy(update={"seal": ""}) if record.seal else record
+
+
+def _fault_of(line: bytes, error: Exception) -> str:
+    """Why a line is no record: its type, and each field that does not fit."""
+    try:
+        fields = json.loads(line)
+    except (ValueError, RecursionError):
+        return f"it is not JSON: {brief(error)}" if not isinstance(error, ValidationError) else "it is not JSON"
+    if not isinstance(fields, dict):
+        return "it is not a JSON object, and a record belongs here"
+    kind = fields.get("type")
+    if kind is None:
+        return "it has no `type`, and a record belongs here"
+    if kind not in RECORD_TYPES:
+        return f"this version knows no record of type {shown(kind)}; if a newer one wrote it, update graph-orchestrator"
+    record = f"record {shown(fields.get('seq'))} ({kind})"
+    if not isinstance(error, ValidationError):
+        return f"{record}: {brief(error)}"
+    faults = error.errors(include_url=False, include_context=False)
+    more = f"; and {len(faults) - _MOST} more" if len(faults) > _MOST else ""
+    return f"{record}: {'; '.join(_field_fault(one) for one in faults[:_MOST])}{more}"
+
+
+def _field_fault(fault: ErrorDetails) -> str:
+    """What is wrong with a field of a record."""
+    name = ".".join(str(part) for part in fault["loc"][1:])  # behind the record's type
+    match fault["type"]:
+        case "missing":
+            return f"field {name!r} is missing"
+        case "extra_forbidden":
+            return f"this version knows no field {name!r}"
+        case "value_error":
+            return f"field {name!r}: {fault['msg'].removeprefix('Value error, ')}"
+        case _:
+            message = fault["msg"][:1].lower() + fault["msg"][1:]
+            return f"field {name!r}: {message}, and it is {shown(fault['input'])}"
 
 
 def _fields(line: bytes, number: int) -> JsonObject:

@@ -84,7 +84,9 @@ def changes_of(machine: RunState, records: Sequence[Record], wanted: Wanted, bef
     found = Changes()
     update, branch, answer, result = wanted.update, wanted.branch, wanted.answer, wanted.result
     if answer is not None and result is not None:
-        raise InvalidAnswer("the record is a result or an answer: give result= or answer=, not both", where="answer")
+        raise InvalidAnswer(
+            "the record is a result or an answer: give result= or answer=, not both", where="answer"
+        ).on_command_line("the record is a result or an answer: give --result or --answer, not both")
     if update or branch is not None:
         found.branch = branch
         found.update, found.ops = _update(machine, update or {}, branch)
@@ -110,14 +112,15 @@ def _update(machine: RunState, update: Mapping[str, object], branch: str | None)
     run_id = machine.run_id
     listed = ", ".join(f"{token.path or '(trunk)'} ({token.node})" for token in machine.live_tokens()) or "none"
     if not update:
-        raise InvalidValue(f"run {run_id!r}: branch={branch!r} says where update= goes: give one", where="branch")
+        raise InvalidValue(
+            f"run {run_id!r}: branch={branch!r} says where update= goes: give one", where="branch"
+        ).on_command_line(f"run {run_id!r}: --branch {branch} says where --set goes: give one")
     if branch is not None and not tokens:
         raise InvalidValue(f"run {run_id!r} has no branch {branch!r} there; its branches: {listed}", where="branch")
     if not tokens:
-        raise InvalidValue(
-            f"run {run_id!r} is inside a fork there, where each branch has a state of its own: name one, branch=...; "
-            f"its branches: {listed}",
-            where="branch",
+        fault = f"run {run_id!r} is inside a fork there, where each branch has a state of its own: name one, "
+        raise InvalidValue(f"{fault}branch=...; its branches: {listed}", where="branch").on_command_line(
+            f"{fault}--branch PATH; its branches: {listed}"
         )
     if all(token.phase is Phase.PENDING for token in tokens):
         raise InvalidValue(
@@ -155,11 +158,11 @@ def _result(machine: RunState, records: Sequence[Record], given: object) -> tupl
     """The call whose result is replaced, and the result as the journal keeps it."""
     last = records[-1]
     if not isinstance(last, EffectSettled):
-        raise InvalidValue(
-            f"result= takes the place of a settled call's result: record {last.seq} of run {machine.run_id!r} is "
-            f"{last.type}, not effect_settled",
-            where="result",
+        fault = (
+            f"takes the place of a settled call's result: record {last.seq} of run {machine.run_id!r} is {last.type}, "
+            "not effect_settled"
         )
+        raise InvalidValue(f"result= {fault}", where="result").on_command_line(f"--result {fault}")
     entry = machine.ledger.entry(last.key)
     if entry is None:
         raise InvalidValue(f"record {last.seq} of run {machine.run_id!r}: its step is over", where="result")
@@ -200,9 +203,9 @@ def _superseded(before: RunState, records: Sequence[Record], given: object) -> t
     """The question of which the answer is replaced, and the new answer. `before`: the run before it was answered."""
     last = records[-1]
     if not isinstance(last, Answered) or last.question == PAUSE:
-        raise InvalidAnswer(
-            f"answer= takes the place of an answer: record {last.seq} of run {before.run_id!r} is {last.type}; for "
-            "questions that are open there use answers={question: answer}",
-            where="answer",
+        fault = f"takes the place of an answer: record {last.seq} of run {before.run_id!r} is {last.type}; for "
+        opened = "questions that are open there use"
+        raise InvalidAnswer(f"answer= {fault}{opened} answers={{question: answer}}", where="answer").on_command_line(
+            f"--answer {fault}{opened} --answer QUESTION=JSON"
         )
     return last.question, check_answer(before, last.question, as_answer(given), None, {}, last.ts)

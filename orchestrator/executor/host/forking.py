@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from orchestrator.executor.host.control import RunControl
 from orchestrator.executor.host.forks import Order, fork
+from orchestrator.executor.migration import Migration
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.views.run import Run
 
@@ -25,6 +26,7 @@ class RunForking(RunControl):
         answers: Mapping[str, object] | None = None,
         result: object = None,
         graph: GraphDefinition | str | None = None,
+        migrate: Migration | None = None,
         run_id: str | None = None,
         labels: Mapping[str, str] | None = None,
         start: bool = True,
@@ -48,7 +50,10 @@ class RunForking(RunControl):
             answers: answers to questions that are open at record `at`, by the questions' ids.
             result: a result in place of the one that the call in record `at` had: a value, a `ToolResult`, or a
                 model's text or `Reply`.
-            graph: another version of the run's graph to go on in, or its name.
+            graph: another version of the run's graph to go on in, or its name (its newest version). Changes ahead of
+                the fork are accepted.
+            migrate: how the fork moves to this version, if it does not fit it; without `graph`, to the newest one. The
+                changes above are made first, in the version that the run has.
             run_id: an id for the fork. The same id and the same fork mean the same run.
             labels: labels that the fork has beside those of its parent.
             start: whether to go on until the fork ends or pauses. False needs no code of the graph; `resume` goes on
@@ -66,11 +71,14 @@ class RunForking(RunControl):
             RunExists: another run has the id.
             GraphUnknown: the run's graph, or a model or tool of it, is missing.
             ContextMissing: the run was begun with a context, and none is given or made.
-            GraphChanged: the fork cannot go on in the graph. After each of these errors there is no fork.
+            GraphChanged: the fork cannot go on in the graph without `migrate`.
+            InvalidMigration: the migration does not fit the run at record `at`, or the version.
+            ToolsChanged: tools that it may still call are missing, or take other arguments. After each of these errors
+                there is no fork.
             StoreError, RunConflict: the journal cannot be written; the fork can be resumed.
         """
         order = Order(
             parent, at=at, update=update, branch=branch, answer=answer, answers=answers, result=result, graph=graph,
-            run_id=run_id, labels=labels,
+            migrate=migrate, run_id=run_id, labels=labels,
         )  # fmt: skip
         return await fork(self._host, order, start=start, context=context)

@@ -8,6 +8,7 @@ after is the same as for any run that is interrupted or paused.
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,13 +16,13 @@ from typing import Any
 from orchestrator.errors import InvalidValue, RunConflict, RunEnded, RunExists
 from orchestrator.executor.answers import about, as_answer, check_answer
 from orchestrator.executor.host.fork_changes import Changes, changes_of
+from orchestrator.executor.host.fork_versions import fitting, version_of
 from orchestrator.executor.host.host import Host
-from orchestrator.executor.host.loader import Fit
 from orchestrator.executor.host.manner import Manner
-from orchestrator.executor.host.offered_tools import compare_offered
 from orchestrator.executor.host.reader import load
 from orchestrator.executor.host.recovery import drive_on
 from orchestrator.executor.host.start import check_run_id, join
+from orchestrator.executor.migration import Migration
 from orchestrator.executor.run_row import row_of
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.kernel.machine import apply
@@ -47,6 +48,7 @@ class Order:
     result: object = None
     answers: Mapping[str, object] | None = None
     graph: GraphDefinition | str | None = None
+    migrate: Migration | None = None
     run_id: str | None = None
     labels: Mapping[str, str] | None = None
     caller: Caller | None = None
@@ -149,7 +151,7 @@ async def draft_of(host: Host, order: Order, name: str, *, start: bool) -> Draft
     moment = await moment_of(host, info, order.at)
     going_on = moment.machine.copy()
     reopen_fork(going_on)
-    version, fit = await _version_of(host, order, info, going_on, start=start)
+    version, fit = await version_of(host, order, info, going_on, start=start)
     before = None
     if order.answer is not None:
         before = await host.loader.machine_of(info, moment.stored, moment.machine.head - 1)
@@ -167,7 +169,7 @@ async def draft_of(host: Host, order: Order, name: str, *, start: bool) -> Draft
     for question, given in (order.answers or {}).items():
         _answer(host, moment, question, as_answer(given))
     if version is not None and fit.migrated is not None:
-        moved = await host.loader.fitting(info, version, moment.machine, strict=False, accept=True)
+        moved = await fitting(host, order, info, version, moment.machine)
         if moved.migrated is not None:
             moment.machine.later.update(moved.migrated.trial.later)
             _push(moment, moved.migrated.record)
@@ -247,44 +249,12 @@ async def moment_of(host: Host, info: RunInfo, at: int | None) -> Moment:
             where="at",
         )
     if isinstance(last, Ended) and last.status == "completed":
+        listed = f"`orchestrator show {shlex.quote(run_id)}` lists the records of its steps"
         raise InvalidValue(
-            f"run {run_id!r} completed: say at which record to fork it, at=1 to at={head - 1}; "
-            f"`orchestrator show {run_id} --json` lists the records of its steps",
-            where="at",
+            f"run {run_id!r} completed: say at which record to fork it, at=1 to at={head - 1}; {listed}", where="at"
+        ).on_command_line(
+            f"run {run_id!r} completed: say at which record to fork it, --at 1 to --at {head - 1}; {listed}"
         )
     if isinstance(last, Ended) and at is None:
         records = records[:-1]
     return Moment(info, records, await host.loader.machine_of(info, stored, len(records)), stored)
-
-
-async def _version_of(
-    host: Host, order: Order, info: RunInfo, machine: RunState, *, start: bool
-) -> tuple[GraphDefinition | None, Fit]:
-    """Another version of the graph that was asked for (None: there is none), and how the fork goes on.
-
-    Raises:
-        GraphUnknown: its code, a model or a tool is missing.
-        GraphChanged: the fork cannot go on in it.
-    """
-    given, resources = order.graph, host.resources
-    if given is None and not start:
-        return None, Fit()
-    if isinstance(given, GraphDefinition):
-        graph = given
-    elif given is not None:
-        graph = resources.graph(given, info.run_id)
-    else:
-        known = resources.version(info.graph, machine.structure, machine.content)
-        graph = known or resources.graph(info.graph, info.run_id)
-    if graph.name != info.graph:
-        raise InvalidValue(
-            f"run {info.run_id!r} is of graph {info.graph!r}: a fork goes on in a version of it, not in {graph.name!r}",
-            where="graph",
-        )
-    resources.check(graph, models=order.replay is None)
-    resources.begun[graph.content] = graph
-    strict = host.strict and given is None
-    fit = await host.loader.fitting(info, graph, machine, strict=strict, accept=given is not None)
-    moved = machine if fit.migrated is None else fit.migrated.trial
-    compare_offered(moved, graph, resources.tools, strict=host.strict, accept=False)
-    return (None if given is None else graph), fit

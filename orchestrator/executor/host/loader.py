@@ -183,9 +183,9 @@ class RunLoader:
         if strict and not accept:
             lines = "\n".join(f"  - {line}" for line in changes)
             raise GraphChanged(
-                f"run {info.run_id!r}: graph {graph.name!r} changed since it was last driven:\n{lines}\n"
-                "Accept the changes (accept_changes=True), or give the executor the graph as it was."
-            )
+                f"run {info.run_id!r}: graph {graph.name!r} changed since it was last driven:\n{lines}",
+                run_id=info.run_id, options=("--accept-changes",), call="accept_changes=True",
+            )  # fmt: skip
         await self._store.put_graph(graph.content, graph.data())
         return Fit(changes)
 

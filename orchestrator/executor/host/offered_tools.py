@@ -116,10 +116,9 @@ def compare_offered(
     if not accept and (grave or (strict and new)):
         lines = "\n".join(f"  - {line}" for line in (*grave, *(new if strict else ())))
         raise ToolsChanged(
-            f"run {machine.run_id!r}: its tools changed since it was last driven:\n{lines}\n"
-            "Give the executor the tools as they were (tools=), or accept the changes (accept_changes=True, "
-            "--accept-changes)."
-        )
+            f"run {machine.run_id!r}: its tools changed since it was last driven:\n{lines}",
+            run_id=machine.run_id, options=("--accept-changes",), call="accept_changes=True",
+        )  # fmt: skip
     return (*grave, *new)
 
 

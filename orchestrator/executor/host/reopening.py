@@ -57,7 +57,7 @@ class Reopening:
         limits = root.limits.changed(self._how.limits)
         spent = spent_limit(machine, limits) if ended.status == "exhausted" else None
         if spent is not None:
-            raise RunEnded(machine.run_id, machine.status, _still_spent(*spent))
+            raise RunEnded(machine.run_id, machine.status, *_still_spent(*spent))
         return Reopened(
             seq=machine.head + 1,
             ts=self._clock.now(),
@@ -69,11 +69,14 @@ class Reopening:
         )
 
 
-def _still_spent(name: str, most: float, used: float) -> str:
+def _still_spent(name: str, most: float, used: float) -> tuple[str, str]:
+    """Which limit is to be raised: by an argument, and by an option."""
     more = max(2 * most, used + 1)
     given = "visits={node: n}" if name == "visits" else f"{name}={more:g}"
-    flag = f", or {_FLAGS[name]} {more:g}" if name in _FLAGS else ""
-    return f"{name}={most:g} are spent ({used:g} used): raise that limit, limits=Limits({given}){flag}"
+    spent = f"{name}={most:g} are spent ({used:g} used): raise that limit, "
+    call = f"limits=Limits({given})"
+    option = f"{_FLAGS[name]} {more:g}" if name in _FLAGS else f"which no option does: in Python, {call}"
+    return f"{spent}{call}{f', or {option}' if name in _FLAGS else ''}", f"{spent}{option}"
 
 
 def reopening_of(clock: Clock, info: RunInfo, how: Manner) -> Reopening | None:

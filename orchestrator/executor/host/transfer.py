@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import IO, TypeAlias
 
-from orchestrator.errors import InvalidExport, OrchestratorError, RunExists, RunUnknown, StoreError
+from orchestrator.errors import InvalidExport, OrchestratorError, RunExists, RunUnknown, StoreCorrupt, StoreError
 from orchestrator.executor.host.deletion import children_of
 from orchestrator.executor.host.export_format import VERSION, ExportedRun, brief, read_runs
 from orchestrator.executor.host.host import Host
@@ -49,8 +49,9 @@ async def exported(host: Host, run_ids: Iterable[str], *, children: bool, redact
         digest.update(text.encode() + b"\n")
         return text
 
+    found = await _with_children(host, run_ids, children=children)  # unknown runs are reported before the first line
     yield line({"type": "export", "version": VERSION, "redacted": redact})
-    for run_id in await _with_children(host, run_ids, children=children):
+    for run_id in found:
         info = await host.store.info(run_id)
         records = await host.store.read(run_id, upto=info.head)
         for name in graphs_named(info, records):
@@ -72,7 +73,7 @@ async def _with_children(host: Host, run_ids: Iterable[str], *, children: bool) 
     found: dict[str, None] = {}
     todo = list(dict.fromkeys(run_ids))
     for name in todo:
-        await host.store.info(name)  # unknown ones are reported before the first line
+        await host.store.info(name)
     while todo:
         name = todo.pop(0)
         if name not in found:
@@ -160,7 +161,8 @@ async def _row(host: Host, run: ExportedRun, graphs: Mapping[str, JsonObject]) -
             apply_stored(machine, withdrawal)
             records.append(withdrawal)
     except (OrchestratorError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise InvalidExport(run.line, f"run {run.run_id!r} cannot be read: {brief(error)}") from error
+        seq = error.seq if isinstance(error, StoreCorrupt) else 0  # its records follow its first line
+        raise InvalidExport(run.line + seq, f"run {run.run_id!r} cannot be read: {brief(error)}") from error
     return row_of(machine, structure=info.structure, content=info.content), records
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from orchestrator.errors import OrchestratorError
 from orchestrator.executor.host.host import Host
-from orchestrator.executor.migrations import grade_of
+from orchestrator.executor.migrations import assess
 from orchestrator.executor.open_forks import Grade
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.stores.base import RunInfo
@@ -30,6 +30,10 @@ class VersionCheck:
     """Every difference of structure, each with its grade."""
     options: Sequence[str] | None = None
     """Options of `orchestrator resume RUN` with which it continues; None: it needs none, or none are known."""
+    guesses: Sequence[str] = ()
+    """What these options take for granted, line by line: check it before you use them."""
+    undecided: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """State fields that are gone, with the new fields that each may have become, where there are several."""
     fault: str = ""
     """Why the run could not be compared, if it could not."""
     refs: Mapping[str, object] = field(default_factory=dict)
@@ -66,7 +70,10 @@ async def _checked(host: Host, info: RunInfo, graph: GraphDefinition) -> Version
     old = machine.plan.graph
     if old is None or machine.structure == graph.structure:
         return VersionCheck(info.run_id, machine.status, "compatible", at, refs=refs, root_id=machine.root_id)
-    grade, changes, remedy = grade_of(machine, old, graph)
-    options = None if remedy is None else remedy.options
-    told = tuple(map(str, changes))
-    return VersionCheck(info.run_id, machine.status, grade, at, told, options, refs=refs, root_id=machine.root_id)
+    found = assess(machine, old, graph)
+    remedy = found.remedy
+    return VersionCheck(
+        info.run_id, machine.status, found.grade, at, tuple(map(str, found.changes)),
+        None if remedy is None else remedy.options, () if remedy is None else remedy.guesses, found.undecided,
+        refs=refs, root_id=machine.root_id,
+    )  # fmt: skip
