@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypedDict
 
 import pytest
 from pydantic import BaseModel
@@ -15,6 +15,10 @@ from orchestrator.nodes import Confirm, Execute, Subgraph
 class State(BaseModel):
     x: int = 0
     xs: list[int] = []
+
+
+class XUpdate(TypedDict, total=False):
+    x: int
 
 
 class Act(Node):
@@ -61,6 +65,7 @@ def test_every_path_to_a_node_that_acts_passes_a_confirm() -> None:
         ("bounded", "every cycle spends a limit", "proved"),
         ("joins", "every join can fire", "proved"),
         ("ends", "every node can reach an end", "proved"),
+        ("writes", "no two concurrent branches write one plain field", "proved"),
     ]
 
 
@@ -106,7 +111,7 @@ def test_an_empty_map_passes_no_confirm() -> None:
 def test_a_spent_limit_passes_no_confirm() -> None:
     edges = "START -> think -> sure\nsure -> END\n* -> act : exhausted\nact -> END"
     found = confirmed(edges, think=think, sure=confirm, act=act)
-    assert found == [("refuted", "START (a limit is spent) -> act")]
+    assert found == [("refuted", "START -> think (a limit is spent) -> act")]
 
 
 class CallState(Execute.State):
@@ -219,7 +224,7 @@ def test_an_agent_that_is_its_own_tool_is_proved_once() -> None:
     tools: list[Any] = []
     graph = Graph(name="g", state=CallState, nodes={"execute": Execute()}, edges="START -> execute -> END")
     tools.append(graph.as_tool("itself", "Itself.", risk="none"))
-    assert [proof.verdict for proof in graph.check(prove=True, tools=tools).proofs] == ["proved"] * 4
+    assert [proof.verdict for proof in graph.check(prove=True, tools=tools).proofs] == ["proved"] * 5
 
 
 def test_a_cycle_that_spends_no_limit_is_shown() -> None:
@@ -335,3 +340,59 @@ def test_code_that_may_call_any_tool_leaves_the_claim_undecided_unless_none_chan
     assert verdicts(free, [wipe]) == [("undecided", "its code may call wipe (dangerous): name its tools, tools=[...]")]
     assert verdicts(free, [look]) == [("proved", "")]
     assert verdicts(sync, [wipe]) == [("proved", "")]  # it cannot await a call
+
+
+def written(edges: str, **nodes: Node) -> list[tuple[str, str, str]]:
+    """Verdict of each claim about concurrent branches, and the paths of the two."""
+    graph = Graph(name="g", state=State, nodes=nodes, edges=edges)
+    found = [proof for proof in graph.check(prove=True).proofs if proof.about == "writes"]
+    return [(proof.verdict, path(proof), " -> ".join(map(str, proof.beside))) for proof in found]
+
+
+FORK = "START -> f -> a, b -> j -> END"
+pure = Look(writes=frozenset())
+writes_x = Look(writes=frozenset({"x"}))
+together = pure.with_(join="all")
+
+
+def test_two_branches_that_write_one_plain_field_are_shown() -> None:
+    both = ("refuted", "START -> f -> a", "START -> f -> b")
+    assert written(FORK, f=pure, a=writes_x, b=writes_x, j=together) == [both]
+    assert written(FORK, f=writes_x, a=writes_x, b=pure, j=together.with_(writes={"x"})) == [("proved", "", "")]
+    assert written("START -> f -> a : each xs\na -> j -> END", f=pure, a=writes_x, j=together) == [
+        ("refuted", "START -> f -> a", "START -> f -> a")
+    ]
+
+
+def test_branches_of_which_one_drops_the_other_write_no_field_twice() -> None:
+    race = pure.with_(join=1)
+    assert written(FORK, f=pure, a=writes_x, b=writes_x, j=race) == [("proved", "", "")]
+    edges = "START -> f -> a, b\na -> more\nmore, b -> j -> END"  # a may have written when b comes first
+    assert written(edges, f=pure, a=writes_x, more=writes_x, b=writes_x, j=race)[0][0] == "proved"
+    edges = "START -> f -> a, b\na -> a2 -> j\nb -> b2 -> j\nj -> END"
+    assert written(edges, f=pure, a=writes_x, a2=pure, b=writes_x, b2=pure, j=race)[0][0] == "refuted"
+
+
+def test_branches_that_a_stop_ends_are_not_concurrent_with_it() -> None:
+    edges = "START -> f -> a, b\na -> STOP\nb -> STOP"
+    assert written(edges, f=pure, a=writes_x, b=writes_x) == [("proved", "", "")]
+
+
+def test_a_function_that_declares_no_writes_leaves_the_claim_undecided() -> None:
+    @node
+    def free(state: State) -> dict[str, object]:
+        return {}
+
+    @node
+    def nothing(state: State) -> None: ...
+
+    @node
+    def typed(state: State) -> XUpdate:
+        return XUpdate(x=1)
+
+    assert written(FORK, f=pure, a=writes_x, b=free, j=together) == [
+        ("undecided", "START -> f -> a", "START -> f -> b")
+    ]
+    assert written(FORK, f=pure, a=writes_x, b=nothing, j=together) == [("proved", "", "")]
+    assert written(FORK, f=pure, a=writes_x, b=typed, j=together)[0][0] == "refuted"
+    assert written("START -> a -> b -> END", a=free, b=free) == [("proved", "", "")]  # without branches

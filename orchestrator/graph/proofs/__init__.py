@@ -13,6 +13,7 @@ from orchestrator.graph.proofs.confirmations import confirmed
 from orchestrator.graph.proofs.cycles import bounded
 from orchestrator.graph.proofs.ends import ending, firing
 from orchestrator.graph.proofs.places import Place, places_of
+from orchestrator.graph.proofs.writes import separate
 
 if TYPE_CHECKING:
     from orchestrator.graph.definition import GraphDefinition
@@ -34,3 +35,4 @@ def prove(graph: GraphDefinition, tools: Sequence[NodeTool] | None = None) -> It
     yield from bounded(places)
     yield from firing(places)
     yield from ending(places)
+    yield from separate(places)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from orchestrator.graph.checks.words import listed
 from orchestrator.graph.proofs.calls import CHANGING, Calls, calls_of, has_own_code
-from orchestrator.graph.proofs.paths import ENDS, Paths, Spot
+from orchestrator.graph.proofs.paths import ENDS, Paths, Spot, may_run_out
 from orchestrator.graph.proofs.places import Place
 from orchestrator.graph.report import Proof, WitnessStep
 from orchestrator.graph.topology import DONE, START
@@ -106,7 +106,8 @@ class _Search:
         for state in ahead:
             spot, approved = state
             summary.anywhere.setdefault(approved, state)
-            if graph is self.graph and spot.vertex == self.node and not self._covers(approved):
+            here = graph is self.graph and spot.vertex == self.node and paths.runs(spot)
+            if here and not self._covers(approved):
                 summary.hit = (*summary.path_to(state), WitnessStep(self.node))
                 return summary
             for before, target, after in self._following(paths, state):
@@ -228,26 +229,6 @@ def _inner_names(node: Node, outer: str) -> list[str]:
     """The fields of the graph inside that a field fills."""
     inputs = getattr(node, "inputs", None) or {}
     return [inner for inner, ours in inputs.items() if ours == outer]
-
-
-def may_run_out(graph: GraphDefinition) -> bool:
-    """Whether a graph may spend limits of its own before it comes to its end."""
-    limits = graph.limits
-    if any(value is not None for value in (limits.seconds, limits.tokens, limits.cost, limits.calls)):
-        return True
-    if limits.steps is None and not limits.visits:
-        return False
-    inner = any(node.subgraph is not None for node in graph.nodes.values())
-    few = limits.steps is not None and limits.steps < len(graph.nodes)
-    return few or inner or bool(graph.topology.fans) or _has_cycle(graph)
-
-
-def _has_cycle(graph: GraphDefinition) -> bool:
-    import networkx as nx
-
-    from orchestrator.graph.topology import digraph
-
-    return not nx.is_directed_acyclic_graph(digraph(graph.topology.successors))
 
 
 def confirmed(places: Sequence[Place], tools: Sequence[NodeTool] | None) -> Iterator[Proof]:

@@ -5,63 +5,51 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from orchestrator.graph.checks.words import listed
-from orchestrator.graph.proofs.paths import ENDS, Spot
+from orchestrator.graph.proofs.paths import Paths, Spot
 from orchestrator.graph.proofs.places import Place
 from orchestrator.graph.report import Proof, WitnessStep
+from orchestrator.graph.topology import START
 
 
 def firing(places: Sequence[Place]) -> Iterator[Proof]:
     """A join fires if a token can come to it: the checks of the shape keep joins from waiting for each other."""
     held: list[str] = []
+    refuted = False
     for place in places:
         topology = place.paths.topology
-        at = {spot.vertex for spot in place.paths.spots}
         for join in topology.joins:
-            if join in at:
+            at = [spot for spot in place.paths.spots if spot.vertex == join]
+            if any(map(place.paths.runs, at)):
                 held.append(f"{place.named(join)}{f' of tool {place.tool}' if place.tool else ''}")
-            else:
-                why = f"no branch can come to {place.named(join)}"
-                yield Proof("joins", f"{place.named(join)} can fire", "refuted", why, tool=place.tool)
-    yield Proof("joins", "every join can fire", "proved", listed(held) if held else "there is no join")
+                continue
+            refuted = True
+            name = place.named(join)
+            witness = (*place.way_to(at[0]), WitnessStep(name)) if at else ()
+            endless = f"{name} waits for ever: a branch beside it goes round without end, and can always come to it"
+            why = endless if at else f"no branch can come to {name}"
+            yield Proof("joins", f"{name} can fire", "refuted", why, witness, tool=place.tool)
+    if not refuted:
+        yield Proof("joins", "every join can fire", "proved", listed(held) if held else "there is no join")
 
 
 def ending(places: Sequence[Place]) -> Iterator[Proof]:
-    """A run that is anywhere can come to END or STOP."""
+    """A run that is anywhere can come to its end: all branches to END, or one to STOP."""
     refuted = False
     for place in places:
-        for spot in _caught(place):
+        for spot in _caught(place.paths):
             refuted = True
             name = place.named(spot.vertex)
             witness = (*place.way_to(spot), WitnessStep(name))
-            why = f"no path leads from here to END or STOP{place.where}"
+            why = f"from here no choice of outcomes leads all branches to END, or one to STOP{place.where}"
             yield Proof("ends", f"{name} can reach an end", "refuted", why, witness, tool=place.tool)
     if not refuted:
         yield Proof("ends", "every node can reach an end", "proved")
 
 
-def _caught(place: Place) -> list[Spot]:
-    """The first spot of each node that no path leads to an end from."""
-    paths = place.paths
-    before: dict[Spot, list[Spot]] = {spot: [] for spot in paths.spots}
-    for spot in paths.spots:
-        for move in paths.moves(spot):
-            before[move.target].append(spot)
-        for _, target in paths.jumps_from(spot):
-            before[target].append(spot)
-    free = reached_spots(before, [spot for spot in paths.spots if spot.vertex in ENDS])
+def _caught(paths: Paths) -> list[Spot]:
+    """The first spot of each node that leads to no end."""
     found: dict[str, Spot] = {}
-    for spot in paths.spots:
-        if spot not in free:
+    for spot in paths.caught():
+        if spot.vertex != START:
             found.setdefault(spot.vertex, spot)
     return list(found.values())
-
-
-def reached_spots(following: dict[Spot, list[Spot]], starts: Sequence[Spot]) -> set[Spot]:
-    """Every spot that can be reached."""
-    found, ahead = set(starts), list(starts)
-    while ahead:
-        for spot in following[ahead.pop()]:
-            if spot not in found:
-                found.add(spot)
-                ahead.append(spot)
-    return found

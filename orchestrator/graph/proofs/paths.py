@@ -6,16 +6,17 @@ has at most `MOST_PAIRS` of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from orchestrator.graph.checks.failures import can_time_out
-from orchestrator.graph.topology import DONE, END, IF_NAMED, START, STOP
+from orchestrator.graph.topology import DONE, END, IF_NAMED, START, STOP, digraph
 
 if TYPE_CHECKING:
     from orchestrator.graph.definition import GraphDefinition
     from orchestrator.graph.node import Node
+    from orchestrator.graph.topology import Route
 
 ENDS = frozenset({END, STOP})
 LIMIT_SPENT = "a limit is spent"
@@ -28,6 +29,8 @@ class Spot(NamedTuple):
     forks: tuple[str, ...] = ()
     spent: bool = False
     """Whether the graph's limit is spent, and its edge for that was taken: each node runs at most once (R14)."""
+    blocked: frozenset[str] = frozenset()
+    """Joins that never fire for it, because a branch beside it goes round for ever and can always come to them."""
 
 
 class Move(NamedTuple):
@@ -39,14 +42,25 @@ class Move(NamedTuple):
     """What else makes a token take it: an empty list."""
     each: bool = False
     """Whether it is a map: as many tokens as the list has items."""
+    edge: int = 0
+    """The number of the edge in the graph's text."""
 
 
 class Paths:
-    """The spots of a graph, and the moves between them."""
+    """The spots of a graph, and the moves between them.
 
-    def __init__(self, graph: GraphDefinition) -> None:
-        self.graph, self.topology = graph, graph.topology
+    Args:
+        graph: the graph.
+        inside: whether it runs inside another graph. The limits of such a graph are its own: they can be spent only
+            if it can make so many steps, while a run can be started with any limits.
+    """
+
+    def __init__(self, graph: GraphDefinition, *, inside: bool = False) -> None:
+        self.graph, self.topology, self.inner = graph, graph.topology, inside
         self._moves: dict[Spot, tuple[Move, ...]] = {}
+        self._endless: dict[str, set[Spot]] = {}
+        if self.topology.joins and self.caught():
+            self._find_endless()
 
     @property
     def start(self) -> Spot:
@@ -57,7 +71,7 @@ class Paths:
         """Where all tokens together go on from wherever they are, and why."""
         found: list[tuple[str, Spot]] = []
         target = self.topology.exhausted_target
-        if target is not None and target not in ENDS:
+        if target is not None and target not in ENDS and (not self.inner or may_run_out(self.graph)):
             found.append((LIMIT_SPENT, Spot(target, (), True)))
         for name, node in self.graph.nodes.items():
             if getattr(node, "on_busy", None) == "interrupt":
@@ -65,8 +79,8 @@ class Paths:
         return tuple(found)
 
     def jumps_from(self, spot: Spot) -> tuple[tuple[str, Spot], ...]:
-        """Those that are possible at a spot."""
-        if spot.vertex in ENDS:
+        """Those that are possible while a token is at a spot."""
+        if spot.vertex in ENDS or spot.vertex == START:
             return ()
         return tuple((why, target) for why, target in self.jumps if not (spot.spent and target.spent))
 
@@ -80,42 +94,83 @@ class Paths:
             if self.topology.has_route(vertex, outcome) and can_take(node, outcome):
                 yield outcome
 
+    def waits(self, spot: Spot) -> bool:
+        """Whether a token that arrives there waits at a join."""
+        fork = self.topology.match.get(spot.vertex)
+        return fork is not None and fork in spot.forks
+
+    def runs(self, spot: Spot) -> bool:
+        """Whether the node of a spot can run there; a join that is blocked never fires."""
+        return spot.vertex not in ENDS and not (spot.vertex in spot.blocked and self.waits(spot))
+
     def inside(self, spot: Spot) -> tuple[str, ...]:
         """The forks open around a node that runs: at a join, those that it has not closed (R5)."""
-        vertex, forks, _ = spot
+        vertex, forks = spot.vertex, spot.forks
         fork = self.topology.match.get(vertex)
         if fork is None or fork not in forks:
             return forks
         place = forks.index(fork)
         return forks[:place] if self.topology.closes[vertex] else forks[: place + 1]
 
+    # -- moves ------------------------------------------------------------------------------------------------
+
     def moves(self, spot: Spot) -> tuple[Move, ...]:
         """All ways on from a spot along edges."""
         found = self._moves.get(spot)
         if found is None:
-            found = self._moves[spot] = tuple(self._find_moves(spot)) if spot.vertex not in ENDS else ()
+            found = self._moves[spot] = tuple(self._find_moves(spot)) if self.runs(spot) else ()
         return found
 
     def _find_moves(self, spot: Spot) -> Iterator[Move]:
-        vertex, spent = spot.vertex, spot.spent
+        vertex = spot.vertex
         forks = self.inside(spot)
         if vertex in self.topology.fans and vertex not in forks:
             forks = (*forks, vertex)
         for outcome in self.outcomes(vertex):
-            for route in self.topology.routes(vertex, outcome):
-                if route.each is None:
-                    yield Move(outcome, Spot(route.target, forks, spent))
-                    continue
-                fork = route.map_vertex or vertex
-                inner = forks if fork in forks else (*forks, fork)
-                yield Move(outcome, Spot(route.target, inner, spent), each=True)
-                outer = frozenset(inner) - {fork}
-                empty = self.topology.empty_target(fork, route.target, outer) or END
-                yield Move(outcome, Spot(empty, inner, spent), f"{route.each} is empty")
+            routes = self.topology.routes(vertex, outcome)
+            stops = [route for route in routes if route.target == STOP and route.each is None]
+            if stops:  # the graph ends before another branch begins
+                yield Move(outcome, Spot(STOP, forks, spot.spent), edge=stops[0].index)
+                continue
+            ways = [list(self._along(spot, forks, outcome, route)) for route in routes]
+            for number, way in enumerate(ways):
+                others = ways[:number] + ways[number + 1 :]
+                for move in way:
+                    yield move._replace(target=self._beside(spot, move.target, others))
 
-    @cached_property
+    def _along(self, spot: Spot, forks: tuple[str, ...], outcome: str, route: Route) -> Iterator[Move]:
+        if route.each is None:
+            yield Move(outcome, Spot(route.target, forks, spot.spent), edge=route.index)
+            return
+        fork = route.map_vertex or spot.vertex
+        inner = forks if fork in forks else (*forks, fork)
+        yield Move(outcome, Spot(route.target, inner, spot.spent), each=True, edge=route.index)
+        empty = self.topology.empty_target(fork, route.target, frozenset(inner) - {fork}) or END
+        yield Move(outcome, Spot(empty, inner, spot.spent), f"{route.each} is empty", edge=route.index)
+
+    def _beside(self, spot: Spot, target: Spot, others: Sequence[Sequence[Move]]) -> Spot:
+        """The spot that a token comes to, with what branches beside it keep from it."""
+        if not self._endless:
+            return target
+        found = {
+            join
+            for join, endless in self._endless.items()
+            for way in others
+            if all(move.target in endless for move in way)
+        }
+        kept = (join for join in spot.blocked | found if self.topology.match[join] in target.forks)
+        return target._replace(blocked=frozenset(kept))
+
+    @property
     def spots(self) -> dict[Spot, tuple[Spot, str, str] | None]:
         """Every spot that a token can arrive at, with the spot before it, the outcome there, and a note."""
+        if self._spots is None:
+            self._spots = self._find_spots()
+        return self._spots
+
+    _spots: dict[Spot, tuple[Spot, str, str] | None] | None = None
+
+    def _find_spots(self) -> dict[Spot, tuple[Spot, str, str] | None]:
         found: dict[Spot, tuple[Spot, str, str] | None] = {self.start: None}
         ahead = [self.start]
         for spot in ahead:
@@ -127,9 +182,92 @@ class Paths:
                     ahead.append(target)
         return found
 
+    # -- ends -------------------------------------------------------------------------------------------------
+
+    def caught(self) -> list[Spot]:
+        """The spots from which no choice of outcomes leads all branches to END, or one of them to STOP.
+
+        Behind a spent limit no node runs twice, so that there everything ends (R14).
+        """
+        before = self._before()
+        stopping = _leading_to(before, [spot for spot in self.spots if spot.vertex == STOP])
+        ends = {spot for spot in self.spots if spot.spent or spot.vertex == END or spot in stopping}
+        ends |= {spot for spot in self.spots if any(target.spent for _, target in self.jumps_from(spot))}
+        free = self._led(before, ends)
+        return [spot for spot in self.spots if spot not in free]
+
+    def _before(self) -> _Before:
+        found: _Before = {spot: [] for spot in self.spots}
+        for spot in self.spots:
+            for move in self.moves(spot):
+                found[move.target].append((spot, move.outcome, move.edge))
+        return found
+
+    def _led(self, before: _Before, goals: set[Spot]) -> set[Spot]:
+        """The spots from which some choice of outcomes leads all branches to the goals."""
+        missing: dict[tuple[Spot, str], set[int]] = {}
+        for spot in self.spots:
+            for move in self.moves(spot):
+                missing.setdefault((spot, move.outcome), set()).add(move.edge)
+        found, ahead = set(goals), list(goals)
+        while ahead:
+            for spot, outcome, edge in before[ahead.pop()]:
+                left = missing[spot, outcome]
+                left.discard(edge)
+                if not left and spot not in found:
+                    found.add(spot)
+                    ahead.append(spot)
+        return found
+
+    def _find_endless(self) -> None:
+        """For each join the spots from which branches can come to it for ever. All is found again with these."""
+        before = self._before()
+        for join in self.topology.joins:
+            there = [spot for spot in self.spots if spot.vertex == join]
+            reaching = _leading_to(before, there)
+            goals = {spot for spot in self.spots if spot not in reaching or spot.spent}
+            free = self._led(before, goals | set(there))
+            endless = {spot for spot in self.spots if spot not in free}
+            if endless:
+                self._endless[join] = endless
+        self._moves.clear()
+        self._spots = None
+
+
+_Before: TypeAlias = dict[Spot, list[tuple[Spot, str, int]]]
+"""Spot -> the spots that lead to it, with outcome and edge."""
+
+
+def _leading_to(before: _Before, goals: Sequence[Spot]) -> set[Spot]:
+    found, ahead = set(goals), list(goals)
+    while ahead:
+        for spot, _, _ in before[ahead.pop()]:
+            if spot not in found:
+                found.add(spot)
+                ahead.append(spot)
+    return found
+
 
 def can_take(node: Node, outcome: str) -> bool:
     """Whether a node can end with a reserved outcome: one without a time-out never takes `timeout`."""
     if outcome == "timeout":
         return node.kind == "unresolved" or can_time_out(node)
     return outcome != "exhausted" or node.subgraph is not None
+
+
+def may_run_out(graph: GraphDefinition) -> bool:
+    """Whether a graph may spend limits of its own before it comes to its end."""
+    limits = graph.limits
+    if any(value is not None for value in (limits.seconds, limits.tokens, limits.cost, limits.calls)):
+        return True
+    if limits.steps is None and not limits.visits:
+        return False
+    inner = any(node.subgraph is not None for node in graph.nodes.values())
+    few = limits.steps is not None and limits.steps < len(graph.nodes)
+    return few or inner or bool(graph.topology.fans) or _has_cycle(graph)
+
+
+def _has_cycle(graph: GraphDefinition) -> bool:
+    import networkx as nx
+
+    return not nx.is_directed_acyclic_graph(digraph(graph.topology.successors))

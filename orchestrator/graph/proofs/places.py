@@ -103,7 +103,7 @@ def _add(found: dict[int, Place], place: Place) -> None:
     for name, node in place.graph.nodes.items():
         inner = node.subgraph
         if inner is not None and id(inner) not in found:
-            _add(found, Place(inner, Paths(inner), inner.limits, place, name, place.tool, place.callers))
+            _add(found, Place(inner, Paths(inner, inside=True), inner.limits, place, name, place.tool, place.callers))
 
 
 def graph_tools(node: Node, tools: Sequence[NodeTool] | None) -> Iterator[NodeTool]:

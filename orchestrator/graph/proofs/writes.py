@@ -1,0 +1,272 @@
+"""No two concurrent branches write one plain field.
+
+For each fork, and each two of its branches, the search moves both tokens on, one step of either at a time, as the
+kernel would: a token that waits at a join of a fork that both are in goes on when the other one can no longer come
+there. The two are concurrent until they meet, one is dropped, or the graph stops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+from typing import TYPE_CHECKING, NamedTuple
+
+from orchestrator.graph.checks.words import listed
+from orchestrator.graph.proofs.paths import Move, Paths, Spot
+from orchestrator.graph.proofs.places import Place
+from orchestrator.graph.report import Proof, WitnessStep
+from orchestrator.graph.topology import END, STOP
+
+if TYPE_CHECKING:
+    from orchestrator.graph.definition import GraphDefinition
+
+CLAIM = "no two concurrent branches write one plain field"
+
+
+class _Token(NamedTuple):
+    """One of the two."""
+
+    spot: Spot
+    ready: bool
+    """Whether its node runs; False: it waits at a join."""
+
+
+class _Pair(NamedTuple):
+    """Two tokens of one run that parted."""
+
+    first: _Token
+    second: _Token
+    shared: int
+    """How many of the forks open around the first are open around the second: the very same ones."""
+    wrote: str = ""
+    """The node of the first that has written the field since they parted; only behind a spent limit its name, since
+    there each node runs once."""
+
+
+class _Came(NamedTuple):
+    """How a pair was come to."""
+
+    before: _Pair | None
+    step: WitnessStep
+    by_second: bool
+    fork: Spot
+
+
+class _Hit(NamedTuple):
+    """Two branches that both write a field."""
+
+    fork: Spot
+    witness: tuple[WitnessStep, ...]
+    beside: tuple[WitnessStep, ...]
+    nodes: tuple[str, str]
+
+
+class _Branches:
+    """All pairs of branches of one graph."""
+
+    def __init__(self, paths: Paths) -> None:
+        self.paths, self.topology = paths, paths.topology
+        self.before: dict[Spot, list[Spot]] = {spot: [] for spot in paths.spots}
+        for spot in paths.spots:
+            for move in paths.moves(spot):
+                self.before[move.target].append(spot)
+
+    def first_hit(self, writers: frozenset[str]) -> _Hit | None:
+        """Two branches in which one of the writers runs in each."""
+        useful = self._leading_to(writers)
+        came: dict[_Pair, _Came] = {}
+        ahead: list[_Pair] = []
+        for pair, step, spot in self._parted():
+            if pair not in came and pair.first.spot in useful and pair.second.spot in useful:
+                came[pair] = _Came(None, step, False, spot)
+                ahead.append(pair)
+        for pair in ahead:
+            for following, step, by_second in self._following(pair, writers):
+                if following is None:
+                    return self._hit(came, pair, step)
+                if following in came or following.second.spot not in useful:
+                    continue
+                if following.wrote or following.first.spot in useful:
+                    came[following] = _Came(pair, step, by_second, came[pair].fork)
+                    ahead.append(following)
+        return None
+
+    def _leading_to(self, writers: frozenset[str]) -> set[Spot]:
+        found = {spot for spot in self.paths.spots if spot.vertex in writers}
+        ahead = list(found)
+        while ahead:
+            for spot in self.before[ahead.pop()]:
+                if spot not in found:
+                    found.add(spot)
+                    ahead.append(spot)
+        return found
+
+    def _parted(self) -> Iterator[tuple[_Pair, WitnessStep, Spot]]:
+        """Each two branches that part anywhere, in both orders."""
+        for spot in self.paths.spots:
+            by_outcome: dict[str, list[Move]] = {}
+            for move in self.paths.moves(spot):
+                if not move.note:
+                    by_outcome.setdefault(move.outcome, []).append(move)
+            for outcome, moves in by_outcome.items():
+                step = WitnessStep(spot.vertex, outcome)
+                pairs = [*combinations(moves, 2), *((move, move) for move in moves if move.each)]
+                for one, other in pairs:
+                    shared = _common(one.target.forks, other.target.forks)
+                    if STOP in (one.target.vertex, other.target.vertex):
+                        continue
+                    for left, right in ((one, other), (other, one)):
+                        pair = self._arrived(_Pair(self._token(left.target), self._token(right.target), shared))
+                        if pair is not None:
+                            yield pair, step, spot
+
+    def _token(self, spot: Spot) -> _Token:
+        return _Token(spot, not self.paths.waits(spot))
+
+    def _open(self, token: _Token) -> tuple[str, ...]:
+        return self.paths.inside(token.spot) if token.ready else token.spot.forks
+
+    def _following(self, pair: _Pair, writers: frozenset[str]) -> Iterator[tuple[_Pair | None, WitnessStep, bool]]:
+        """The pairs behind one step of either token; None: both have written."""
+        for by_second in (False, True):
+            mine, other = (pair.second, pair.first) if by_second else (pair.first, pair.second)
+            if mine.spot.vertex in (END, STOP):
+                continue
+            if not mine.ready:
+                if self._may_fire(mine, other, pair.shared):
+                    fired = _Token(mine.spot, ready=True)
+                    shared = min(pair.shared, len(self._open(fired)))
+                    yield _placed(pair, fired, shared, by_second), WitnessStep("", note="a join"), by_second
+                continue
+            writes = mine.spot.vertex in writers
+            for move in self.paths.moves(mine.spot):
+                if move.target.vertex == STOP:
+                    continue
+                step = WitnessStep(mine.spot.vertex, move.outcome, move.note)
+                token = self._token(move.target)
+                shared = min(pair.shared, len(self.paths.inside(mine.spot)))
+                following = _placed(pair, token, shared, by_second)
+                if writes and not by_second:
+                    wrote = mine.spot.vertex if mine.spot.spent else "any"
+                    following = following._replace(wrote=pair.wrote or wrote)
+                arrived = self._arrived(following, by_second)
+                hit = writes and by_second and pair.wrote not in ("", mine.spot.vertex)
+                if hit and (arrived is not None or self._meet(following)):
+                    yield None, step, by_second
+                elif arrived is not None:
+                    yield arrived, step, by_second
+
+    def _arrived(self, pair: _Pair, by_second: bool | None = None) -> _Pair | None:
+        """The pair after one of it came to its place; None: they met, or one dropped the other."""
+        if self._meet(pair):
+            return None
+        for second in (False, True) if by_second is None else (by_second,):
+            mine, other = (pair.second, pair.first) if second else (pair.first, pair.second)
+            if mine.ready or self.topology.nodes[mine.spot.vertex].join != 1:
+                continue
+            if not self._may_fire(mine, other, pair.shared):
+                return None
+            fired = _Token(mine.spot, ready=True)
+            pair = _placed(pair, fired, min(pair.shared, len(self._open(fired))), second)
+        return pair
+
+    def _meet(self, pair: _Pair) -> bool:
+        """Whether both wait at one join of a fork that both are in."""
+        first, second = pair.first, pair.second
+        if first.ready or second.ready or first.spot.vertex != second.spot.vertex:
+            return False
+        fork = self.topology.match[first.spot.vertex]
+        return fork in first.spot.forks[: pair.shared]
+
+    def _may_fire(self, mine: _Token, other: _Token, shared: int) -> bool:
+        """Whether a join that a token waits at may fire before the other token moves on, which stays where it is."""
+        join, forks = mine.spot.vertex, mine.spot.forks
+        fork = self.topology.match[join]
+        if join in mine.spot.blocked:
+            return False
+        if fork not in forks or other.spot.vertex == END:
+            return True
+        place = forks.index(fork)
+        if place >= shared:
+            return True
+        scope = self.topology.scope(fork, frozenset(forks[:place]))
+        table = scope.active if other.ready else scope.waiting
+        return join not in table[other.spot.vertex] and (other.ready or other.spot.vertex != join)
+
+    def _hit(self, came: dict[_Pair, _Came], pair: _Pair, last: WitnessStep) -> _Hit:
+        one: list[WitnessStep] = []
+        other: list[WitnessStep] = [last]
+        at: _Pair | None = pair
+        wrote = ""
+        while at is not None:
+            how = came[at]
+            if how.before is None:
+                one.append(how.step)
+                other.append(how.step)
+            elif how.step.node and how.by_second:
+                other.append(how.step)
+            elif how.step.node and not how.before.wrote:  # what the first does after it has written is left out
+                one.append(how.step)
+                wrote = wrote or how.step.node
+            at = how.before
+        return _Hit(came[pair].fork, tuple(reversed(one)), tuple(reversed(other)), (wrote, last.node))
+
+
+def _placed(pair: _Pair, token: _Token, shared: int, by_second: bool) -> _Pair:
+    if by_second:
+        return pair._replace(second=token, shared=shared)
+    return pair._replace(first=token, shared=shared)
+
+
+def _common(one: tuple[str, ...], other: tuple[str, ...]) -> int:
+    return next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+
+
+def separate(places: Sequence[Place]) -> Iterator[Proof]:
+    """A claim about all graphs, or one for each graph and field that breaks it."""
+    held = True
+    for place in places:
+        if place.paths.topology.fans:
+            for proof in _of_graph(place):
+                held = False
+                yield proof
+    if held:
+        yield Proof("writes", CLAIM, "proved")
+
+
+def _of_graph(place: Place) -> Iterator[Proof]:
+    graph = place.graph
+    branches = _Branches(place.paths)
+    updates = {name: node.updates for name, node in graph.nodes.items()}
+    silent = frozenset(name for name, fields in updates.items() if fields is None)
+    unknown = False
+    for field in _plain_fields(graph):
+        writers = frozenset(name for name, fields in updates.items() if fields is not None and field in fields)
+        hit = branches.first_hit(writers) if writers else None
+        if hit is not None:
+            yield _proof(place, field, hit, frozenset())
+        elif silent and not unknown and (maybe := branches.first_hit(writers | silent)) is not None:
+            unknown = True
+            yield _proof(place, field, maybe, silent)
+
+
+def _plain_fields(graph: GraphDefinition) -> list[str]:
+    return [name for name, field in graph.schema.fields.items() if field.plain and not field.local]
+
+
+def _proof(place: Place, field: str, hit: _Hit, silent: frozenset[str]) -> Proof:
+    lead = place.way_to(hit.fork)
+    one, other = ((*lead, *(_named(place, step) for step in path)) for path in (hit.witness, hit.beside))
+    nodes = " and ".join(place.named(name) for name in dict.fromkeys(hit.nodes))
+    fork = place.named(hit.fork.vertex)
+    if silent:
+        which = listed(place.named(name) for name in dict.fromkeys(hit.nodes) if name in silent)
+        reason = f"{which} may write {field!r} in concurrent branches of {fork}: declare writes="
+        return Proof("writes", f"{CLAIM}{place.where}", "undecided", reason, one, other, place.tool)
+    verb = "runs in two concurrent branches" if len(set(hit.nodes)) == 1 else "run in concurrent branches"
+    reason = f"{nodes} {verb} of {fork}, and may write {field!r}: give it a reducer, or let one write another field"
+    return Proof("writes", f"{CLAIM}{place.where}", "refuted", reason, one, other, place.tool)
+
+
+def _named(place: Place, step: WitnessStep) -> WitnessStep:
+    return WitnessStep(place.named(step.node), step.outcome, step.note)

@@ -1,0 +1,251 @@
+"""Proofs against the kernel: on small generated graphs every run is tried, and every witness is made a run."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from orchestrator import Graph
+from orchestrator.errors import InvalidGraph
+from orchestrator.graph import Limits, Proof
+from orchestrator.graph.edge import Edge
+from orchestrator.graph.report import WitnessStep
+from orchestrator.graph.topology import END, START
+from orchestrator.nodes import Confirm, Subgraph
+from tests.support.sizes import sized
+
+from .proved import Paths, ProvedState, Step, acting, calling, is_covered, writing
+from .proving import Explorer, State, Tags, at_last, replayed
+
+SEEDS = range(sized(45, 900))
+NODES, STATES = sized(6, 8), sized(150, 1_500)
+
+
+def text(graph: Graph) -> str:
+    """The graph, for messages."""
+    nodes = {name: (node.kind, node.join, sorted(node.writes or ())) for name, node in graph.nodes.items()}
+    return f"{'; '.join(map(str, graph.edges))} | {nodes}"
+
+
+def told(proof: Proof) -> str:
+    return f"{proof.verdict}: {' -> '.join(map(str, proof.witness))} / {' -> '.join(map(str, proof.beside))}"
+
+
+def test_calls_are_confirmed_joins_fire_and_runs_end_if_and_only_if_every_run_says_so() -> None:
+    counts: Counter[str] = Counter()
+    for seed in SEEDS:
+        graph = calling(seed, NODES)
+        if graph is None:
+            continue
+        tags = Paths(graph)
+        bare: set[str] = set()
+        ran: set[str] = set()
+
+        def see(
+            state: State, graph: Graph = graph, tags: Paths = tags, bare: set[str] = bare, ran: set[str] = ran
+        ) -> None:
+            for token in state.run.running.values():
+                ran.add(token.node)
+                if token.node in tags.acting:
+                    bare |= {token.node for path in state.tags[token.key] if not is_covered(graph, path, token.node)}
+
+        found = Explorer(graph, tags, most=STATES).explore(see)
+        proofs = graph.check(prove=True).proofs
+        counts["whole"] += found.whole
+        refuted = {proof.witness[-1].node for proof in proofs if proof.about == "confirmed" and not proof.holds}
+        assert bare <= refuted, f"{seed}: {bare - refuted} are called without a confirmation: {text(graph)}"
+        assert not found.whole or refuted == bare, f"{seed}: {refuted - bare} never are: {text(graph)}"
+        assert refuted <= set(acting(graph))
+        joins = {proof.claim.split()[0] for proof in proofs if proof.about == "joins" and not proof.holds}
+        never = set(graph.topology.joins) - ran
+        assert not joins & ran, f"{seed}: {joins & ran} fire: {text(graph)}"
+        assert not found.whole or joins == never, f"{seed}: {never} never fire: {text(graph)}"
+        caught = any(proof.about == "ends" and not proof.holds for proof in proofs)
+        assert not found.whole or caught == found.stuck, f"{seed}: {text(graph)}"
+        for proof in proofs:
+            counts[f"{proof.about} {proof.verdict}"] += 1
+            if proof.about in ("confirmed", "ends") and not proof.holds:
+                assert replayed(graph, [proof.witness], at_last()), f"{seed}: {told(proof)}: {text(graph)}"
+    assert not any("undecided" in name for name in counts)
+    assert min(counts[f"{about} {verdict}"] for about in ("confirmed", "ends") for verdict in ("proved", "refuted")) > 0
+    print(dict(counts))
+
+
+def test_fields_are_written_by_concurrent_branches_if_and_only_if_some_run_does_it() -> None:
+    counts: Counter[str] = Counter()
+    for seed in SEEDS:
+        graph = writing(seed, NODES)
+        if graph is None or not graph.topology.fans:
+            continue
+        proofs = [proof for proof in graph.check(prove=True).proofs if proof.about == "writes"]
+        assert {proof.verdict for proof in proofs} <= {"proved", "refuted"}
+        for field in ("f", "g"):
+            if not any(field in (node.writes or ()) for node in graph.nodes.values()):
+                continue
+            explorer = Explorer(graph, Tags(), field=field, most=STATES)
+            both: list[State] = []
+            found = explorer.explore(
+                lambda state, explorer=explorer, both=both: both.append(state) if explorer.concurrent(state) else None
+            )
+            proof = next((proof for proof in proofs if f"may write {field!r}" in proof.reason), None)
+            counts["refuted" if proof is not None else "proved"] += 1
+            counts["whole"] += found.whole
+            assert not both or proof is not None, f"{seed}: {field} is written twice: {text(graph)}"
+            if proof is not None:
+                assert both or not found.whole, f"{seed}: {field} never is: {told(proof)}: {text(graph)}"
+                paths = (proof.witness, proof.beside)
+                there = replayed(graph, paths, lambda explorer, state: explorer.concurrent(state), field=field)
+                assert there, f"{seed}: {field}: {told(proof)}: {text(graph)}"
+    assert min(counts["refuted"], counts["proved"]) > 0
+    print(dict(counts))
+
+
+def test_a_cycle_that_spends_no_limit_goes_round_and_with_limits_every_run_ends() -> None:
+    counts: Counter[str] = Counter()
+    for seed in range(sized(60, 600)):
+        drawn = calling(seed, NODES)
+        if drawn is None:
+            continue
+        dice = random.Random(f"bounded {seed}")
+        graph = drawn.with_limits(Limits(steps=None, visits={n: 1 for n in drawn.nodes if dice.random() < 0.5}))
+        proof = next(proof for proof in graph.check(prove=True).proofs if proof.about == "bounded")
+        counts[proof.verdict] += 1
+        if not proof.holds:
+            last = proof.witness[-1].node
+            first = next(place for place, step in enumerate(proof.witness) if _is_round(proof, place))
+            assert proof.witness[first].node == last
+            again = (*proof.witness[:-1], *proof.witness[first:-1] * 2, proof.witness[-1])
+            free = drawn.with_limits(Limits(steps=None))
+            assert replayed(free, [again], at_last()), f"{seed}: {told(proof)}: {text(graph)}"
+            assert not {step.node for step in proof.witness[first:]} & set(graph.limits.visits)
+        else:
+            explorer = Explorer(graph, Tags())
+            for _ in range(3):
+                state = explorer.first()
+                while (ways := list(explorer.following(state))) and state.depth < 200:
+                    state = dice.choice(ways)
+                assert state.run.result is not None, f"{seed}: no end in sight: {text(graph)}"
+    assert min(counts["refuted"], counts["proved"]) > 0
+    print(dict(counts))
+
+
+def _is_round(proof: Proof, place: int) -> bool:
+    """Whether the cycle of a witness begins at a place: the reason names its nodes."""
+    names = [step.node for step in proof.witness[place:]]
+    return proof.reason.startswith(" -> ".join(names) + " goes round")
+
+
+def test_a_subgraph_is_proved_as_its_nodes_in_its_place_would_be() -> None:
+    counts: Counter[str] = Counter()
+    for seed in range(sized(150, 3_000)):
+        dice = random.Random(f"inlined {seed}")
+        outer, inner = (_plain(calling(dice.randrange(100_000), most)) for most in (5, 4))
+        if outer is None or inner is None or inner.topology.fans:
+            continue
+        places = [name for name, node in outer.nodes.items() if isinstance(node, Step) and node.outcomes == ("done",)]
+        if not places:
+            continue
+        place = dice.choice(places)
+        sub = Subgraph(inner, join=outer.nodes[place].join)
+        nested = outer.replace({place: sub})
+        flat = _inlined(outer, inner, place)
+        if flat is None:
+            continue
+        verdicts = _verdicts(nested, place)
+        assert verdicts == _verdicts(flat, place), f"{seed}: {text(outer)} {text(inner)}"
+        counts.update(verdicts.values())
+    assert min(counts["refuted"], counts["proved"]) > 0
+    print(dict(counts))
+
+
+def _plain(graph: Graph | None) -> Graph | None:
+    """The same with approvals of what comes next, if it has no edges for limits and failures."""
+    if graph is None or {edge.outcome for edge in graph.edges} & {"exhausted", "error"}:
+        return None
+    calls = {n: node for n, node in graph.nodes.items() if isinstance(node, Confirm) and node.tool is not None}
+    return graph.replace({name: Confirm(join=node.join) for name, node in calls.items()})
+
+
+def _verdicts(graph: Graph, place: str) -> dict[str, str]:
+    """Acting node -> whether all paths to it are confirmed; nodes of the graph inside have their place before them."""
+    proofs = [proof for proof in graph.check(prove=True).proofs if proof.claim.startswith("every path to")]
+    return {proof.claim.split()[3].replace(f"{place}/", f"{place}-"): proof.verdict for proof in proofs}
+
+
+def _inlined(outer: Graph, inner: Graph, place: str) -> Graph | None:
+    """The outer graph with the nodes of the inner one instead of one of its nodes, if the checks take it."""
+    first = [edge.target for edge in inner.edges if edge.source == START]
+    join = outer.nodes[place].join
+    ways_out = [edge for edge in outer.edges if edge.source == place]
+    edges = [
+        replace(edge, target=f"{place}-in") if edge.target == place else edge
+        for edge in outer.edges
+        if edge.source != place
+    ]
+    edges += [Edge(f"{place}-in", f"{place}-{name}" if name != END else f"{place}-out") for name in first]
+    for edge in inner.edges:
+        if edge.source != START:
+            target = f"{place}-out" if edge.target in (END, "STOP") else f"{place}-{edge.target}"
+            edges.append(replace(edge, source=f"{place}-{edge.source}", target=target))
+    for edge in ways_out:
+        source = f"{place}-out"
+        edges.append(replace(edge, source=source, target=f"{place}-in" if edge.target == place else edge.target))
+    still = Step(said=("done",))
+    nodes = {name: node for name, node in outer.nodes.items() if name != place}
+    nodes |= {f"{place}-in": still.with_(join=join), f"{place}-out": still}
+    nodes |= {f"{place}-{name}": node for name, node in inner.nodes.items()}
+    try:
+        return Graph(name="g", state=ProvedState, nodes=nodes, edges=tuple(edges), limits=outer.limits)
+    except InvalidGraph:
+        return None
+
+
+@pytest.mark.parametrize("shape", ["choices", "diamonds", "race"])
+def test_the_cost_of_a_proof_grows_with_the_graph_and_not_with_its_paths(shape: str) -> None:
+    graph = {"choices": _choices, "diamonds": _diamonds, "race": _race}[shape](60)
+    assert len(graph.nodes) > 60
+    graph.check(prove=True)
+
+
+def _step(*said: str, writes: str = "") -> Step:
+    return Step(said=said or ("done",), effect="irreversible", writes=frozenset(filter(None, (writes,))))
+
+
+def _choices(count: int) -> Graph:
+    """A row of choices: 2 ** count paths."""
+    lines = ["START -> a0"]
+    for n in range(count):
+        after = f"a{n + 1}" if n < count - 1 else "END"
+        lines += [f"a{n} -> b{n} : x", f"a{n} -> c{n} : y", f"b{n} -> {after}", f"c{n} -> {after}"]
+    nodes = {f"{kind}{n}": _step("x", "y") if kind == "a" else _step() for n in range(count) for kind in "abc"}
+    return Graph(name="g", state=ProvedState, nodes=nodes, edges="\n".join(lines))
+
+
+def _diamonds(count: int) -> Graph:
+    """A row of forks and joins."""
+    lines = ["START -> a0"]
+    for n in range(count):
+        lines += [f"a{n} -> b{n}, c{n} -> j{n}", f"j{n} -> {f'a{n + 1}' if n < count - 1 else 'END'}"]
+    nodes = {f"{kind}{n}": _step(writes="f" * (kind != "c")) for n in range(count) for kind in "abcj"}
+    nodes |= {f"j{n}": _step(writes="f").with_(join="all") for n in range(count)}
+    return Graph(name="g", state=ProvedState, nodes=nodes, edges="\n".join(lines))
+
+
+def _race(count: int) -> Graph:
+    """A map over a row of choices, of whose items the first wins; only the last nodes write."""
+    lines = ["START -> m", "m -> a0 : each xs", "j -> END"]
+    for n in range(count):
+        one, two = (f"a{n + step}" if n + step < count else "j" for step in (1, 2))
+        lines += [f"a{n} -> {one} : x", f"a{n} -> {two} : y"]
+    nodes = {f"a{n}": _step("x", "y", writes="f" * (n == count - 1)) for n in range(count)}
+    nodes |= {"m": _step(), "j": _step().with_(join=1)}
+    return Graph(name="g", state=ProvedState, nodes=nodes, edges="\n".join(lines))
+
+
+def test_a_witness_is_a_path_that_the_kernel_does_not_make_if_a_step_of_it_is_wrong() -> None:
+    graph = next(made for seed in range(100) if (made := calling(seed, 6)) is not None and len(made.nodes) > 3)
+    wrong = (WitnessStep(START, "done"), WitnessStep("nowhere", "done"), WitnessStep(next(iter(graph.nodes))))
+    assert not replayed(graph, [wrong], at_last(), most=200)
