@@ -9,15 +9,18 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from orchestrator.executor.answers import FAMILY
 from orchestrator.jsontypes import digest
 from orchestrator.kernel import records as r
 from orchestrator.kernel.handlers.questions import timer_question
 from orchestrator.kernel.plan import Plan
-from orchestrator.kernel.question import Question
+from orchestrator.kernel.question import Deny, Question
 from orchestrator.kernel.records import Record
 from orchestrator.kernel.run_state import Delta
 from orchestrator.kernel.state import Activation, FrameResult, FrameState
+from orchestrator.views.discards import Discards
 from orchestrator.views.reader import Fold, read
+from orchestrator.views.timeline import is_asked
 
 Outside: TypeAlias = r.Cancelled | r.LimitSpent | r.TimerFired | r.EventReceived
 """What time and people brought about while calls were under way."""
@@ -26,7 +29,8 @@ OWN = frozenset({"key", "began", "call_id"})
 """Parts of a question's payload that each run has its own of."""
 _STOPPED = frozenset({"Cancelled", "NotMade", "Suspended"})
 _LATE = "StepTimeout"
-_Place: TypeAlias = tuple[str, str]
+Place: TypeAlias = tuple[str, str]
+"""Path and node of a step."""
 
 
 @dataclass(slots=True, eq=False)
@@ -69,6 +73,7 @@ class RecordedQuestion:
 
     question: Question
     seq: int
+    activation: str
     answered: r.Answered | None = None
 
 
@@ -76,8 +81,8 @@ class RecordedQuestion:
 class Recording:
     """What a replay takes from the journal of another run. It is only read."""
 
-    calls: dict[_Place, list[RecordedCall]] = field(default_factory=dict)
-    questions: dict[_Place, list[RecordedQuestion]] = field(default_factory=dict)
+    calls: dict[Place, list[RecordedCall]] = field(default_factory=dict)
+    questions: dict[Place, list[RecordedQuestion]] = field(default_factory=dict)
     outside: list[Outside] = field(default_factory=list)
     ends: dict[str, int] = field(default_factory=dict)
     """Activation -> the record that ended its step."""
@@ -93,9 +98,18 @@ class Recording:
         for calls in self.calls.values():
             yield from calls
 
+    def denial(self, place: Place, tool: str, args: object) -> Deny | None:
+        """The answer by which a person denied this call, which the replayed run asked about as a fork or reopened."""
+        for asked in self.questions.get(place, ()):
+            payload = asked.question.payload
+            about = FAMILY in payload and (payload.get("tool"), payload.get("args")) == (tool, args)
+            if about and asked.answered is not None and isinstance(asked.answered.answer, Deny):
+                return asked.answered.answer
+        return None
+
 
 def recording_of(plan: Plan, records: Sequence[Record], after: int = 0, withdrawn: Collection[str] = ()) -> Recording:
-    """What the records behind `after` hold for a replay.
+    """What the records behind `after` hold for a replay: what counted, where the run was reopened.
 
     Args:
         plan: of the run's graph; its code is not needed.
@@ -103,17 +117,28 @@ def recording_of(plan: Plan, records: Sequence[Record], after: int = 0, withdraw
         after: a call counts if its result is behind this record, a question if its answer is.
         withdrawn: questions whose answers count although they came before.
     """
-    found = _Recorder()
-    read(plan, records, found)
+    found, discards = _Recorder(), Discards()
+    read(plan, records, discards, found)
     recording = found.recording
     for place, calls in recording.calls.items():
-        recording.calls[place] = [call for call in calls if call.result is None or call.seq > after]
+        counted = (call for call in calls if not discards.is_lost(call.intended.key))
+        recording.calls[place] = [call for call in counted if call.result is None or call.seq > after]
     for place, asked in recording.questions.items():
         recording.questions[place] = [
-            one for one in asked if one.answered is None or one.answered.seq > after or one.question.id in withdrawn
+            one
+            for one in asked
+            if not (one.question.id in discards.withdrawn or discards.is_undone(one.activation))
+            and (one.answered is None or one.answered.seq > after or one.question.id in withdrawn)
         ]
-    recording.outside = [record for record in recording.outside if record.seq > after]
+    recording.outside = [
+        record for record in recording.outside
+        if record.seq > after and record.seq not in discards.revoked and not _is_undone(discards, record)
+    ]  # fmt: skip
     return recording
+
+
+def _is_undone(discards: Discards, record: Outside) -> bool:
+    return isinstance(record, r.TimerFired) and discards.is_undone(record.activation)
 
 
 def state_digest(activation: Activation) -> str:
@@ -158,10 +183,6 @@ class _Recorder(Fold):
                 self._calls[record.key].settled = record
             case r.Spent() if record.key in self._calls:
                 self._calls[record.key].inner = record
-            case r.Asked():
-                self._ask(record, record.question)
-            case r.TimerSet():
-                self._ask(record, timer_question(record))
             case r.Answered() if record.question in self._asked:
                 self._asked[record.question].answered = record
             case r.Cancelled():
@@ -201,12 +222,14 @@ class _Recorder(Fold):
 
     def applied(self, record: Record, delta: Delta) -> None:
         """See `Fold.applied`. Steps go on by timers and events, too."""
+        if isinstance(record, r.Asked | r.TimerSet) and is_asked(self.run, record, delta):
+            self._ask(record, record.question if isinstance(record, r.Asked) else timer_question(record))
         for _, question, answer in delta.moved:
             if question.id in self._asked:
                 self._asked[question.id].answered = answer
 
     def _ask(self, record: r.Asked | r.TimerSet, question: Question) -> None:
-        asked = self._asked[question.id] = RecordedQuestion(question, record.seq)
+        asked = self._asked[question.id] = RecordedQuestion(question, record.seq, record.activation)
         self.recording.questions.setdefault((question.path, question.node), []).append(asked)
 
     def _intended(self, record: r.EffectIntended) -> None:

@@ -124,3 +124,14 @@ def _go_on(log: RunLog, tape: Tape) -> bool:
         for activation in around:
             log.push(record.model_copy(update={**stamp, "seal": "", "activation": activation.key}))
     return True
+
+
+def happen_at_rest(log: RunLog, tape: Tape) -> None:
+    """Let happen what came from outside while no step ran in the replayed run."""
+    machine = log.machine
+    while not log.closing and machine.result is None and not machine.running and not machine.paused:
+        askers = (machine.askers.get(name) for name in machine.questions)
+        if any(one is None or tape.is_live(one) or tape.asks_about_live_call(one) for one in askers):
+            return  # a person may answer
+        if not _go_on(log, tape):
+            return

@@ -16,7 +16,8 @@ from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.state import Activation, FrameState, FrozenTokens, Phase
 from orchestrator.kernel.transitions import send
 
-_LANDED = frozenset({"completed", "exhausted"})
+LANDED = frozenset({"completed", "exhausted"})
+"""How the graph inside a step ends if its result lasts for later attempts of the step."""
 
 
 def can_reopen(run: RunState) -> bool:
@@ -66,10 +67,33 @@ def _reopen(run: RunState, root: FrameState, status: str, limits: Limits | None)
     put_back(run, root, frozen or FrozenTokens({}, deque(), []))
 
 
+def raise_limits(run: RunState, limits: Limits) -> None:
+    """Change the limits of the run's graph. Steps that a spent limit refused may begin, if it is not spent any more."""
+    root = run.root
+    if root is None:
+        return
+    root.limits = limits
+    if root.exhausting is None or root.result is not None:
+        return
+    root.exhausting = None
+    if not root.after_limit:
+        root.spent_limit, root.spent_name = None, ""
+    for token in run.live_tokens():
+        frame = token.frame
+        if token.phase is Phase.PARKED and not token.spent_inside and all(one.exhausting is None for one in frame.line):
+            run.stopped.pop(token.key, None)
+            token.phase = Phase.QUEUED
+            frame.queue.append(token)
+    for frame in run.frames():
+        admission.mark(run, frame)
+
+
 def put_back(run: RunState, frame: FrameState, frozen: FrozenTokens) -> None:
     """Put the tokens of a graph back as they were when they were taken out, and go on with them."""
     frame.result = frame.frozen = None
     frame.parent_dropped, frame.interrupting = False, ""  # the event that interrupted it is kept
+    if not frame.after_limit:
+        frame.spent_limit, frame.spent_name = None, ""  # refused steps are refused again, if it is still spent
     frame.live, frame.ended_versions = frozen.live, frozen.ended_versions
     again: list[Activation] = []
     landed: list[tuple[int, Activation]] = []
@@ -84,9 +108,7 @@ def put_back(run: RunState, frame: FrameState, frozen: FrozenTokens) -> None:
         elif kept is not None and (token.failed or token.phase is Phase.INSIDE):
             if token.failed:
                 kept.timed_from = run.seconds
-            token.failed, token.kept, token.child = False, None, None
-            token.phase, token.reopened = Phase.INSIDE, run.head
-            run.inner_frames[token.key] = kept
+            _enter(run, token, kept)
             inside.append(kept)
         elif token.failed or token.phase in (Phase.RUNNING, Phase.ASKING, Phase.PARKED):
             if token.failed:
@@ -107,13 +129,26 @@ def put_back(run: RunState, frame: FrameState, frozen: FrozenTokens) -> None:
     admission.mark(run, frame)
 
 
+def begin_inside(run: RunState, token: Activation, kept: FrameState) -> None:
+    """Have the graph inside a step go on that had failed, in place of the step's own failure."""
+    kept.timed_from = run.seconds
+    _enter(run, token, kept)
+    put_back(run, kept, kept.frozen or FrozenTokens({}, deque(), []))
+
+
+def _enter(run: RunState, token: Activation, kept: FrameState) -> None:
+    token.failed, token.kept, token.child = False, None, None
+    token.phase, token.reopened = Phase.INSIDE, run.head
+    run.inner_frames[token.key] = kept
+
+
 def _begin_again(run: RunState, token: Activation) -> None:
     """A step that failed: the next attempt, which knows the effects of the ones before it."""
     run.ledger.take_back(token.key)
     token.failed = False
     token.attempt += 1
     token.not_before = token.backoff = None
-    if token.child is not None and token.child.status not in _LANDED:
+    if token.child is not None and token.child.status not in LANDED:
         token.child, token.opened = None, False
 
 

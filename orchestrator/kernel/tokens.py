@@ -5,11 +5,13 @@ A join is looked at only when one of these counts, or its queue, changes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
+from orchestrator.graph.limits import Usage
 from orchestrator.graph.topology import ForkScope
 from orchestrator.kernel.late_branches import absorb
 from orchestrator.kernel.rank import order_by
+from orchestrator.kernel.records import SetAside
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.state import Activation, FrameState, MapItem, OpenFork, Phase
 
@@ -44,6 +46,8 @@ def enqueue(run: RunState, token: Activation) -> None:
 def add(run: RunState, token: Activation) -> None:
     """Add a token to the live ones. Its phase must be set."""
     frame = token.frame
+    if run.forks and run.forks[-1].set_aside:
+        _begin_behind(run, token, run.forks[-1].set_aside)
     for observer in run.observers:
         observer.added(token)
     frame.live[token.key] = token
@@ -55,6 +59,33 @@ def add(run: RunState, token: Activation) -> None:
             item.waiting[token.key] = token
         else:
             item.open += 1
+
+
+def _begin_behind(run: RunState, token: Activation, set_aside: Mapping[str, SetAside]) -> None:
+    """Have a step of a replay begin behind the attempts that the replayed run set aside."""
+    aside = set_aside.get(token.key)
+    if aside is not None and token.attempt <= aside.attempts:  # an item that waits for others is added again
+        token.attempt = aside.attempts + 1
+        charge(run, token.frame.line, aside.usage)
+
+
+def charge(run: RunState, line: Iterable[FrameState], usage: Usage) -> None:
+    """Count what a replay has not spent, and the replayed run had, at this step.
+
+    Args:
+        run: the replay.
+        line: the graphs around the step.
+        usage: what it had spent.
+    """
+    run.calls += usage.calls
+    run.input_tokens += usage.input_tokens
+    run.output_tokens += usage.output_tokens
+    run.cost += usage.cost
+    run.saved += usage
+    for frame in line:
+        frame.calls += usage.calls
+        frame.tokens += usage.tokens
+        frame.cost += usage.cost
 
 
 def remove(token: Activation) -> None:

@@ -16,16 +16,23 @@ from orchestrator.kernel import records as r
 from orchestrator.kernel.records import Failure, Record
 from orchestrator.views.call_text import line_diff, messages_of, request_lines, short, value_lines
 from orchestrator.views.calls import JournaledCall
+from orchestrator.views.causes import Causes
+from orchestrator.views.discards import Discards
+from orchestrator.views.reader import read
 from orchestrator.views.run import Run
 from orchestrator.views.run_diff import Difference, DifferenceKind, RunDiff, RunFigures
 from orchestrator.views.safe_text import told
-from orchestrator.views.timeline import AskedQuestion, TimelineRow, timeline
+from orchestrator.views.timeline import AskedQuestion, Timeline, TimelineRow
 
 MOST = 100
 """Differences that are kept."""
 _Place: TypeAlias = tuple[str, str, int]
+_Numbered: TypeAlias = tuple[JournaledCall, int]
+"""A call, and the number of its attempt among those that count."""
 OWN = frozenset({"key", "began", "call_id"})
 """Parts of a question's payload that each run has its own of."""
+FAMILY = "family"
+"""Key in the payload of questions about calls that relatives of a run have made."""
 _FINISHED = ("completed", "exhausted")
 """How runs end whose state is a result. That of a run that was stopped depends on which of its branches was faster."""
 _CUT_OFF = ("Cancelled", "NotMade", "Suspended")
@@ -47,11 +54,19 @@ def diff(run_a: Run, run_b: Run) -> RunDiff:
 
 def diff_of(run_a: Run, records_a: Sequence[Record], run_b: Run, records_b: Sequence[Record]) -> RunDiff:
     """The same, of runs whose records were read."""
-    one = _Read.of(run_a, records_a)
-    found = _differences(one, _Read.of(run_b, records_b, one if run_a.root_id == run_b.root_id else None))
+    counted = _is_replay(run_a, run_b) or _is_replay(run_b, run_a)
+    one = _Read.of(run_a, records_a, counted=counted)
+    beside = one if run_a.root_id == run_b.root_id else None
+    found = _differences(one, _Read.of(run_b, records_b, beside, counted=counted))
     kept = tuple(islice(found, MOST))
     more = next(found, None) is not None
     return RunDiff((_figures(run_a), _figures(run_b)), kept, more, (run_a, run_b))
+
+
+def _is_replay(run: Run, other: Run) -> bool:
+    """Whether a run is a replay of the other one: then that counts as it went in the end, if it was reopened."""
+    fork = run.machine.fork
+    return fork is not None and fork.relation == "replay" and fork.parent == other.run_id
 
 
 def _figures(run: Run) -> RunFigures:
@@ -70,14 +85,22 @@ class _Read:
     messages: Mapping[str, Mapping[str, object]]
     cut: bool
     """Whether it is a replay that ended where it diverged: what did not come is no difference."""
+    discards: Discards
+    """What of it does not count, because it was reopened or asked again."""
+    counted: bool
+    """Whether only what counts is compared, attempts that were set aside not: one of the runs is a replay."""
 
     @classmethod
-    def of(cls, run: Run, records: Sequence[Record], beside: _Read | None = None) -> _Read:
+    def of(cls, run: Run, records: Sequence[Record], beside: _Read | None = None, *, counted: bool = False) -> _Read:
         """Read a run. `beside`: a run of the same family, whose steps have the same keys where they are the same."""
         known = {} if beside is None else {row.activation: place for place, row in beside.steps.items()}
         counts: Counter[tuple[str, str]] = Counter()
         steps: dict[_Place, TimelineRow] = {}
-        rows = timeline(run.plan, records)
+        causes, discards = Causes(), Discards()
+        rows = Timeline(causes)
+        read(run.plan, records, causes, rows, discards)
+        if counted:
+            _discard(rows, discards)
         taken = {known[row.activation] for row in rows.rows if row.activation in known}
         for row in rows.rows:
             place = known.get(row.activation)
@@ -90,7 +113,16 @@ class _Read:
         for call in _calls_not_made(records):
             if call.intended.activation in rows.by_activation:
                 rows.by_activation[call.intended.activation].calls.append(call)
-        return cls(run, records, steps, messages_of(records), ended_diverged(records))
+        return cls(run, records, steps, messages_of(records), ended_diverged(records), discards, counted)
+
+    def number_of(self, call: JournaledCall) -> int:
+        """The number of a call's attempt among those of its step that count, from 1."""
+        before = self.discards.first.get(call.intended.activation, 1) - 1 if self.counted else 0
+        return max(1, call.intended.attempt - before)
+
+    def keeps(self, call: JournaledCall) -> bool:
+        """Whether it is of an attempt that was set aside, and holds for the later ones."""
+        return self.counted and self.discards.is_kept(call.intended.key)
 
     @property
     def start(self) -> r.RunStarted | None:
@@ -106,6 +138,20 @@ class _Read:
                 yield record.seq, record.values
 
 
+def _discard(rows: Timeline, discards: Discards) -> None:
+    """Leave out what a run set aside when it was reopened."""
+    rows.rows = [row for row in rows.rows if not discards.is_undone(row.activation)]
+    for row in rows.rows:
+        first = discards.first.get(row.activation, 1)
+        begun = discards.begun.get(row.activation, first)
+        row.failures = [failed for failed in row.failures if failed.attempt >= begun]
+        row.calls = [
+            call
+            for call in row.calls
+            if call.intended.attempt >= first or (discards.is_kept(call.intended.key) and not call.running)
+        ]
+
+
 def ended_diverged(records: Sequence[Record]) -> bool:
     """Whether records are those of a replay that ended where it would have been live."""
     cancelled = next((record for record in reversed(records) if isinstance(record, r.Cancelled)), None)
@@ -116,10 +162,19 @@ def ended_diverged(records: Sequence[Record]) -> bool:
 
 
 def _unmake(rows: Sequence[TimelineRow], fork: r.Forked) -> None:
-    """Leave out what counts as not made in a fork: calls without a result, and answers that it asks for again."""
+    """Leave out what counts as not made in a fork: calls without a result, and answers that it asks for again.
+
+    A call that was cut off, and that the fork makes, has another key there.
+    """
     for row in rows:
         if row.began < fork.seq:
-            row.calls = [call for call in row.calls if not call.running or call.intended.seq > fork.seq]
+            made = {_asked((call, call.intended.attempt)) for call in row.calls if call.intended.seq > fork.seq}
+            row.calls = [
+                call
+                for call in row.calls
+                if call.intended.seq > fork.seq
+                or not (call.running or (_was_cut_off(call) and _asked((call, call.intended.attempt)) in made))
+            ]
             row.asked = [one for one in row.asked if one.question.id not in fork.withdrawn or one.seq > fork.seq]
 
 
@@ -230,13 +285,24 @@ class _Pair:
         return Difference(kind, told(path, 200), told(node, 80), visit, seqs, what, lines)
 
     def _calls(self, one: TimelineRow, other: TimelineRow) -> Iterator[Difference]:
-        for mine, theirs in _paired(one.calls, other.calls):
+        for mine, theirs in _paired(self._made(one, other, 0), self._made(other, one, 1)):
             if (theirs is None and self.reads[1].cut) or (mine is None and self.reads[0].cut):
                 continue
             if mine is None or theirs is None or _asked(mine) != _asked(theirs):
-                yield self._request(mine, theirs)
+                yield self._request(mine[0] if mine else None, theirs[0] if theirs else None)
             else:
-                yield from self._result(mine, theirs)
+                yield from self._result(mine[0], theirs[0])
+
+    def _made(self, row: TimelineRow, beside: TimelineRow, which: int) -> list[_Numbered]:
+        """The calls of a step, each with the number of its attempt among those that count.
+
+        Of an attempt that was set aside it has those that hold for the later ones, if the other run has them, too:
+        whether a later attempt asked for them the journal does not say.
+        """
+        read, other = self.reads[which], self.reads[1 - which]
+        made = [(call, read.number_of(call)) for call in row.calls]
+        there = {_asked((call, other.number_of(call))) for call in beside.calls}
+        return [one for one in made if not read.keeps(one[0]) or _asked(one) in there]
 
     def _request(self, mine: JournaledCall | None, theirs: JournaledCall | None) -> Difference:
         both = mine, theirs
@@ -286,22 +352,28 @@ class _Pair:
     def _own_questions(self, which: int) -> list[AskedQuestion]:
         """The questions of the step that its graph asks.
 
-        Not those about calls of unknown outcome, and not those inside a call whose result the other run, a replay, has
-        without making it.
+        Not those that were asked again, those about calls of unknown outcome, and those inside a call whose result the
+        other run, a replay, has without making it. A replay is not asked what a fork is about calls of its family.
         """
         row, beside = self.rows[which], self.rows[1 - which]
         assert row is not None
         assert beside is not None
-        taken = {_asked(call) for call in beside.calls if call.intended.taken is not None}
+        read, other = self.reads[which], self.reads[1 - which]
+        taken = {_asked((call, other.number_of(call))) for call in beside.calls if call.intended.taken is not None}
         spans = [
             (call.intended.seq, call.settled.seq)
             for call in row.calls
-            if call.settled is not None and call.intended.taken is None and _asked(call) in taken
+            if call.settled is not None
+            and call.intended.taken is None
+            and _asked((call, read.number_of(call))) in taken
         ]
         return [
             one
             for one in row.asked
-            if one.question.kind != "unknown_outcome" and not any(begun < one.seq < ended for begun, ended in spans)
+            if one.question.kind != "unknown_outcome"
+            and one.question.id not in read.discards.withdrawn
+            and not (read.counted and FAMILY in one.question.payload)
+            and not any(begun < one.seq < ended for begun, ended in spans)
         ]
 
     def _attempts(self, one: TimelineRow, other: TimelineRow) -> Iterator[Difference]:
@@ -334,28 +406,28 @@ class _Pair:
 
 
 def _paired(
-    one: Sequence[JournaledCall], other: Sequence[JournaledCall]
-) -> Iterator[tuple[JournaledCall | None, JournaledCall | None]]:
+    one: Sequence[_Numbered], other: Sequence[_Numbered]
+) -> Iterator[tuple[_Numbered | None, _Numbered | None]]:
     """Calls with the same request side by side, in the order of the first run; the others by kind, in their order."""
     same: dict[object, deque[int]] = {}
-    for number, call in enumerate(other):
-        same.setdefault(_asked(call), deque()).append(number)
-    beside = [numbers.popleft() if (numbers := same.get(_asked(call))) else None for call in one]
+    for number, made in enumerate(other):
+        same.setdefault(_asked(made), deque()).append(number)
+    beside = [numbers.popleft() if (numbers := same.get(_asked(made))) else None for made in one]
     taken = {number for number in beside if number is not None}
     left: dict[str, deque[int]] = {}
-    for number, call in enumerate(other):
+    for number, (call, _) in enumerate(other):
         if number not in taken:
             left.setdefault(call.intended.kind, deque()).append(number)
-    for call, same_as in zip(one, beside, strict=True):
-        like = left.get(call.intended.kind)
+    for made, same_as in zip(one, beside, strict=True):
+        like = left.get(made[0].intended.kind)
         at = same_as if same_as is not None or not like else like.popleft()
-        yield call, None if at is None else other[at]
+        yield made, None if at is None else other[at]
     yield from ((None, other[number]) for number in sorted(number for numbers in left.values() for number in numbers))
 
 
-def _asked(call: JournaledCall) -> tuple[str, str, str, int]:
-    intended = call.intended
-    return intended.kind, intended.name, intended.digest, intended.attempt
+def _asked(call: _Numbered) -> tuple[str, str, str, int]:
+    intended = call[0].intended
+    return intended.kind, intended.name, intended.digest, call[1]
 
 
 def _result_of(call: JournaledCall) -> object:

@@ -15,7 +15,7 @@ from orchestrator.kernel import records as r
 from orchestrator.kernel.handlers.questions import timer_question
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.question import Answer, Question
-from orchestrator.kernel.run_state import Delta
+from orchestrator.kernel.run_state import Delta, RunState
 from orchestrator.kernel.state import Activation, Phase
 from orchestrator.views.calls import NO_USAGE, JournaledCall
 from orchestrator.views.causes import Causes
@@ -108,6 +108,18 @@ class TimelineRow:
         return working_time(self.started, end, waits)
 
 
+def is_asked(run: RunState, record: r.Asked | r.TimerSet, delta: Delta) -> bool:
+    """Whether a step waits, or waited, for what a record asks: not if it had been stopped by then.
+
+    Args:
+        run: the run behind the record.
+        record: the record.
+        delta: what it changed.
+    """
+    name = record.question.id if isinstance(record, r.Asked) else record.name
+    return name in run.questions or any(question.id == name for _, question, _ in delta.moved)
+
+
 def timeline(plan: Plan, records: Iterable[r.Record]) -> Timeline:
     """The rows of a run.
 
@@ -173,7 +185,8 @@ class Timeline(Fold):
         if isinstance(record, r.Migrated):
             self._ask_again(record)
         self.end = record.ts
-        self._note(record)
+        if not isinstance(record, r.Asked | r.TimerSet) or is_asked(self.run, record, delta):
+            self._note(record)
         for _, question, answer in delta.moved:
             self._answered(answer, question.id, record.seq, record.ts)
         for activation in delta.started:

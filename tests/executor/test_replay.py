@@ -830,6 +830,18 @@ async def test_a_fork_is_replayed_from_where_it_was_forked_with_its_edit(store: 
     assert taken(replay) == ["n1", "n2"]
 
 
+async def test_a_fork_of_a_replay_has_used_what_it_called_itself(store: Store) -> None:
+    graph = chain("one", "two", "three")
+    run_id = await recorded(store, graph, "tea", model=Diary().model)
+    async with Executor(store, graphs=[graph], model=Diary().model) as executor:
+        replay = await executor.replay(run_id)
+        at = next(one.seq for one in replay.run.records() if one.type == "step_done")
+        fork = await executor.fork(replay.run.run_id, at=at)
+        assert (fork.usage.calls, fork.inherited.calls) == (2, 1)
+        again = await executor.replay(replay.run.run_id, at=at)
+        assert (again.run.usage.calls, again.saved.calls, again.same) == (0, 2, True)
+
+
 async def test_a_graph_with_another_step_and_another_field_replays_what_it_has_in_common(store: Store) -> None:
     class More(Log):
         extra: str = "new"

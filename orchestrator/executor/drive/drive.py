@@ -28,6 +28,7 @@ from orchestrator.executor.overdue import answered_by_rule
 from orchestrator.executor.resources import Resources
 from orchestrator.executor.run_log import RunLog
 from orchestrator.executor.snapshots import SnapshotPolicy, store_snapshot
+from orchestrator.executor.standstill import happen_at_rest
 from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel.queries import time_left_inside
 from orchestrator.kernel.records import Asked, Record, TimerSet
@@ -160,6 +161,8 @@ class Drive:
         log = self.log
         while True:
             await self._workers.quiet()
+            if log.tape is not None:
+                happen_at_rest(log, log.tape)
             await self.end_if_over()
             head = log.journal.head
             await log.durable()

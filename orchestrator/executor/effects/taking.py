@@ -16,19 +16,20 @@ from typing import Any
 from orchestrator import errors
 from orchestrator.errors import EffectFailed, ModelError
 from orchestrator.executor.effects.effect import Attempt, Effect
-from orchestrator.executor.effects.fork_questions import call_in_fork
+from orchestrator.executor.effects.fork_questions import CallDenied, call_in_fork
 from orchestrator.executor.effects.live_calls import admit_live
 from orchestrator.executor.effects.repeats import ask_before_another
 from orchestrator.executor.effects.replay import NOT_MADE, Ending
 from orchestrator.executor.effects.shared_limits import admit
 from orchestrator.executor.effects.under_way import UnderWay, inside
-from orchestrator.executor.interrupts import TimedOut
+from orchestrator.executor.interrupts import Refused, TimedOut
 from orchestrator.executor.recording import RecordedCall
 from orchestrator.executor.standstill import stand_still
 from orchestrator.executor.tape import Tape
 from orchestrator.graph.limits import Reserve
 from orchestrator.kernel.ledger import EffectEntry
 from orchestrator.kernel.queries import exceeded_limit
+from orchestrator.kernel.question import Deny
 from orchestrator.kernel.records import EffectIntended, EffectSettled, Failure, Spent
 
 
@@ -83,6 +84,11 @@ async def _take_or_admit(
         if not inside.get() and tape.was_stopped(attempt.activation):
             async with attempt.aside():
                 await stand_still(attempt.log, tape, attempt.activation)
+        if attempt.stopped() is not None:
+            raise attempt.signalled(Refused())  # the run has ended, or goes on without this step: nothing diverges
+        denied = _denied(tape, attempt, effect)
+        if denied is not None:
+            raise CallDenied(effect.name, denied.reason)
         await admit_live(under_way, tape, effect, key, wanted, occurrence)
         return None, None
     reserve = None
@@ -106,6 +112,14 @@ async def _take_or_admit(
     under_way.settle(key, started, Ending(error=attempt.failure_named(NOT_MADE, why_live)))
     await admit_live(under_way, tape, effect, key, wanted, occurrence, why_live)
     return None, 1
+
+
+def _denied(tape: Tape, attempt: Attempt, effect: Effect[Any]) -> Deny | None:
+    """The answer by which a person denied the replayed run this call; None: it was not denied."""
+    if inside.get() or tape.is_live(attempt.activation):
+        return None
+    at, args = attempt.activation, effect.request.get("args", effect.request)
+    return tape.recording.denial((at.path, at.node), effect.name, args)
 
 
 def _recorded(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from orchestrator.errors import InvalidValue, RunConflict, RunEnded, RunExists
 from orchestrator.executor.drive.drive import Drive
@@ -21,6 +22,8 @@ from orchestrator.executor.tape import DEFAULT, Live
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.kernel.records import Forked, RunStarted
 from orchestrator.models.base import Model
+from orchestrator.views.discards import Discards
+from orchestrator.views.reader import read
 from orchestrator.views.replay_result import Replay, replay_of
 from orchestrator.views.run import Run
 
@@ -83,10 +86,17 @@ async def _moment_of(host: Host, order: Order, parent: Run) -> int | None:
 
 async def _from(host: Host, order: Order, name: str, at: int) -> Drive | None:
     """Begin the replay as a fork; None: another executor drives it."""
-    models = {alias: model.name for alias, model in (order.models or {}).items()}
+    discards = await _discards(host, order.parent, at)
+    if discards.was_undone(at):
+        raise InvalidValue(
+            f"record {at} of run {order.parent!r} lies behind a limit that was raised later, when the run went back to "
+            "where it was before: replay the run from a record before the limit was spent, or behind `reopened`",
+            where="at",
+        )
+    given = {**_given(order, discards), "limits": discards.limits}
     fork = forks.Order(
         order.parent, at=at, update=order.update, answer=order.answer, result=order.result, graph=order.graph,
-        run_id=name, replay={"live": order.live, "models": models},
+        run_id=name, replay=given,
     )  # fmt: skip
     how = Manner(
         own=with_models(host.resources, order.models or {}), pause_before=(), pause_after=(), context=order.context
@@ -111,7 +121,7 @@ async def _from_its_start(host: Host, order: Order, parent: Run, name: str, reso
     resources.check(graph, models=False)
     host.resources.begun[graph.content] = graph
     context = order.context or await host.contexts.for_new(name, graph.name, {}, None)
-    started, forked = _first_records(host, order, parent, graph, name)
+    started, forked = _first_records(host, order, parent, graph, name, await _discards(host, order.parent, 0))
     host.contexts.check(order.parent, started, context)
     try:
         live = await create(host, graph, started, forked, own=resources)
@@ -156,7 +166,7 @@ def _graph_of(host: Host, order: Order, parent: Run) -> GraphDefinition:
 
 
 def _first_records(
-    host: Host, order: Order, parent: Run, graph: GraphDefinition, name: str
+    host: Host, order: Order, parent: Run, graph: GraphDefinition, name: str, discards: Discards
 ) -> tuple[RunStarted, Forked]:
     """The first record of the replayed run as it is with this graph, and the record of the replay.
 
@@ -175,14 +185,32 @@ def _first_records(
             "content": graph.content, "refs": dict(host.refs.of(parent.root_id, graph.name, parent.refs)),
             "values": dict(graph.schema.initial(values)), "labels": {}, "approve": order.approve,
             "tools": offered(graph, host.resources.tools), "holder": str(host.owner), "caller": None,
-            "pause_before": (), "pause_after": (),
+            "pause_before": (), "pause_after": (), "limits": discards.limits or first.limits,
         }
     )  # fmt: skip
     forked = Forked(
         seq=2, ts=now, run_id=name, parent=order.parent, at=0, root=parent.root_id, relation="replay",
-        live=order.live, models={alias: model.name for alias, model in (order.models or {}).items()},
+        **_given(order, discards),
     )  # fmt: skip
     return started, forked
+
+
+def _given(order: Order, discards: Discards) -> dict[str, Any]:
+    """What the record `forked` of a replay has, and that of another fork has not."""
+    return {
+        "live": order.live,
+        "models": {alias: model.name for alias, model in (order.models or {}).items()},
+        "set_aside": discards.set_aside(),
+        "raised": discards.raised,
+    }
+
+
+async def _discards(host: Host, run_id: str, after: int) -> Discards:
+    """What of a run does not count any more, because it was reopened."""
+    records = await host.store.read(run_id)
+    found = Discards(after)
+    read(await host.loader.plan_of(await host.store.info(run_id), records), records, found)
+    return found
 
 
 async def _check_same(host: Host, name: str, wanted: Forked) -> None:
@@ -192,5 +220,7 @@ async def _check_same(host: Host, name: str, wanted: Forked) -> None:
         RunExists: it is not.
     """
     found = (await load(host, name)).machine.fork
-    if found is None or found.model_copy(update={"ts": wanted.ts, "seal": ""}) != wanted:
+    # The run may have been reopened since the replay began: then that is a replay of the run as it was.
+    same = {"ts": wanted.ts, "seal": "", "set_aside": wanted.set_aside, "raised": wanted.raised}
+    if found is None or found.model_copy(update=same) != wanted:
         raise RunExists(name, f"it is not this replay of run {wanted.parent!r}")

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
+from orchestrator.graph.limits import Usage
 from orchestrator.kernel import admission
 from orchestrator.kernel import records as r
+from orchestrator.kernel.endings import finish, forget_kept, stop
 from orchestrator.kernel.handlers.effects import supersede, unmake
 from orchestrator.kernel.ids import hash_id
-from orchestrator.kernel.reopening import reopen_fork
+from orchestrator.kernel.reopening import begin_inside, raise_limits, reopen_fork
 from orchestrator.kernel.reservations import release_all
 from orchestrator.kernel.run_state import RunState
-from orchestrator.kernel.state import Activation, FrameState, Phase
+from orchestrator.kernel.state import Activation, FrameResult, FrameState, Phase
+from orchestrator.kernel.tokens import charge
 from orchestrator.kernel.version import Version
 
 _FAMILY = "family"
@@ -22,6 +25,8 @@ def forked(run: RunState, record: r.Forked) -> None:
     """Begin a fork: it keeps everything that is settled, and what it calls from here on is its own."""
     run.forks = (*run.forks, record)
     release_all(run)
+    if record.limits is not None:
+        raise_limits(run, record.limits)
     reopen_fork(run)
     for entry in run.ledger.entries():
         if entry.is_open:
@@ -34,7 +39,48 @@ def forked(run: RunState, record: r.Forked) -> None:
     if record.update:
         for token in edited_tokens(run, record.branch):
             _set_values(token, record)
-    run.inherited = run.usage
+    run.inherited, run.saved = run.usage, Usage()
+    _begin_behind(run, record)
+
+
+def _begin_behind(run: RunState, record: r.Forked) -> None:
+    """Have a replay begin behind the attempts that the replayed run set aside when it was reopened later."""
+    root = run.root
+    if root is None:
+        return
+    root.raised = max(root.raised, record.raised)
+    for around in list(run.live_tokens()):
+        kept = around.kept
+        if kept is not None and around.key in run.running and _goes_on_inside(kept, record.set_aside):
+            stop(run, around.key)
+            begin_inside(run, around, kept)
+    for name, aside in record.set_aside.items():
+        token = run.activation(name)
+        if name and token is None:
+            continue  # it has not come here yet
+        charge(run, (root,) if token is None else token.frame.line, aside.usage)
+        if token is not None and token.attempt <= aside.attempts:
+            _begin_at(run, token, aside.attempts + 1)
+
+
+def _goes_on_inside(frame: FrameState, set_aside: Mapping[str, r.SetAside]) -> bool:
+    """Whether a step that failed in a frozen graph begins again, and so the graph goes on."""
+    for token in () if frame.frozen is None else frame.frozen.live.values():
+        if token.key in set_aside or (token.kept is not None and _goes_on_inside(token.kept, set_aside)):
+            return True
+    return False
+
+
+def _begin_at(run: RunState, token: Activation, attempt: int) -> None:
+    token.attempt, token.reopened = attempt, run.head
+    token.not_before = token.backoff = token.child = None
+    token.opened = False
+    forget_kept(run, token)
+    inner = run.inner_frames.pop(token.key, None)
+    if inner is not None:
+        inner.parent_dropped = True
+        finish(run, inner, FrameResult("cancelled", inner.trunk.values), keep=False)
+        _requeue(run, token)
 
 
 def withdraw(run: RunState, questions: Collection[str]) -> None:
@@ -87,7 +133,10 @@ def _withdraw_open(run: RunState, name: str) -> None:
     """Close a question without an answer: its step runs again."""
     del run.questions[name]
     run.asked_at.pop(name, None)
-    token = run.askers.pop(name)
+    _requeue(run, run.askers.pop(name))
+
+
+def _requeue(run: RunState, token: Activation) -> None:
     token.phase = Phase.QUEUED
     token.frame.queue.append(token)
     admission.mark(run, token.frame)

@@ -31,6 +31,7 @@ from orchestrator.kernel.records.run import (
     Reopened,
     Resumed,
     RunStarted,
+    SetAside,
 )
 from orchestrator.kernel.records.steps import (
     TIMEOUT,
@@ -48,6 +49,7 @@ __all__ = [
     "FINAL", "RECORD_TYPES", "RECORD_VERSION", "TIMEOUT", "Answered", "AnswersWithdrawn", "Asked", "Caller",
     "Cancelled", "Diverged", "EffectClass", "EffectIntended", "EffectKind", "EffectSettled", "Ended", "EventReceived",
     "Failure", "Forked", "GraphOpened", "JsonDict", "LimitSpent", "LimitsChanged", "Migrated", "Moment", "Paused",
-    "Record", "Reopened", "Resumed", "RunStarted", "RunStatus", "Spent", "StepDone", "StepFailed", "StepRetried",
-    "TimerFired", "TimerSet", "decode", "encode", "encode_unsealed", "failed_result", "record_from_fields", "step_done",
+    "Record", "Reopened", "Resumed", "RunStarted", "RunStatus", "SetAside", "Spent", "StepDone", "StepFailed",
+    "StepRetried", "TimerFired", "TimerSet", "decode", "encode", "encode_unsealed", "failed_result",
+    "record_from_fields", "step_done",
 ]  # fmt: skip

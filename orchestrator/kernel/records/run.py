@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from orchestrator.graph.limits import Limits
+from orchestrator.graph.limits import Limits, Usage
 from orchestrator.kernel.question import Answer
 from orchestrator.kernel.records.base import Failure, JsonDict, RecordBase
 from orchestrator.kernel.rules import rules_of
@@ -105,6 +105,17 @@ class LimitsChanged(RecordBase):
     by: str = ""
 
 
+class SetAside(BaseModel):
+    """What a replay does not do again, because the replayed run was reopened: attempts that had failed."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    attempts: int = 0
+    """How many of a step, from its first one."""
+    usage: Usage = Usage()
+    """What they had spent. It counts against limits."""
+
+
 class Forked(RecordBase):
     """The run began as a copy of the first `at` records of `parent`; what it does from here on is its own.
 
@@ -144,6 +155,12 @@ class Forked(RecordBase):
     """Questions whose answers allowed calls that were not settled: their steps ask again."""
     digests: dict[str, str] = {}
     """Open question -> its digest in the fork."""
+    set_aside: dict[str, SetAside] = {}
+    """Of a replay of a run that was reopened: activation -> what it begins behind; empty: the run's graph."""
+    raised: int = 0
+    """Of such a replay: how often the run was reopened after a spent limit."""
+    limits: Limits | None = None
+    """Of a replay that begins behind a record: the limits that the run was given later."""
 
 
 class Migrated(RecordBase):
