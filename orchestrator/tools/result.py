@@ -61,6 +61,8 @@ class ToolResult(BaseModel):
     """Whatever else the tool tells; not shown to a model."""
     content: list[Part] = Field(default=[], exclude_if=not_)
     """Pictures, which a model is shown behind the text, and other binary data, which the journal keeps."""
+    shown: SkipJsonSchema[str] = Field(default="", exclude_if=not_)
+    """What a model is shown in place of the output; empty: the output itself."""
     # Not part of the schema: a state that holds a result has the structure that it always had.
     ended: SkipJsonSchema[bool] = Field(default=False, exclude_if=not_)
     """Whether the call ended the work: its tool has `ends=True`, and did not fail. `Execute` says it."""
@@ -107,12 +109,15 @@ class ToolResult(BaseModel):
 
     @property
     def text(self) -> str:
-        """What a model is shown: the output, `Error: ...` if the call went wrong; a line for each part of `content`."""
+        """What a model is shown: the output, or what is `shown` for it, and a line for each part of `content`.
+
+        If the call went wrong it is `Error: ...`.
+        """
         lines = [told_of(part) for part in self.content]
         if self.error is not None:
             lines.insert(0, f"Error: {self.error}")
         elif self.output is not None or not lines:
-            lines.insert(0, as_text(self.output))
+            lines.insert(0, self.shown or as_text(self.output))
         return "\n".join(lines)
 
     @property
@@ -142,9 +147,10 @@ def as_text(value: JsonValue) -> str:
 
 
 def worded(result: ToolResult) -> ToolResult:
-    """The result with its output as a text."""
+    """The result with its output as a text: that which a model is shown."""
     nothing = result.output is None and result.content
-    return result.model_copy(update={"output": "" if nothing else as_text(result.output)})
+    output = "" if nothing else result.shown or as_text(result.output)
+    return result.model_copy(update={"output": output, "shown": ""})
 
 
 def result_of(value: Any) -> ToolResult:
@@ -186,7 +192,7 @@ def storable(result: ToolResult) -> ToolResult:
         return result
     changes: dict[str, Any] = {}
     try:
-        clean = cleaned({name: data[name] for name in ("output", "error") if name in data})
+        clean = cleaned({name: data[name] for name in ("output", "error", "shown") if name in data})
         for part in clean.values():
             check(part, depth=FOREIGN_DEPTH)
     except (Unfit, RecursionError) as error:

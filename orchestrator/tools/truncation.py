@@ -84,6 +84,8 @@ def kept(result: R, most: int = KEPT) -> R:
         changes["output"] = output
     if result.error is not None and len(result.error) > most:
         changes["error"] = cut(result.error, most, "not kept")
+    if len(result.shown) > most:
+        changes["shown"] = cut(result.shown, most, "not kept")
     if result.metadata and len(json.dumps(result.metadata)) > most:
         changes["metadata"] = {"left_out": f"metadata of more than {most:,} characters"}
     if sum(map(size_of, result.content)) > CONTENT:

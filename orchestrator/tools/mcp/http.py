@@ -29,6 +29,8 @@ LOST = -32092
 """Code of the error that stands for an answer that did not come, or broke off."""
 EXPIRED = -32093
 """Code of the error that stands for a connection that the server has forgotten."""
+_SAID = 8_192
+"""Bytes of a refusal that are looked at."""
 _CONNECT = 10.0
 _READ = 300.0
 
@@ -83,11 +85,12 @@ async def _whole(request: httpx2.Request, response: httpx2.Response, asked: Mapp
     if size > LONGEST:
         return _error(request, asked, UNREADABLE, f"it answered with more than {LONGEST:,} bytes")
     content = b"".join(parts)
-    if response.status_code == 404 and "mcp-session-id" in request.headers:
+    if "mcp-session-id" in request.headers and _forgets(response.status_code, content):
         return _error(request, asked, EXPIRED, "it has forgotten this connection")
     # `server/discover` is how the client finds out what a server is: older ones answer it with such a status.
     if response.status_code >= 400 and asked["method"] != "server/discover" and not _is_error(content):
-        return _error(request, asked, _code(response.status_code), f"it answered with HTTP {response.status_code}")
+        said = f"it answered with HTTP {response.status_code}{_words_of(content)}"
+        return _error(request, asked, _code(response.status_code), said)
     headers = {
         name: value
         for name, value in response.headers.items()
@@ -96,6 +99,20 @@ async def _whole(request: httpx2.Request, response: httpx2.Response, asked: Mapp
     found = httpx2.Response(response.status_code, headers=headers, content=content, request=request)
     found.next_request = response.next_request
     return found
+
+
+def _forgets(status: int, content: bytes) -> bool:
+    """Whether a server that refuses a request says that it does not know the connection.
+
+    The specification has 404 for that. The reference servers answer 400 and say that the session ID is not valid.
+    """
+    return status == 404 or (status == 400 and b"session" in content[:_SAID].lower())
+
+
+def _words_of(content: bytes) -> str:
+    """What a refusal says, if that is not a page of HTML. Who quotes it removes secrets first, and cuts it then."""
+    words = " ".join(content[:_SAID].decode("utf-8", "replace").split())
+    return f": {words}" if words and not words.startswith("<") else ""
 
 
 def _code(status: int) -> int:

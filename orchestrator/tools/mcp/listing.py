@@ -49,6 +49,8 @@ class Listed:
     hints: Hints
     digest: str = field(repr=False)
     """Of all that the server says of it: whoever approved it has read this."""
+    wrapped: bool = False
+    """Whether its results are objects only to wrap a value: `result` is the one property of their schema."""
 
 
 async def listed_by(client: Client, server: str) -> dict[str, Listed]:
@@ -95,7 +97,13 @@ def _listed(tool: Tool) -> Listed:
     if len(description) > _DESCRIPTION:
         description = description[:_DESCRIPTION] + " [...]"
     hints = Hints() if said is None else Hints(said.read_only_hint, said.destructive_hint, said.idempotent_hint)
-    return Listed(tool.name, description, _seen_in(checked_schema(tool.input_schema)), hints, digest(told))
+    parameters = _seen_in(checked_schema(tool.input_schema))
+    return Listed(tool.name, description, parameters, hints, digest(told), _wraps(tool.output_schema))
+
+
+def _wraps(schema: Mapping[str, Any] | None) -> bool:
+    properties = schema.get("properties") if schema is not None else None
+    return isinstance(properties, Mapping) and properties.keys() == {"result"}
 
 
 def _seen_in(schema: dict[str, object]) -> dict[str, object]:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
 from pydantic import JsonValue, ValidationError
 
 from orchestrator.errors import ToolError
 from orchestrator.models.messages import Image
-from orchestrator.tools.content import Blob, Part
+from orchestrator.tools.content import Blob, Part, told_of
 from orchestrator.tools.mcp.tail import exactly_without
-from orchestrator.tools.result import ToolFailure, ToolResult
+from orchestrator.tools.result import ToolFailure, ToolResult, as_text
 
 if TYPE_CHECKING:
     from mcp.types import CallToolResult, ContentBlock
@@ -20,13 +21,16 @@ _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 """What models look at."""
 
 
-def as_result(found: CallToolResult, secrets: tuple[str, ...] = ()) -> ToolResult:
+def as_result(found: CallToolResult, secrets: tuple[str, ...] = (), *, wrapped: bool = False) -> ToolResult:
     """The result of a call: structured content as the output if there is any, else the texts.
 
-    Texts beside structured content say the same in words, so they are left out; pictures and other data are kept.
+    Texts beside structured content say the same in words: they are what a model is shown. Pictures and other data are
+    kept beside the output; where structured content holds their bytes, too, a line stands for them.
 
     Args:
+        found: what the server answered.
         secrets: what the server was given and must not say.
+        wrapped: whether `{"result": ...}` only wraps the value, because structured content has to be an object.
 
     Raises:
         ToolError: it holds what JSON cannot say.
@@ -43,11 +47,38 @@ def as_result(found: CallToolResult, secrets: tuple[str, ...] = ()) -> ToolResul
         said = "\n".join(texts) or _json(found.structured_content, secrets)
         return ToolFailure(error=str(said or "it failed without saying why"), content=parts)
     output: JsonValue = "\n".join(texts) if texts else None
+    shown = ""
     if found.structured_content is not None:
-        output = _json(found.structured_content, secrets)
+        shown, output = "\n".join(texts), _json(found.structured_content, secrets)
+        if wrapped and isinstance(output, dict) and output.keys() == {"result"}:
+            output = output["result"]
+        output = _without_bytes(output, found.content, parts)
+        shown = "" if shown == as_text(output) else shown
     elif not texts and not parts:
         output = ""
-    return ToolResult(output=output, content=parts)
+    return ToolResult(output=output, content=parts, shown=shown)
+
+
+def _without_bytes(value: JsonValue, blocks: Sequence[ContentBlock], parts: Sequence[Part]) -> JsonValue:
+    """A value with a line in place of each text that is the data of a block."""
+    lines = {part.url.partition(",")[2] if isinstance(part, Image) else part.data: told_of(part) for part in parts}
+    for block in blocks:  # as the server wrote it, which may have line breaks
+        data = str(getattr(block, "data", ""))
+        if data and (line := lines.get("".join(data.split()))):
+            lines[data] = line
+    lines.pop("", None)
+
+    def walked(one: JsonValue) -> JsonValue:
+        if isinstance(one, str):
+            return lines.get(one, one)
+        if isinstance(one, list):
+            return [walked(item) for item in one]
+        return {name: walked(item) for name, item in one.items()} if isinstance(one, dict) else one
+
+    try:
+        return walked(value) if lines else value
+    except RecursionError:
+        raise ToolError("its result is nested too deeply") from None
 
 
 def _part(block: ContentBlock) -> Part | str:

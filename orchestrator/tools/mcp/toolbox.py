@@ -48,7 +48,7 @@ class McpTool(Tool):
 
     async def _remote(self, args: Mapping[str, object], key: str, ctx: object) -> ToolResult:
         found = await self._connection.call(self.listed, args, _progress(ctx, key))
-        return as_result(found, hidden(self._connection.server))
+        return as_result(found, hidden(self._connection.server), wrapped=self.listed.wrapped)
 
     def failure(self, error: Exception) -> ToolFailure:
         """As of every tool; a connection that was lost says so itself."""

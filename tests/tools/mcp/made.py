@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypedDict
+
 import anyio
 from mcp.server.mcpserver import Context, Image, MCPServer
 from mcp.types import ToolAnnotations
@@ -41,6 +43,34 @@ async def slow(ctx: Context, name: str) -> str:
 def draw() -> Image:
     """Draws a picture."""
     return Image(data=PNG, format="png")
+
+
+PAGE = 'He said "hi".\n\tAnd left.\n'
+
+
+@app.tool()
+def page() -> str:
+    """A file with quotes and line breaks."""
+    return PAGE
+
+
+@app.tool()
+def pair() -> list[int]:
+    """Two numbers."""
+    return [1, 2]
+
+
+class Town(TypedDict):
+    """An object that has a property `result` among others."""
+
+    result: str
+    country: str
+
+
+@app.tool()
+def town() -> Town:
+    """A town."""
+    return {"result": "Bonn", "country": "Germany"}
 
 
 if __name__ == "__main__":

@@ -114,6 +114,8 @@ class Old(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     ids = 0
     valid = ""
+    unknown: tuple[Any, ...] = (404,)
+    """The answer to a connection that it does not know."""
     seen: list[str]
 
     def log_message(self, format: str, *args: object) -> None: ...  # noqa: A002 - the base class's name
@@ -147,7 +149,7 @@ class Old(BaseHTTPRequestHandler):
             answer = {"jsonrpc": "2.0", "id": number, "result": result}
             return self._say(200, answer, **{"mcp-session-id": kind.valid})
         if self.headers.get("mcp-session-id") != kind.valid:
-            return self._say(404)
+            return self._say(*kind.unknown)
         if number is None:
             return self._say(202)
         if method == "tools/list":
@@ -184,6 +186,27 @@ async def test_a_forgotten_connection_is_made_again_within_the_call(old: tuple[s
         kind.valid = "forgotten"
         assert (await box.execute(name="echo")).output == "hi"
     assert (kind.seen, kind.ids) == (["echo", "echo"], 2)
+
+
+async def test_a_server_that_was_restarted_and_answers_400_is_found_again(old: tuple[str, type[Old]]) -> None:
+    url, kind = old
+    error = {"code": -32000, "message": "Bad Request: No valid session ID provided"}
+    kind.unknown = (400, {"jsonrpc": "2.0", "error": error, "id": None})
+    async with McpToolbox.http(url) as box:
+        assert (await box.execute(name="echo")).output == "hi"
+        kind.valid = "another process"
+        assert (await box.execute(name="echo")).output == "hi"
+    assert (kind.seen, kind.ids) == (["echo", "echo"], 2)
+
+
+async def test_another_400_is_an_error_with_what_the_server_says(old: tuple[str, type[Old]]) -> None:
+    url, kind = old
+    kind.unknown = (400, {"detail": "Unsupported protocol version"})
+    async with McpToolbox.http(url) as box:
+        kind.valid = "another"
+        found = await box.execute(name="echo")
+    assert 'it answered with HTTP 400: {"detail": "Unsupported protocol version"}' in str(found.error)
+    assert kind.ids == 1
 
 
 @pytest.mark.parametrize(

@@ -181,7 +181,7 @@ async def test_over_http_for_this_machine_only(tmp_path: Path, capsys: pytest.Ca
         port = int(address.rpartition(":")[2].partition("/")[0])
         async with McpToolbox.http(address) as box:
             answer = await box.execute(name="tool_user", tool_input={"question": "What is 20+8?"})
-            assert '"output": "28"' in str(answer.output)
+            assert answer.output == "28"
         async with httpx2.AsyncClient(headers={"accept": "application/json, text/event-stream"}) as client:
             for headers, status in (
                 ({"host": "evil.example"}, 421),
