@@ -52,10 +52,12 @@ def _silence(run: RunState, token: Activation, *, keep: bool) -> None:
     if token.phase is Phase.ASKING:
         for question in [question for question, asker in run.askers.items() if asker is token]:
             del run.askers[question]
-            run.questions.pop(question, None)
+            asked = run.questions.pop(question, None)
             run.asked_at.pop(question, None)
             if keep:
                 token.asked_before |= {question}
+            if keep and asked is not None and asked.kind == "timer" and asked.deadline is not None:
+                token.timers = {**token.timers, question: asked.deadline}
 
 
 def set_aside(run: RunState, frame: FrameState) -> FrozenTokens:

@@ -150,6 +150,8 @@ class Activation:
     """Whether it landed, and a spent limit of the graph inside ended the graph around it (early versions)."""
     asked_before: frozenset[str] = frozenset()
     """Questions that the end of a run withdrew: they are asked again under other ids."""
+    timers: Mapping[str, float] = MappingProxyType({})
+    """Those of them that were timers -> when they were due, Unix seconds: the step sleeps until then, no longer."""
     reopened: int = 0
     """The record that reopened the run while this had not landed; 0: none."""
 

@@ -343,6 +343,20 @@ async def test_a_sleep_is_a_timer_of_the_run_and_wakes_in_another_executor(tmp_p
         ]  # fmt: skip
 
 
+async def test_sleeps_of_tasks_beside_each_other_end(clock: MockClock) -> None:
+    @node
+    async def two(ctx: Context[Any]) -> None:
+        async with anyio.create_task_group() as tasks:
+            for seconds in (600, 900, 600):
+                tasks.start_soon(ctx.sleep, seconds)
+
+    graph = Graph(name="two", state=Orders, nodes={"two": two}, edges="START -> two -> END")
+    async with Executor(graphs=[graph], clock=clock) as ex:
+        run = await ex.start(graph)
+        assert run.status == "completed"
+        assert [record.type for record in await ex.store.read(run.run_id)].count("timer_set") == 3
+
+
 async def test_a_sleep_wakes_while_other_steps_of_the_run_work(clock: MockClock) -> None:
     woke: list[float] = []
 

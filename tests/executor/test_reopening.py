@@ -12,11 +12,12 @@ import pytest
 
 from orchestrator import Approve, Context, Deny, Executor, Graph, Limits, Outcome, Run, Tool, Update, node, tool
 from orchestrator.errors import RunConflict, RunEnded, StaleAnswer, StoreUnavailable
-from orchestrator.kernel.records import Reopened, StepFailed
-from orchestrator.nodes import Ask, Subgraph
+from orchestrator.kernel.records import Reopened, StepFailed, TimerSet
+from orchestrator.nodes import Ask, Sleep, Subgraph
 from orchestrator.seals import Seal, audit
 from orchestrator.stores import Store
 from orchestrator.stores.memory import MemoryStore
+from orchestrator.testing import MockClock
 from tests.support.executors import Log, chain, counting, says
 
 pytestmark = pytest.mark.anyio
@@ -274,6 +275,43 @@ async def test_questions_that_were_open_are_asked_again_under_another_id() -> No
             await executor.answer(run.run_id, old.id, "mine")
         run = await executor.answer(run.run_id, new.id, "mine")
         assert (run.status, run.output) == ("completed", "mine")
+
+
+@pytest.mark.parametrize("passed", [2000, 9000])
+async def test_a_sleep_keeps_its_time_when_its_run_is_reopened(store: Store, passed: int) -> None:
+    world, clock = World(), MockClock()
+
+    @node
+    async def fails() -> None:
+        world.check()
+
+    nodes = {"nap": Sleep(seconds=3600), "a": says("a"), "slow": Sleep(seconds=600), "fails": fails}
+    graph = Graph(
+        name="naps", state=Log, nodes={**nodes, "j": says("j", join="all")}, output="log",
+        edges="START -> nap, slow\nslow -> a -> fails -> j\nnap -> j -> END",
+    )  # fmt: skip
+    async with Executor(store, graphs=[graph], clock=clock, idle="sleep") as executor:
+        run = await executor.start(graph, {})
+        due = next(one.deadline for one in run.waiting if one.node == "nap")
+        assert due is not None
+        clock.jump(600)
+        run = await executor.resume(run.run_id)
+        assert run.status == "failed"
+        run = await executor.resume(run.run_id, retry=True)
+        assert run.status == "failed"
+        clock.jump(passed)
+        world.bug = False
+        run = await executor.resume(run.run_id, retry=True)
+        if passed < 3000:
+            assert [(one.kind, one.deadline) for one in run.waiting] == [("timer", due)]
+            clock.jump(1000)
+            run = await executor.resume(run.run_id)
+        assert (run.status, run.output) == ("completed", ["a", "j"])
+        times = [one.at for one in await store.read(run.run_id) if isinstance(one, TimerSet) and one.node == "nap"]
+        assert set(times) == {due}
+        ended = next(one.seq for one in await store.read(run.run_id) if one.type == "ended")
+        fork = await executor.fork(run.run_id, at=ended)
+        assert [one.deadline for one in fork.waiting] == [clock.now() + 3600]
 
 
 async def test_a_failed_run_of_a_called_graph_is_reopened_and_not_begun_anew() -> None:

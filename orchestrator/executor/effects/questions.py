@@ -23,7 +23,7 @@ from orchestrator.executor.interrupts import Suspend
 from orchestrator.jsontypes import digest
 from orchestrator.kernel.ids import hash_id
 from orchestrator.kernel.ledger import EffectEntry
-from orchestrator.kernel.question import Answer, Question, QuestionKind
+from orchestrator.kernel.question import Answer, Question, QuestionKind, until
 from orchestrator.kernel.records import EffectSettled
 from orchestrator.kernel.state import Activation
 from orchestrator.tools.tool import Tool
@@ -130,6 +130,12 @@ def unused_id(activation: Activation, name: str) -> str:
     while name in activation.asked_before:
         name = hash_id(name, "again")
     return name
+
+
+def as_before(activation: Activation, timer: Question) -> Question:
+    """A timer that the end of the run withdrew, and that is asked again, with the time that it had; else as it is."""
+    due = next((due for name, due in activation.timers.items() if hash_id(name, "again") == timer.id), None)
+    return timer if due is None else timer.model_copy(update={"prompt": until(due), "deadline": due})
 
 
 def answer_to(attempt: Attempt, question: Question) -> Answer:

@@ -15,7 +15,7 @@ from orchestrator.context import Context
 from orchestrator.errors import InvalidValue, StepTimeout
 from orchestrator.executor.effects.effect import Attempt
 from orchestrator.executor.effects.perform import AttemptEffects
-from orchestrator.executor.effects.questions import answer_to, make_question
+from orchestrator.executor.effects.questions import answer_to, as_before, make_question
 from orchestrator.executor.effects.shared_limits import remaining_limits
 from orchestrator.executor.effects.under_way import innermost
 from orchestrator.executor.interrupts import in_step_task
@@ -219,7 +219,10 @@ class StepContext(Context):
             raise TypeError(f"{self.node} sleeps: give seconds or until, one of both")
         at = self._due(seconds, "a time to sleep") if until is None else _moment(until)
         assert at is not None
-        await self._answer(self._waiting("timer", prompt=until_text(at), deadline=at))
+        # Asked by tasks beside each other, sleeps are told apart by what was meant: the time differs each time.
+        beside = () if in_step_task() else (digest(["timer", seconds, until]),)
+        question = self._waiting("timer", beside, prompt=until_text(at), deadline=at)
+        await self._answer(question if until is not None else as_before(self.activation, question))
 
     async def receive(
         self, event: str, *, match: Mapping[str, object] | None = None, deadline: float | None = None
@@ -231,14 +234,15 @@ class StepContext(Context):
         prompt = f"event {shown(name)}"
         if wanted:
             prompt += f" with {', '.join(f'{key} = {shown(value)}' for key, value in wanted.items())}"
-        answer = await self._answer(self._waiting("event", prompt=prompt, deadline=at, event=name, match=wanted))
+        beside = () if in_step_task() else (digest(["event", prompt]),)
+        question = self._waiting("event", beside, prompt=prompt, deadline=at, event=name, match=wanted)
+        answer = await self._answer(question)
         if answer.type != "value":
             raise StepTimeout(f"{self.node}: no {prompt} came{'' if deadline is None else f' within {deadline:g} s'}")
         return _own(answer.value)
 
-    def _waiting(self, kind: QuestionKind, **fields: Any) -> Question:
+    def _waiting(self, kind: QuestionKind, beside: tuple[str, ...], **fields: Any) -> Question:
         """A question that no person answers."""
-        beside = () if in_step_task() else (digest([kind, fields["prompt"]]),)
         return make_question(
             self._attempt, self._occurrence(*beside), kind, beside=beside, payload={}, choices=(), schema=None,
             tool=None, **fields,

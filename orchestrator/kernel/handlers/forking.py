@@ -115,6 +115,9 @@ def _ask_anew(run: RunState, record: r.Forked) -> None:
 
     Those about calls of the parent are asked anew by their steps, about the calls of the fork.
     """
+    for token in run.live_tokens():
+        if token.timers:
+            token.timers = {}  # what a timer of the parent had left says nothing here
     for name, question in list(run.questions.items()):
         if name in run.askers and (question.kind == "unknown_outcome" or _FAMILY in question.payload):
             _withdraw_open(run, name)

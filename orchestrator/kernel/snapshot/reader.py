@@ -276,6 +276,8 @@ class _SnapshotReader:
         token.reopened = entry.get("reopened", 0)
         if "asked_before" in entry:
             token.asked_before = frozenset(entry["asked_before"])
+        if "timers" in entry:
+            token.timers = dict(entry["timers"])
         if "late" in entry:
             token.late = _decode(entry["late"])
         if "kept" in entry:

@@ -269,6 +269,7 @@ class _SnapshotWriter:
             **({"kept": _SnapshotWriter(token.kept).data()} if token.kept is not None else {}),
             **({"spent_inside": True} if token.spent_inside else {}),
             **({"asked_before": sorted(token.asked_before)} if token.asked_before else {}),
+            **({"timers": dict(token.timers)} if token.timers else {}),
             **({"reopened": token.reopened} if token.reopened else {}),
         }
 
