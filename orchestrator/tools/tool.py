@@ -184,12 +184,14 @@ class Tool:
         return "parameters" in vars(self) or any("parameters" in vars(cls) for cls in type(self).__mro__)
 
     def check_schema(self) -> None:
-        """Refuse a `parameters` schema that the class defines and that has parts that check nothing.
+        """Refuse a class without `call` and `execute`, and a `parameters` schema with parts that check nothing.
 
         Raises:
+            TypeError: the class does nothing.
             ValueError: the schema has an unknown keyword, a reference to nothing, or a bound that is not a number; the
                 message names it.
         """
+        self._function()
         if any("parameters" in vars(cls) for cls in type(self).__mro__):
             for fault in schema_faults(self.parameters):
                 raise ValueError(f"tool {self.name!r}: its schema {fault}")

@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from orchestrator.cli.error_texts import error_text
 from orchestrator.errors import AgentError, GraphError, ModelError, ToolError
 from orchestrator.graph.arrows import parse_edges
 from orchestrator.graph.source import read_json, read_yaml
@@ -329,6 +330,12 @@ PARSERS: Mapping[str, Parser] = {
         _answers,
         ("orchestrator.nodes.extract:*",),
         ("The answer is ", "So the answer is 1. ", "1,000", "- ", "Mr. ", "yes ", '"'),
+        usual=200_000,
+    ),
+    "commands in messages": Parser(
+        lambda text: error_text(ValueError(text), "runs.db"),
+        ("orchestrator.cli.error_texts:*",),
+        ("`orchestrator show ", "`orchestrator why 'a`", "`", "'", "\\"),
         usual=200_000,
     ),
     "labels": Parser(_labels, ("orchestrator.nodes.labels:*",), ("Thought: ", "Answer: ", "Finish[", "*")),

@@ -149,6 +149,18 @@ async def test_s33_the_order_of_a_run_of_one_step_over_a_real_server(store: str,
         assert list(event.to_json()) == ["timestamp", "id", "event", "seq", "data"]
 
 
+async def test_an_executor_counts_the_tokens_of_every_text(store: str) -> None:
+    with ScriptedModel([*ADD, "Final Answer: 3"]) as model:
+        async with Executor(store, model=model, tools=[add, sink]) as executor:
+            run = await executor.start(graph, "1 + 2?", approve="none")
+            events = executor.events(run.run_id, style="embedia", tokenizer=len)
+            said = [event async for event in events if isinstance(event, EmbediaEvent) and "ChatLLM" in event.event]
+            with pytest.raises(ValueError, match="tokenizer= is for style='embedia'"):
+                executor.events(run.run_id, tokenizer=len)
+    assert len(said) == 9
+    assert [event.data["tokens"] for event in said] == [len(str(event.data["content"])) for event in said]
+
+
 async def test_s34_a_tokenizer_counts_every_text(store: str) -> None:
     with ScriptedModel([*ADD, "Final Answer: 3"]) as model:
         async with Executor(store, model=model, tools=[add, sink]) as executor:

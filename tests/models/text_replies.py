@@ -71,6 +71,13 @@ GOOD: list[tuple[FormName, str, str, Said]] = [
     ("plugin", f'{_start}{{"name": "now"}}{_end}', "", [("now", {})]),
     ("separator", f"I add.<|tool_calls|>[{_add}]", "I add.", [ADD]),
     ("separator", f"<|tool_calls|>[{_add}, {_add}]", "", [ADD, ADD]),
+    ("separator", f"I write <|tool_calls|> now.<|tool_calls|>[{_add}]", "I write <|tool_calls|> now.", [ADD]),
+    (
+        "separator",
+        '<|tool_calls|>[{"name": "search", "arguments": {"query": "<|tool_calls|>[]"}}]',
+        "",
+        [("search", {"query": "<|tool_calls|>[]"})],
+    ),
     ("separator", f"<|tool_calls|>\n{_add}\n<|im_end|>", "", [ADD]),
     ("separator", '<|tool_calls|>[{"name": "now", "thought": "hm"}]', "", [("now", {})]),
 ]

@@ -257,6 +257,8 @@ async def test_a_class_that_does_nothing_says_so() -> None:
 
     with pytest.raises(TypeError, match=r"tool class Nothing does nothing: define call\(self, ...\) or execute"):
         await Nothing()()
+    with pytest.raises(TypeError, match="tool class Nothing does nothing"):
+        Toolbox(Nothing())
 
 
 # -- names ---------------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Literal, TypeAlias
 
 import anyio
@@ -163,13 +163,17 @@ class RunEvents(AsyncIterator[Event]):
         follow: bool,
         until: Literal["end", "pause"],
         style: Literal["embedia"] | None,
+        tokenizer: Callable[[str], int] | None = None,
     ) -> None:
         if style not in (None, "embedia"):
             raise ValueError(f"style {style!r} is unknown: use None or 'embedia'")
         if until not in ("end", "pause"):
             raise ValueError(f"until={until!r}: use 'end' or 'pause'")
         self._host, self._run_id, self._after = host, run_id, after
+        if tokenizer is not None and style is None:
+            raise ValueError("tokenizer= is for style='embedia': other events have the provider's counts only")
         self._style: Literal["embedia"] | None = style
+        self._tokenizer = tokenizer
         # What the other style says of a record depends on all before it.
         self._seen = RecordFollower(host, run_id, after if style is None else 0, follow=follow, until=until)
         self._ahead: deque[Event] = deque()
@@ -188,6 +192,6 @@ class RunEvents(AsyncIterator[Event]):
     async def _other_style(self, name: Literal["embedia"]) -> EventStyle:
         if self._styled is None:
             graph = await self._host.loader.stored_graph(await self._host.store.info(self._run_id))
-            made: EventStyle = above(name)(graph, run_id=self._run_id)
+            made: EventStyle = above(name)(graph, self._tokenizer, self._run_id)
             self._styled = made
         return self._styled

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from typing import Literal
 
 from orchestrator.executor.host.following import RunEvents
@@ -87,6 +87,7 @@ class RunReader:
         follow: bool = False,
         until: Literal["end", "pause"] = "end",
         style: Literal["embedia"] | None = None,
+        tokenizer: Callable[[str], int] | None = None,
     ) -> AsyncIterator[Event]:
         """Return the events of a run after record `after`.
 
@@ -98,8 +99,13 @@ class RunReader:
             until: where following stops: at the `end` of the run, or also where it stands still in a `pause`, because
                 it waits for answers, events or a timer, or was paused.
             style: `embedia` uses the names and order of that framework; None: the library's own.
+            tokenizer: counts the tokens of a text, for `style="embedia"`; None: only replies have counts, those of the
+                provider.
+
+        Raises:
+            ValueError: `style` or `until` is unknown, or `tokenizer` is given without `style="embedia"`.
         """
-        return RunEvents(self._host, run_id, after=after, follow=follow, until=until, style=style)
+        return RunEvents(self._host, run_id, after=after, follow=follow, until=until, style=style, tokenizer=tokenizer)
 
     async def runs(
         self,

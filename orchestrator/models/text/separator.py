@@ -25,10 +25,21 @@ class SeparatorForm(Form):
     several = "Several calls can stand in the list."
 
     def read(self, text: str, offers: Sequence[OfferedTool], ended: bool) -> Parsed:
-        """See `Form.parse`. The first separator counts: a further one can stand in an argument."""
-        begin = text.find(SEPARATOR)
+        """See `Form.parse`. The first separator counts: a further one can stand in an argument.
+
+        Where no calls follow the first one, as in a text that speaks of it, the last one counts.
+        """
+        begin, last = text.find(SEPARATOR), text.rfind(SEPARATOR)
         if begin < 0:
             return Parsed(text)
+        try:
+            return self._calls(text, begin, offers)
+        except Unread:
+            if last == begin:
+                raise
+        return self._calls(text, last, offers)
+
+    def _calls(self, text: str, begin: int, offers: Sequence[OfferedTool]) -> Parsed:
         space = _space.match(text, begin + len(SEPARATOR))
         value, end = json_at(text, space.end() if space else len(text))
         if not _stop.fullmatch(text[end:].strip()):
