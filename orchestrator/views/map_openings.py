@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from orchestrator.graph.topology import START
-from orchestrator.kernel import records as r
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.rank import Path
-from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.state import Activation
-from orchestrator.kernel.versions import step_version
+from orchestrator.kernel.version import Version
 from orchestrator.views.overlay import NodeKey
 
 
@@ -26,38 +23,18 @@ class OpenedMap(NamedTuple):
     items: Sequence[object]
 
 
-def opened_maps(machine: RunState, record: r.Record, activation: Activation | None) -> list[OpenedMap]:
-    """The maps that a record will open. Call it before the record is folded in.
-
-    Args:
-        machine: the run's state before the record.
-        record: the record.
-        activation: the activation that the record is about, if it runs.
-    """
-    values: Mapping[str, object]
-    if isinstance(record, r.RunStarted):
-        plan, path, node, outcome, values = machine.plan, "", START, "done", record.values
-    elif activation is None:
+def opened_maps(source: Activation, version: Version, outcome: str) -> list[OpenedMap]:
+    """The maps that an outcome opens: what `Observer.sending` is given."""
+    frame = source.frame
+    routes = [route for route in frame.plan.topology.routes(source.node, outcome) if route.each is not None]
+    if not routes:
         return []
-    elif isinstance(record, r.GraphOpened):
-        sub = activation.frame.plan.sub.get(activation.node)
-        if sub is None:
-            return []
-        plan, path, node, outcome, values = sub, _path_inside(activation), START, "done", record.values
-    elif isinstance(record, r.StepDone):
-        frame = activation.frame
-        plan, path, node, outcome, values = frame.plan, frame.place, record.node, record.outcome, {}
-    else:
-        return []
-    routes = [(route.index, route.each) for route in plan.topology.routes(node, outcome) if route.each is not None]
-    if routes and isinstance(record, r.StepDone):
-        assert activation is not None
-        version = step_version(activation, record.update, record.ops, record.reduced)
-        values = plan.schema.dump({name: version.values[name] for _, name in routes if name in version.values})
+    names = {route.each for route in routes if route.each is not None}
+    values = frame.plan.schema.dump({name: version.values[name] for name in names if name in version.values})
     found: list[OpenedMap] = []
-    for index, name in routes:
-        items = values.get(name)
-        found.append(OpenedMap(path, plan, index, items if isinstance(items, list | tuple) else ()))
+    for route in routes:
+        items = values.get(route.each or "")
+        found.append(OpenedMap(frame.place, frame.plan, route.index, items if isinstance(items, list | tuple) else ()))
     return found
 
 
@@ -68,12 +45,6 @@ def enclosing_nodes(path: str, node: str) -> list[NodeKey]:
         path, _, name = path.rpartition("/")
         found.append((path, name))
     return found
-
-
-def _path_inside(activation: Activation) -> str:
-    """Path of the graph that a subgraph's activation runs."""
-    place = activation.frame.place
-    return f"{place}/{activation.node}" if place else activation.node
 
 
 def branch_of(token: Activation) -> Path | None:

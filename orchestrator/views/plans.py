@@ -79,21 +79,21 @@ class PlannedMaps:
 
     def open(
         self,
-        machine: RunState,
+        group: OrderedMap,
         path: str,
         edge: int,
-        target: str,
         items: Sequence[object],
         doing: Iterable[tuple[str, Activation]],
-    ) -> int | None:
-        """Add the plan of a map that the last record opened; None if its items do not depend on each other.
+    ) -> int:
+        """Add the plan of a map that the last record opened, and return its number.
 
         Args:
+            group: the map, in the kernel.
+            path: path of its graph.
+            edge: number of its edge.
+            items: its items, as plain JSON.
             doing: states of the tokens that run or wait already.
         """
-        group = self._new_group(machine, path, target, len(items))
-        if group is None:
-            return None
         number = self._numbers[id(group)] = len(self._plans)
         plan = _PlannedMap(path, edge, items, group)
         self._plans.append(plan)
@@ -101,18 +101,9 @@ class PlannedMaps:
             for item in token.map_items:
                 if item.ordered_map is group:
                     plan.move(item.index, state, 1)
+        for item in group.items:
+            plan.settle(item)  # a map may lead right to its join
         return number
-
-    def _new_group(self, machine: RunState, path: str, target: str, size: int) -> OrderedMap | None:
-        for frame in machine.frames():
-            if frame.place != path:
-                continue
-            for token in reversed(frame.live.values()):
-                for item in token.map_items:
-                    known = id(item.ordered_map) in self._numbers
-                    if not known and len(item.ordered_map.items) == size and token.node == target:
-                        return item.ordered_map
-        return None
 
     def move(self, machine: RunState, names: Renames) -> None:
         """The run moved to another version of its graph, in which its maps are other objects."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -16,7 +16,8 @@ from orchestrator.kernel.needs import has_needs
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.rank import Path
 from orchestrator.kernel.run_state import Delta
-from orchestrator.kernel.state import Activation, FrameState, Phase
+from orchestrator.kernel.state import Activation, FrameState, OrderedMap, Phase
+from orchestrator.kernel.version import Version
 from orchestrator.views.map_openings import OpenedMap, branch_of, enclosing_nodes, opened_maps
 from orchestrator.views.node_notes import NodeNotes
 from orchestrator.views.overlay import EdgeKey, NodeKey, Overlay, Planned
@@ -92,6 +93,10 @@ class Trace(Fold):
         self._now: Activation | None = None
         """The activation that the record being folded is about."""
         self._opened: list[OpenedMap] = []
+        self._groups: deque[OrderedMap] = deque()
+        """Of the opened maps those whose items need each other."""
+        self._was_over = False
+        """Whether the run had come to a result before the record being folded."""
         self._took: list[tuple[FrameState, int]] = []
         self._gone: list[Activation] = []
         self._again: list[tuple[Activation, NodeKey, r.StepDone | None]] = []
@@ -106,10 +111,23 @@ class Trace(Fold):
         self._gone.clear()
         self._again.clear()
         self._now = run.running.get(getattr(record, "activation", None) or "")
-        self._opened = opened_maps(run, record, self._now)
+        self._opened.clear()
+        self._groups.clear()
+        self._was_over = run.result is not None or run.ended is not None
         self._left = run.plan if isinstance(record, r.Migrated) else None
         if run.updated and (not run.was_running or record.type in _BEGINNINGS) and record.ts > run.updated:
             self._time.gap(run.updated, record.ts)
+
+    def sending(self, source: Activation, version: Version, outcome: str, error: r.Failure | None) -> None:
+        """See `Observer.sending`."""
+        self._opened += opened_maps(source, version, outcome)
+
+    def added(self, token: Activation) -> None:
+        """See `Observer.added`."""
+        if token.phase is Phase.PENDING:
+            group = token.map_items[-1].ordered_map
+            if not self._groups or self._groups[-1] is not group:
+                self._groups.append(group)
 
     def edge_taken(self, frame: FrameState, index: int) -> None:
         """See `Observer.edge_taken`."""
@@ -198,7 +216,7 @@ class Trace(Fold):
             changed.plans.update(self._plans.settles(token))
         if isinstance(record, r.Ended):
             self._end(record, changed)
-        elif isinstance(record, r.Reopened):
+        elif isinstance(record, r.Reopened | r.Forked) and self._was_over:
             self._reopen(changed)
         self._update_queued(changed)
 
@@ -302,6 +320,10 @@ class Trace(Fold):
             self._fail(place, record.error, changed)
             self._plans.fails(activation)
             return
+        self._done_with(record, activation, place)
+
+    def _done_with(self, record: r.StepDone, activation: Activation, place: NodeKey) -> None:
+        """A step ended with an outcome that counts."""
         self._visits[place] += 1
         if record.failed:
             self._faulty[place] += record.failed
@@ -323,10 +345,11 @@ class Trace(Fold):
             if late is None:
                 self._recover([place], changed)
                 changed.plans.update(self._plans.restores(token))
-            else:
-                self._visits[place] += 1
+            elif all(token is not gone for gone in self._gone):
                 self._seconds[place] = self._seconds.get(place, 0.0) + max(0.0, late.ended - late.started)
+                self._done_with(late, token, place)
                 changed.places.add(place)
+                changed.plans.update(self._plans.settles(token))
 
     def _recover(self, places: Iterable[NodeKey], changed: OverlayChange) -> None:
         for place in places:
@@ -354,10 +377,9 @@ class Trace(Fold):
             self._items[target] = (done, known + len(items))
             changed.places.add(target)
         changed.edges.add((path, edge))
-        if has_needs(items):
+        if has_needs(items) and self._groups:
             doing = [(one.state, one.token) for one in self._doing.values()]
-            number = self._plans.open(self.run, path, edge, target[1], items, doing)
-            changed.plans.update(() if number is None else (number,))
+            changed.plans.add(self._plans.open(self._groups.popleft(), path, edge, items, doing))
 
     def _update_queued(self, changed: OverlayChange) -> None:
         found: dict[NodeKey, None] = {}
