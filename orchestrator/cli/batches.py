@@ -147,7 +147,9 @@ def _launch(run: Run, url: str, given: Given) -> Launch:
     """The code of a run: a plain name in `--graph` only says which runs are meant, if the run itself knows its code."""
     if given.graph is not None and _is_name(given.graph):
         try:
-            return of_run(run.run_id, run.root_id, run.refs, url, Given(None, given.tools, given.model, given.trust))
+            return of_run(
+                run.run_id, run.root_id, run.refs, url, Given(None, given.tools, given.model, given.trust, given.models)
+            )
         except UsageError:
             pass
     return of_run(run.run_id, run.root_id, run.refs, url, given)

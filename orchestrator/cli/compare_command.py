@@ -57,7 +57,9 @@ def compare(
     async def work() -> Comparison:
         graphs = [one.graph for one in codes]
         async with closing_model(code):
-            return await compared(question, graphs, model=code.model, tools=code.tools, store=url, approve=risk)
+            return await compared(
+                question, graphs, model=code.model, models=code.models, tools=code.tools, store=url, approve=risk
+            )
 
     try:
         found = run_async(work)

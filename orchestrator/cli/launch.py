@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from orchestrator.tools import Toolbox
     from orchestrator.verbs import Graph
 
+_NAMED_MODEL = re.compile(r"([A-Za-z_][\w-]*)=(.+)", re.DOTALL)
 DEFAULT_TOOLS = ("arithmetic",)
 OFFLINE = "offline"
 
@@ -30,6 +32,8 @@ class Code:
     graph: Graph
     tools: Toolbox
     model: Model
+    models: Mapping[str, Model]
+    """Those that nodes name."""
     launch: Launch
     """The references."""
 
@@ -44,6 +48,8 @@ class Launch:
     directory: str
     trust: tuple[str, ...] = ()
     """Modules that a graph file may name code of."""
+    models: tuple[tuple[str, str], ...] = ()
+    """Names that nodes use, and the models that they stand for, by name."""
     by_default: bool = field(default=False, compare=False)
     """Whether nobody named the model, which is said then."""
 
@@ -59,6 +65,7 @@ class Launch:
             graph_from_ref(self.graph, self.directory, self.trust),
             load_tools(self.tools, self.directory),
             load_model(self.model, self.directory),
+            {name: load_model(ref, self.directory) for name, ref in self.models},
             self,
         )
         if self.by_default:
@@ -80,11 +87,13 @@ class Launch:
     def refs(self) -> dict[str, Json]:
         """As plain JSON, for the run's first record."""
         trusted: dict[str, Json] = {"trust": list(self.trust)} if self.trust else {}
+        named: dict[str, Json] = {"models": dict(self.models)} if self.models else {}
         return {
             "graph": self.graph,
             "tools": list(self.tools),
             "model": self.model,
             "directory": self.directory,
+            **named,
             **trusted,
         }
 
@@ -92,7 +101,7 @@ class Launch:
         """Whether a run that recorded these references finds the same code by itself."""
         stored = _stored(refs)
         same = (self.graph, self.tools, self.model) == (stored.graph, stored.tools, stored.model)
-        return same and set(self.trust) <= set(stored.trust)
+        return same and self.models == stored.models and set(self.trust) <= set(stored.trust)
 
     def is_found(self, root_id: str, refs: Mapping[str, object], url: str) -> bool:
         """Whether a command of this user that names no code finds the same, because the run's references are followed.
@@ -108,7 +117,8 @@ class Launch:
         """As options of a command that goes on."""
         tools = [word for ref in self.tools for word in ("--tools", ref)]
         trusted = [word for module in self.trust for word in ("--trust", module)]
-        return ("--graph", self.graph, *tools, "--model", self.model, *trusted)
+        named = [word for name, ref in self.models for word in ("--model", f"{name}={ref}")]
+        return ("--graph", self.graph, *tools, "--model", self.model, *named, *trusted)
 
 
 @dataclass(frozen=True)
@@ -119,17 +129,24 @@ class Given:
     tools: tuple[str, ...] = ()
     model: str | None = None
     trust: tuple[str, ...] = ()
+    models: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def of(
-        cls, graph: str | None, tools: Sequence[str] | None, model: str | None, trust: Sequence[str] | None = None
+        cls,
+        graph: str | None,
+        tools: Sequence[str] | None,
+        models: Sequence[str] | None,
+        trust: Sequence[str] | None = None,
     ) -> Given:
         """From a command's options."""
+        named = named_models(models or ())
         return cls(
             absolute(graph) if graph is not None else None,
             tuple(absolute(ref) for ref in tools or ()),
-            absolute(model) if model is not None else None,
+            named.pop(None, None),
             tuple(trust or ()),
+            tuple(sorted((name, ref) for name, ref in named.items() if name is not None)),
         )
 
     def new(self) -> Launch:
@@ -137,7 +154,9 @@ class Given:
         assert self.graph is not None
         model = self.model or default_model()
         tools = self.tools or DEFAULT_TOOLS
-        launch = Launch(self.graph, tools, model or OFFLINE, os.getcwd(), self.trust, by_default=model is None)
+        launch = Launch(
+            self.graph, tools, model or OFFLINE, os.getcwd(), self.trust, self.models, by_default=model is None
+        )
         return launch.admitted()
 
     def over(self, stored: Launch) -> Launch:
@@ -148,7 +167,24 @@ class Given:
             tools=self.tools or stored.tools,
             model=self.model or stored.model,
             trust=(*stored.trust, *self.trust),
+            models=tuple(sorted({**dict(stored.models), **dict(self.models)}.items())),
         )
+
+
+def named_models(given: Sequence[str]) -> dict[str | None, str]:
+    """`--model` as names and references; None is the name of the model of nodes that name none.
+
+    Raises:
+        UsageError: a name is given twice.
+    """
+    found: dict[str | None, str] = {}
+    for one in given:
+        match = _NAMED_MODEL.fullmatch(one)
+        name, ref = (match[1], match[2]) if match is not None else (None, one)
+        if name in found:
+            raise UsageError(f"--model {one}: {'the default model' if name is None else repr(name)} is given twice")
+        found[name] = absolute(ref)
+    return found
 
 
 def default_model() -> str | None:
@@ -177,6 +213,9 @@ def of_run(run_id: str, root_id: str, refs: Mapping[str, object], url: str, give
         for name, value in (("graph", given.graph), ("tools", given.tools), ("model", given.model))
         if not value and (name == "graph" or refs.get(name))
     ]
+    named = refs.get("models")
+    known = dict(given.models)
+    missing += [f"--model {name}=REF" for name in (named if isinstance(named, dict) else ()) if name not in known]
     if not missing:
         return given.new()
     raise UsageError(
@@ -187,13 +226,14 @@ def of_run(run_id: str, root_id: str, refs: Mapping[str, object], url: str, give
 
 def _stored(refs: Mapping[str, object]) -> Launch:
     tools = refs.get("tools")
-    modules = refs.get("trust")
+    modules, named = refs.get("trust"), refs.get("models")
     return Launch(
         str(refs.get("graph")),
         tuple(str(ref) for ref in tools) if isinstance(tools, list) else (),
         str(refs.get("model")),
         str(refs.get("directory")),
         tuple(str(name) for name in modules) if isinstance(modules, list) else (),
+        tuple(sorted((str(name), str(ref)) for name, ref in named.items())) if isinstance(named, dict) else (),
     )
 
 

@@ -45,11 +45,12 @@ Tools = Annotated[
     ),
 ]
 Model = Annotated[
-    str | None,
+    list[str] | None,
     typer.Option(
         "--model",
-        metavar="REF",
-        help="openai:NAME, offline, module:attr or file.py:attr. Default: ORCHESTRATOR_MODEL, else offline.",
+        metavar="[NAME=]REF",
+        help="openai:NAME, offline, module:attr or file.py:attr. Default: ORCHESTRATOR_MODEL, else offline. With NAME= "
+        "the model of the nodes that use this name. Repeatable.",
     ),
 ]
 Trust = Annotated[
@@ -73,7 +74,12 @@ RunTools = Annotated[
     typer.Option("--tools", metavar="REF", help="Tools to replace those that the run was started with."),
 ]
 RunModel = Annotated[
-    str | None, typer.Option("--model", metavar="REF", help="A model to replace the one that the run was started with.")
+    list[str] | None,
+    typer.Option(
+        "--model",
+        metavar="[NAME=]REF",
+        help="A model to replace the one that the run was started with, or the one of this name. Repeatable.",
+    ),
 ]
 PauseBefore = Annotated[
     list[str] | None,

@@ -96,7 +96,7 @@ def replay(
     url, found = store_url(store), _Found()
     wanted = list(dict.fromkeys(runs or ())) if not every else _all_runs(url, graph_name, status, options.pairs(label))
     work = _Work(
-        url, live, Given.of(graph, tools, "offline" if live == "never" else None, trust), _models(model or ()),
+        url, live, Given.of(graph, tools, _for_runs(live, model or ()), trust), _models(model or ()),
         dict(_pair(one, "--set") for one in set_ or ()), options.risk(approve), json=json, store=store,
     )  # fmt: skip
     try:
@@ -187,6 +187,8 @@ class _Work:
         from orchestrator.cli.run_session import opened
         from orchestrator.errors import OrchestratorError
 
+        if self.live == "never":
+            launch = replace(launch, models=tuple((name, "offline") for name, _ in launch.models))
         code = launch.load()
         models: dict[str, Model] = {name: load_model(ref) for name, ref in self.models.items()}
         async with opened(self.url, code) as executor:
@@ -231,6 +233,11 @@ class _Work:
         if made.run.status == "paused" and not self.json:
             warn(str(redacted(waiting_text(run.run_id, made.run.waiting, NextCommands(self.store)))))
         return made
+
+
+def _for_runs(live: str, given: Sequence[str]) -> list[str]:
+    """The models with which the runs are opened; where nothing is called, none of its own is needed."""
+    return [*(["offline"] if live == "never" else ()), *(one for one in given if _NAMED.fullmatch(one))]
 
 
 def _models(given: Sequence[str]) -> dict[str, str]:

@@ -199,6 +199,7 @@ async def opened(url: str, code: Code, *further: Code, awake: bool = False) -> A
             store=url,
             graphs=graphs,
             model=code.model,
+            models=code.models,
             tools=code.tools,
             on_change=strictness,
             refs=partial(_named, launches, url),
@@ -222,11 +223,12 @@ def _named(
 
 @asynccontextmanager
 async def closing_model(code: Code) -> AsyncIterator[None]:
-    """Close the model of the code at the end, if it can be closed."""
+    """Close the models of the code at the end, those that can be closed."""
     try:
         yield
     finally:
-        close = getattr(code.model, "aclose", None)
-        if close is not None:
-            with anyio.CancelScope(shield=True):
-                await close()
+        for model in (code.model, *code.models.values()):
+            close = getattr(model, "aclose", None)
+            if close is not None:
+                with anyio.CancelScope(shield=True):
+                    await close()

@@ -424,7 +424,10 @@ PARSERS: Mapping[str, Parser] = {
         ("list of ", "Optional[", "Literal['a'", "{'a'", "a or ", ", optional", "(", "-", "list["),
     ),
     "types of states": Parser(
-        parse_type, ("orchestrator.graph.typetext:*",), ("list[", "int | ", "dict[str, ", "]", "|"), (GraphError,)
+        parse_type,
+        ("orchestrator.graph.typetext:*",),
+        ("list[", "int | ", "dict[str, ", "Literal['", "',", "]", "|"),
+        (GraphError,),
     ),
     "arrows": Parser(
         parse_edges,
@@ -474,6 +477,7 @@ PARSERS: Mapping[str, Parser] = {
 }
 
 OWN: Mapping[str, str] = {
+    "orchestrator.cli.launch:_NAMED_MODEL": "an argument that the user types",
     "orchestrator.cli.replay_command:_NAMED": "an argument that the user types",
     "orchestrator.cli.moments:_AGE": "an option that the user types",
     "orchestrator.graph.node:__init_subclass__()": "names of classes in the program",

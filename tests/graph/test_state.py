@@ -6,15 +6,17 @@ import json
 import math
 from datetime import datetime
 from decimal import Decimal
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, SecretStr, field_validator, model_validator
 
+from orchestrator import ToolCall
 from orchestrator.errors import GraphError, InvalidInput, InvalidUpdate, SecretInState
 from orchestrator.graph import StateSchema, add, append, extend, local, merge, replace, union
+from orchestrator.models.messages import user
 
 
 class Note(BaseModel):
@@ -403,6 +405,14 @@ def test_a_state_written_as_data_gets_its_class_anywhere() -> None:
         ("list[str", "'list[str' names no type (at its end)"),
         ("dict[str]", "'dict[str]' names no type"),
         ("str; import os", "names no type (at ;)"),
+        ("Literal", "'Literal' names no type (at its end)"),
+        ("Literal[]", "names no type (at ])"),
+        ("Literal['a'", "names no type (at its end)"),
+        ("Literal[str]", "names no type (at str)"),
+        ("Literal['a' 'b']", "names no type (at 'b')"),
+        ("Literal[1.5]", "names no type"),
+        ("'a'", "names no type (at 'a')"),
+        ("Massage", "names no type (at Massage)"),
         ({"reducer": "append"}, "field 'x' of the state needs a type"),
         ({"type": "str", "kind": 1}, "field 'x' has no 'kind'"),
         ({"type": "str", "reducer": "apend"}, "field 'x' names reducer 'apend': there are append, extend"),
@@ -412,6 +422,26 @@ def test_a_state_that_is_written_wrong_says_where(field: object, message: str) -
     with pytest.raises(GraphError) as raised:
         StateSchema.from_data({"fields": {"x": field}})
     assert message in str(raised.value)
+
+
+def test_literals_messages_and_calls_are_types_of_states_that_are_written_as_data() -> None:
+    data = {"name": "S", "fields": {
+        "size": {"type": "Literal['s', 'm', -1, true] | None", "default": "s"},
+        "messages": {"type": "list[Message]", "reducer": "append", "default": []},
+        "pending": {"type": "list[ToolCall]", "default": []},
+    }}  # fmt: skip
+    schema = StateSchema.from_data(data)
+    assert schema.data() == data
+    assert schema.field("size").annotation == Literal["s", "m", -1, True] | None
+    assert schema.initial({"size": "m"})["size"] == "m"
+    with pytest.raises(InvalidInput, match="size"):
+        schema.initial({"size": "l"})
+    values = schema.decode(schema.initial({}))
+    update = {"messages": user("hi"), "pending": [ToolCall(id="c", name="n", arguments={})]}
+    values = schema.apply(values, *schema.encode_update(update))
+    view = schema.view(values)
+    assert view.messages == [user("hi")]
+    assert view.pending[0].name == "n"
 
 
 def test_code_named_by_data_is_not_imported_unless_asked_for() -> None:
