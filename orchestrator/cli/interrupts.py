@@ -33,6 +33,21 @@ def run_async(work: Callable[[], Awaitable[T]]) -> T:
         return anyio.run(stop.guard, work)
 
 
+def run_look(work: Callable[[], Awaitable[T]]) -> T:
+    """Run `work`, of a command that has nothing to report when a signal stops it.
+
+    Without the handlers of `run_async` a signal would raise `KeyboardInterrupt` in whichever task runs just then, and
+    task groups would wrap it.
+
+    Raises:
+        KeyboardInterrupt: a signal came, and `work` has ended because of it.
+    """
+    try:
+        return run_async(work)
+    except Interrupted:
+        raise KeyboardInterrupt from None
+
+
 class _Stop:
     """What the signals do. A plain handler and not a task: it is heard even while a step keeps the loop busy."""
 

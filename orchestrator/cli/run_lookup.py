@@ -6,9 +6,8 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-import anyio
-
 from orchestrator.cli.exits import UsageError
+from orchestrator.cli.interrupts import run_look
 from orchestrator.cli.storage import exists, store_url
 from orchestrator.cli.trust import journal_seal
 from orchestrator.errors import RunUnknown
@@ -20,7 +19,11 @@ T = TypeVar("T")
 
 
 def looking(url: str, look: Callable[[Executor], Awaitable[T]], *, writes: bool = False) -> T:
-    """What `look` finds with an executor that was given no code; `writes`: whether it journals anything."""
+    """What `look` finds with an executor that was given no code; `writes`: whether it journals anything.
+
+    Raises:
+        KeyboardInterrupt: a signal stopped it.
+    """
 
     async def work() -> T:
         from orchestrator.executor import Executor
@@ -28,7 +31,7 @@ def looking(url: str, look: Callable[[Executor], Awaitable[T]], *, writes: bool 
         async with Executor(store=url, seal=journal_seal(url, make=writes)) as executor:
             return await look(executor)
 
-    return anyio.run(work)
+    return run_look(work)
 
 
 def one_run(url: str, run_id: str, look: Callable[[Executor], Awaitable[T]], *, writes: bool = False) -> T:

@@ -31,8 +31,7 @@ def copy(
 
     Example: orchestrator store copy sqlite:///runs.db sqlite:////backup/runs.db
     """
-    import anyio
-
+    from orchestrator.cli.interrupts import run_look
     from orchestrator.cli.output import out, out_json, warn
     from orchestrator.cli.progress_line import ProgressLine
     from orchestrator.cli.storage import exists, store_file, store_url
@@ -61,7 +60,7 @@ def copy(
         finally:
             await first.close()
 
-    found = anyio.run(work)
+    found = run_look(work)
     fields = {name: list(getattr(found, name)) for name in ("runs", "extended", "skipped", "differing")}
     fields |= {name: list(getattr(found, name)) for name in ("schedules", "differing_schedules")}
     if json:

@@ -9,6 +9,9 @@ import time
 
 import pytest
 
+from tests.cli.test_watch import here
+from tests.support import trial
+from tests.support.programs import run
 from tests.support.shell import Shell
 from tests.support.sizes import FULL
 
@@ -72,6 +75,39 @@ def test_a_signal_at_any_moment_gives_the_results_exit_code_or_130_and_no_traceb
         assert "Traceback" not in said + err
         assert "KeyboardInterrupt" not in said + err
         assert code == (0 if out and json.loads(out) == RESULT else 130), (code, out, err)
+
+
+LOOKS = """
+import signal, sys
+import anyio
+from orchestrator.cli import process_end, run_lookup, store_commands
+
+async def interrupts():
+    signal.raise_signal(signal.SIGINT)  # while a task of a group runs
+
+async def look(*_, **options):
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(interrupts)
+        await anyio.sleep_forever()
+
+process_end.begin()
+try:
+    if sys.argv[1] == "look":
+        run_lookup.looking("sqlite:///runs.db", look)
+    else:
+        import orchestrator.stores.copying
+        orchestrator.stores.copying.copy_store = look
+        store_commands.copy("sqlite:///runs.db", "sqlite:///copy.db")
+except KeyboardInterrupt:
+    print("ended in order")
+"""
+
+
+@pytest.mark.parametrize("command", ["look", "copy"])
+def test_a_signal_in_any_task_ends_a_command_that_looks(shell: Shell, command: str) -> None:
+    here(shell, trial.bad, lambda executor: executor.start(trial.bad, {}, run_id="b"))
+    ended = run([LOOKS, command], cwd=shell.place / ".orchestrator")
+    assert (ended.code, ended.out, ended.err) == (0, "ended in order\n", "")
 
 
 def test_runs_whose_process_died_are_recovered(shell: Shell) -> None:

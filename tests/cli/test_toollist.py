@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from orchestrator import Toolbox, tool
-from orchestrator.cli.listing import _known
+from orchestrator.cli.listing import known_tools
 from orchestrator.render.terminal.tool_table import arguments, table
 
 
@@ -63,4 +63,4 @@ def test_a_table_of_groups() -> None:
 
 
 def test_tools_that_are_known_once_they_are_asked_for() -> None:
-    assert [one.name for one in _known(Toolbox(tool(name="a")(lambda: None)))] == ["a"]
+    assert [one.name for one in known_tools(Toolbox(tool(name="a")(lambda: None)))] == ["a"]

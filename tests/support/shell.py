@@ -196,13 +196,16 @@ class Terminal:
     def __init__(self, process: Begun, file: int) -> None:
         self._process, self._file = process, file
         self.shown = ""
+        self._seen = 0
+        """How much of what was shown lies before the end of the last text that was waited for."""
 
     def wait_for(self, text: str) -> str:
-        """Read until a text was shown that was not there before; what was shown until then."""
-        begin = len(self.shown)
+        """Read until a text was shown behind the one that was waited for before; what was shown until its end."""
+        begin = self._seen
         while text not in self.shown[begin:]:
             assert self._read(), f"{text!r} never came: {self.shown}"
-        return self.shown[begin:]
+        self._seen = self.shown.index(text, begin) + len(text)
+        return self.shown[begin : self._seen]
 
     def type(self, keys: str) -> None:
         """Press keys."""
