@@ -11,6 +11,7 @@ from orchestrator.cli.output import out, out_json, warn
 from orchestrator.cli.redaction import redacted
 from orchestrator.render.terminal import texts
 from orchestrator.render.terminal.questions import question_text
+from orchestrator.views.standby import moment
 from orchestrator.visible import behind, exact, narrow
 
 if TYPE_CHECKING:
@@ -97,7 +98,8 @@ def tell_status(run: Run, next_commands: NextCommands) -> None:
     elif run.status == "cancelled":
         warn(f"{run.run_id} was cancelled")
     elif run.queued:
-        warn(f"{run.run_id} waits to be taken up; to continue it here:\n  {next_commands.resume(run.run_id)}")
+        due = "" if run.standby is None or run.standby.due is None else f" from {moment(run.standby.due)} on"
+        warn(f"{run.run_id} waits to be taken up{due}; to continue it here:\n  {next_commands.resume(run.run_id)}")
     elif run.status == "running":
         warn(f"{run.run_id} is driven by another process")
 

@@ -161,7 +161,10 @@ def show(
     if at is None:
         note(found, url)
     if not json:
-        waiting = waiting_text(found.run_id, found.waiting, NextCommands(store)) if found.waiting else ""
+        commands = NextCommands(store)
+        waiting = waiting_text(found.run_id, found.waiting, commands) if found.waiting else ""
+        if at is None and (found.status == "interrupted" or found.queued):
+            waiting = f"to continue it:\n  {commands.resume(run)}"
         out(run_text(found, points, why, approved, waiting))
     else:
         branches = [
@@ -172,10 +175,22 @@ def show(
         more = redacted({"state": found.values, "branches": branches, "history": history})
         assert isinstance(more, dict)
         about = {"seq": found.seq, "labels": dict(found.labels), "why": why.run, "approvals": approved}
-        out_json({**document(found, output=False), **about, **more})
+        out_json({**document(found, output=False), **about, **_standby(found), **more})
     if traceback:
         tell_traceback(found)
     return COMPLETED
+
+
+def _standby(run: Run) -> dict[str, object]:
+    """When a run goes on that no process drives, and why it was given up."""
+    from orchestrator.cli.redaction import redacted
+
+    found = run.standby
+    if found is None:
+        return {}
+    return {
+        "due": found.due, "deaths": found.deaths, "retry_at": found.retry_at, "fault": redacted(found.fault),
+    }  # fmt: skip
 
 
 def events(

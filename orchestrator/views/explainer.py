@@ -31,7 +31,7 @@ def why(run: Run, seq: int | None = None) -> RunExplanation:
     """
     records = run.records()
     found = timeline(run.plan, records)
-    explainer = Explainer(found, run.status)
+    explainer = Explainer(found, run)
     if seq is None or (seq == run.seq and records[-1].type == "ended"):
         rows = explainer.current_steps()
         return RunExplanation(run.run_id, run.seq, run.status, explainer.run_reason(), tuple(map(explainer.why, rows)))
@@ -50,7 +50,7 @@ def reasons(run: Run) -> RunReasons:
     Args:
         run: the run, whose records are read from its store; blocks meanwhile.
     """
-    explainer = Explainer(timeline(run.plan, run.records()), run.status)
+    explainer = Explainer(timeline(run.plan, run.records()), run)
     ended = [row for row in explainer.rows.rows if row.seq is not None and row.status != "dropped"]
     return RunReasons(explainer.run_reason(), {row.seq or 0: explainer.why(row) for row in ended})
 
@@ -60,11 +60,11 @@ class Explainer:
 
     Args:
         rows: the run's timeline.
-        status: the run's status. The journal does not say whether a process drives the run.
+        run: the run. The journal does not say whether a process drives it.
     """
 
-    def __init__(self, rows: Timeline, status: str) -> None:
-        self.rows, self.status = rows, status
+    def __init__(self, rows: Timeline, run: Run) -> None:
+        self.rows, self.status, self.queued, self.standby = rows, run.status, run.queued, run.standby
         self.causes = rows.causes
 
     # -- steps ----------------------------------------------------------------------------------------------------
@@ -77,8 +77,10 @@ class Explainer:
         return StepExplanation(row.seq, step_name(row), self.state(row), came, went, self.not_taken(took))
 
     def state(self, row: TimelineRow) -> str:
-        """A row's status; `interrupted` if it should run and no process drives the run."""
-        return "interrupted" if row.status == "running" and self.status == "interrupted" else row.status
+        """A row's status; `interrupted` or `queued` if it should run and no process drives the run."""
+        if row.status != "running":
+            return row.status
+        return "interrupted" if self.status == "interrupted" else "queued" if self.queued else "running"
 
     def origin(self, row: TimelineRow) -> str:
         """Why a step ran."""
@@ -201,8 +203,11 @@ class Explainer:
             running = sum(row.status == "running" for row in self.rows.rows if row.live)
             more = f"; {running} more running" if status == "running" else ""
             outside = all(one.kind == "timer" or one.event for one in waiting)
-            return f"it is waiting{'' if outside else ' for an answer'}: {_some(asked)}{more}"
+            stuck = f"; {self.standby.line()}" if self.standby is not None and self.standby.deaths else ""
+            return f"it is waiting{'' if outside else ' for an answer'}: {_some(asked)}{more}{stuck}"
         live = [step_name(row) for row in self.rows.rows if row.live]
+        if self.standby is not None:
+            return self.standby.line(_some(live))
         if status == "interrupted":
             return f"no process drives it: its process ended, or it was stopped, at {_some(live) or 'its beginning'}"
         return f"running: {_some(live)}" if live else f"it is {status}"

@@ -28,6 +28,7 @@ from orchestrator.upward import above
 from orchestrator.views.explanation import RunExplanation
 from orchestrator.views.overlay import Overlay
 from orchestrator.views.reader import read
+from orchestrator.views.standby import Standby
 
 T = TypeVar("T")
 
@@ -91,6 +92,7 @@ class Run(Generic[StateT]):
         labels: its labels.
         queued: whether it is `running` and waits for an executor to take it up: it was enqueued, or an answer or event
             set it going while no process drove it.
+        standby: when it goes on, and why it was given up, if no process drives it and the store says any of that.
     """
 
     def __init__(
@@ -101,6 +103,7 @@ class Run(Generic[StateT]):
         *,
         interrupted: bool = False,
         queued: bool = False,
+        standby: Standby | None = None,
     ) -> None:
         self.machine, self.definition = machine, definition
         self._store = store
@@ -108,6 +111,7 @@ class Run(Generic[StateT]):
         self.graph: str = definition.name
         self.status: str = "interrupted" if interrupted and machine.status == "running" else machine.status
         self.queued = queued and self.status == "running"
+        self.standby = standby
         self.seq: int = machine.head
         self.labels: Mapping[str, str] = machine.labels
 

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import signal
 
+import anyio
+import pytest
+
+from orchestrator.stores import open_store
+from orchestrator.stores.base import Lease
 from tests.support.shell import Shell
 
 APP = """
@@ -66,3 +71,70 @@ def test_what_a_worker_cannot_use_is_a_usage_error(shell: Shell) -> None:
         done = shell(*words)
         assert (done.code, said in done.err) == (2, True), (words, done.err)
     assert shell("runs", "--json").json == []
+
+
+def give_up(shell: Shell, run_id: str, fault: str, times: int) -> None:
+    """Give drives of a run up, as workers that lack something do."""
+
+    async def work() -> None:
+        store = open_store(f"sqlite:///{shell.place}/.orchestrator/runs.db")
+        try:
+            for number in range(times):
+                lease = Lease(run_id, f"token {number}", "worker")
+                assert await store.take_lease(lease, ttl=30.0)
+                await store.drop_lease(run_id, lease.token, fault=fault)
+        finally:
+            await store.close()
+
+    anyio.run(work)
+
+
+FAULT = "GraphChanged: run 'r' is at a:\n  - node 'a' is gone\n  - password=hunter22"
+
+
+@pytest.mark.parametrize("began", [False, True])
+def test_a_run_that_was_given_up_too_often_says_so_and_is_resumed_by_hand(shell: Shell, began: bool) -> None:
+    if began:  # it was answered, and waits to be taken up
+        assert shell("run", "tool_user", "What is 2+3?", "--run-id", "r").code == 3
+        assert shell("approve", "r", "--no-resume").code == 0
+    else:
+        assert shell("enqueue", "tool_user", "What is 2+3?", "--run-id", "r").code == 0
+    give_up(shell, "r", FAULT, 4)
+    (row,) = shell("runs", "--json").json
+    assert (row["status"], row["deaths"], row["retry_at"] is not None) == ("running", 4, True)
+    assert "in a row" in shell("why", "r").out
+    assert "it is taken up again, from 20" in shell("why", "r").out
+    give_up(shell, "r", FAULT, 1)
+    (row,) = shell("runs", "--json").json
+    assert (row["status"], row["deaths"]) == ("interrupted", 5)
+    assert row["fault"] == FAULT.replace("hunter22", "[redacted]")
+    assert shell("runs", "--status", "running", "--json").json == []
+    assert [one["run_id"] for one in shell("runs", "--status", "interrupted", "--json").json] == ["r"]
+    listed = shell("runs").out
+    assert "parked, given up 5 times: GraphChanged: run 'r' is at a: - node 'a' is gone" in listed
+    assert "\\n" not in listed
+    shown, data = shell("show", "r"), shell("show", "r", "--json").json
+    assert "r  tool_user  interrupted" in shown.out
+    assert "only `resume` continues it" in shown.out
+    assert "fault  GraphChanged: run 'r' is at a:\n  |   - node 'a' is gone\n" in shown.out
+    assert "hunter22" not in shown.out
+    assert (data["status"], data["deaths"], data["retry_at"]) == ("interrupted", 5, None)
+    assert "only `resume` continues it" in data["why"]
+    assert shell("recover", "--json").json == []
+    resumed = shell.typed(shown.out.splitlines()[-1].strip())
+    assert resumed.code == (0 if began else 3), resumed.err
+    (row,) = shell("runs", "--json").json
+    assert (row["deaths"], row["fault"]) == (0, "")
+    assert "given up" not in shell("show", "r").out
+
+
+def test_an_enqueued_run_says_when_it_begins(shell: Shell) -> None:
+    shell("enqueue", "tool_user", "What is 2+3?", "--run-id", "r", "--at", "2099-01-01T09:00")
+    for words in (("show", "r"), ("why", "r"), ("runs",)):
+        assert "to be taken up" in shell(*words).out
+        assert "2099-01-01 09:00:00 UTC" in shell(*words).out
+    assert "running: choose_tool" not in shell("why", "r").out
+    assert "(queued)" in shell("why", "r").out
+    assert shell("show", "r", "--json").json["due"] == shell("runs", "--json").json[0]["due"] == 4070941200.0
+    assert shell.typed(shell("show", "r").out.splitlines()[-1].strip()).code == 3, "resume begins it now"
+    assert "due" not in shell("show", "r", "--json").json

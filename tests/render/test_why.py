@@ -68,7 +68,7 @@ async def ran(made: Graph, tmp_path: Path, parts: list[dict[str, Any]] | None = 
 def told(run: Run) -> dict[str, StepExplanation]:
     """Every step's reasons, by path and node; of several the last."""
     rows = timeline(Plan.of(run.definition), run.records())
-    explainer = Explainer(rows, run.status)
+    explainer = Explainer(rows, run)
     return {f"{row.path}/{row.node}".lstrip("/"): explainer.why(row) for row in rows.rows}
 
 

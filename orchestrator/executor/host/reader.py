@@ -7,7 +7,7 @@ from typing import Literal
 
 from orchestrator.executor.host.following import RunEvents
 from orchestrator.executor.host.host import Host
-from orchestrator.executor.host.run_status import is_interrupted, waits_to_be_taken_up, with_status
+from orchestrator.executor.host.run_status import is_interrupted, standby_of, waits_to_be_taken_up, with_status
 from orchestrator.executor.host.version_check import VersionCheck, check_against
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.stores.base import Page, Relation, RunInfo
@@ -164,4 +164,7 @@ async def load(host: Host, run_id: str, at: int | None = None) -> Run:
     machine = await host.loader.machine_of(info, graph, at)
     interrupted = at is None and is_interrupted(info)
     queued = at is None and waits_to_be_taken_up(info)
-    return Run(machine, machine.plan.graph or graph, host.store, interrupted=interrupted, queued=queued)
+    standby = standby_of(info) if at is None else None
+    return Run(
+        machine, machine.plan.graph or graph, host.store, interrupted=interrupted, queued=queued, standby=standby
+    )

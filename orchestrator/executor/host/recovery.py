@@ -18,8 +18,8 @@ from orchestrator.executor.host.manner import Manner
 from orchestrator.executor.host.reader import load
 from orchestrator.executor.host.reopening import change_limits
 from orchestrator.executor.host.resumption import stops_of
+from orchestrator.executor.host.run_status import is_parked, waits_to_be_taken_up
 from orchestrator.executor.lease import is_held
-from orchestrator.stores.base import MAX_DEATHS
 from orchestrator.views.run import Run
 
 log = logging.getLogger("orchestrator")
@@ -113,7 +113,7 @@ async def wait_for(host: Host, run_id: str, limit: float | None) -> Run:
                 await host.watched.change(run_id)
                 continue
             # Between two holders there may be a moment without one.
-            idle = info.due is None and not is_held(await host.store.lease(run_id))
+            idle = not waits_to_be_taken_up(info) and not is_held(await host.store.lease(run_id))
             missing = missing + 1 if idle else 0
             if missing > 3:
                 return await load(host, run_id)
@@ -224,8 +224,8 @@ async def lost(host: Host, graphs: Collection[str] | None) -> list[str]:
         for info in known:
             lost_by_its_holder = info.status == "running" and info.due is None
             recoverable = lost_by_its_holder or host.standstill.overdue(info) or info.run_id in addressed
-            parked = info.deaths >= MAX_DEATHS or (info.retry_at is not None and info.retry_at > time.time())
-            if recoverable and not parked and not is_held(info.lease):
+            backs_off = info.retry_at is not None and info.retry_at > time.time()
+            if recoverable and not backs_off and not is_parked(info) and not is_held(info.lease):
                 found.append(info.run_id)
         cursor = page.cursor
         if cursor is None:

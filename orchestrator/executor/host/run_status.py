@@ -3,6 +3,8 @@
 A run that is running in its journal and that no process drives is `interrupted`: its holder died, or was cancelled. It
 is `running` if it only waits to be taken up: it was enqueued, or its answer or event came while no process drove it.
 Its row then says from when on it may be taken up (`RunInfo.due`); while a process drives a run, the row says nothing.
+A run whose drives were given up, or died, too often in a row is *parked*: nothing takes it up but `resume`, so it is
+`interrupted`, too.
 """
 
 from __future__ import annotations
@@ -11,13 +13,20 @@ from dataclasses import replace
 
 from orchestrator.executor.clock import DriveClock
 from orchestrator.executor.lease import is_held
+from orchestrator.kernel.records import FINAL
 from orchestrator.kernel.run_state import RunState
-from orchestrator.stores.base import RunInfo
+from orchestrator.stores.base import MAX_DEATHS, RunInfo
+from orchestrator.views.standby import Standby
 
 
 def waits_to_be_taken_up(info: RunInfo) -> bool:
     """Whether a run is to go on as soon as an executor takes it up, and none has done so since that was decided."""
-    return info.status == "running" and info.due is not None
+    return info.status == "running" and info.due is not None and not is_parked(info)
+
+
+def is_parked(info: RunInfo) -> bool:
+    """Whether no worker takes a run up any more, because its drives were given up or died too often."""
+    return info.deaths >= MAX_DEATHS and info.status not in FINAL
 
 
 def due_of_given_back(clock: DriveClock, before: RunInfo, machine: RunState) -> float | None:
@@ -36,7 +45,18 @@ def due_of_given_back(clock: DriveClock, before: RunInfo, machine: RunState) -> 
 
 def is_interrupted(info: RunInfo) -> bool:
     """Whether a run was running, and no living process holds its lease: the one that was read with the row."""
-    return info.status == "running" and info.due is None and not is_held(info.lease)
+    return info.status == "running" and not waits_to_be_taken_up(info) and not is_held(info.lease)
+
+
+def standby_of(info: RunInfo) -> Standby | None:
+    """What a row says about a run that no process drives; None: nothing."""
+    if info.status in FINAL or is_held(info.lease):
+        return None
+    due = info.due if waits_to_be_taken_up(info) else None
+    if due is None and not info.deaths:
+        return None
+    parked = is_parked(info)
+    return Standby(due, info.deaths, None if parked else info.retry_at, info.fault, parked)
 
 
 def with_status(info: RunInfo) -> RunInfo:

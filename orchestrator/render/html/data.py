@@ -55,7 +55,7 @@ def _abandoned(replayed: Replay, run: Run) -> Replay:
 class _PageWriter:
     def __init__(self, run: Run, records: Sequence[Record], rows: Timeline, replayed: Replay) -> None:
         self.run, self.records, self.rows, self.replayed = run, records, rows, replayed
-        self.explainer = Explainer(rows, run.status)
+        self.explainer = Explainer(rows, run)
         self.messages: dict[str, object] = {}
         """Digest -> message: each is told once, as in the journal."""
         self.offers: dict[str, object] = {}

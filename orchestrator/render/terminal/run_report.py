@@ -34,6 +34,8 @@ def run_text(run: Run, points: Sequence[Point], why: RunReasons, approved: Seque
     if parent is not None:
         lines.append(f"parent  {line(parent.run_id)}, record {parent.seq}  ({parent.relation}){_inherited(run)}")
     lines.append(f"why  {why.run}")
+    if run.standby is not None and run.standby.fault:
+        lines.append(f"fault  {behind(str(redacted(run.standby.fault)))}")
     if run.labels:
         lines.append("labels  " + line(" ".join(f"{key}={value}" for key, value in run.labels.items())))
     if run.error is not None:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from orchestrator.kernel.records import FINAL
 from orchestrator.redaction import redacted
 from orchestrator.render.terminal.texts import ago, short
+from orchestrator.stores.base import MAX_DEATHS
+from orchestrator.views.standby import moment
 from orchestrator.visible import line
 
 if TYPE_CHECKING:
@@ -41,11 +44,15 @@ def run_table(found: Sequence[RunInfo], width: int = 120, now: float | None = No
 
 
 def what_happened(info: RunInfo) -> str:
-    """The text that says most about a run: what it asks, why it failed or was given up, its answer, or its input."""
-    if info.fault and info.status not in ("completed", "failed", "cancelled", "exhausted"):
-        text = f"given up {info.deaths} {'time' if info.deaths == 1 else 'times'}: {info.fault}"
+    """The text that says most about a run, on one line: what it asks, why it failed or was given up, its answer, or
+    its input, with the time at which it is to begin."""
+    if info.deaths and info.status not in FINAL:
+        times = f"{info.deaths} {'time' if info.deaths == 1 else 'times'}"
+        text = f"{'parked, ' if info.deaths >= MAX_DEATHS else ''}given up {times}: {info.fault}"
     elif info.question:
         text = f"asks: {info.question}"
+    elif info.status == "running" and info.due is not None:
+        text = f"waits to be taken up from {moment(info.due)} on: {info.input}"
     else:
         text = info.error or info.output or info.input
-    return str(redacted(text))
+    return " ".join(str(redacted(text)).split())
