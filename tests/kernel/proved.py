@@ -15,6 +15,7 @@ from orchestrator.graph.edge import Edge
 from orchestrator.graph.limits import Limits
 from orchestrator.graph.node import Node
 from orchestrator.graph.reducers import local
+from orchestrator.graph.topology import counts
 from orchestrator.nodes import Confirm, Execute
 
 from .build import names_of, outcomes_of
@@ -133,7 +134,12 @@ def writing(seed: int, most: int = 8) -> Graph | None:
     for name in names_of(tuple(sketch.edges)):
         fields = {"xs", "ys", "tasks"} | {field for field in ("f", "g", "mine") if dice.random() < 0.3}
         made = Step(said=outcomes_of(tuple(sketch.edges), name), writes=frozenset(fields))
-        nodes[name] = made if name not in sketch.joins else made.with_(join=sketch.joins[name])
+        join = sketch.joins.get(name)
+        if join == "all" and dice.random() < 0.3:
+            join = dice.choice((1, 1, 2))
+        nodes[name] = made if join is None else made.with_(join=join)
+    if dice.random() < 0.5:
+        nodes = {name: node.with_(rest="run") if counts(node.join) else node for name, node in nodes.items()}
     return _graph(sketch, nodes, sketch.edges, Limits(steps=None))
 
 

@@ -266,15 +266,19 @@ class Explorer:
                     found[version.key] = version
         return sorted(found.values(), key=lambda version: (version.node, version.generation, version.key))
 
-    def concurrent(self, state: State) -> bool:
-        """Whether two writes of the field are concurrent, or a merge found them so."""
+    def conflicting(self, state: State) -> bool:
+        """Whether a merge found two writes of the field concurrent."""
         frame = state.run.root
         assert frame is not None
+        faults = [token.fault for token in frame.live.values()]
         if state.run.result is not None:
-            error = state.run.result.error
-            return error is not None and error.type == "ConflictingUpdate"
-        if any(token.fault is not None and token.fault.type == "ConflictingUpdate" for token in frame.live.values()):
-            return True
+            faults.append(state.run.result.error)
+        return any(fault is not None and fault.type == "ConflictingUpdate" for fault in faults)
+
+    def concurrent(self, state: State) -> bool:
+        """Whether two writes of the field are concurrent, or a merge found them so."""
+        if self.conflicting(state) or state.run.result is not None:
+            return self.conflicting(state)
         written = self.written(state)
         return any(
             not causes(one, other) and not causes(other, one)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections import Counter
 from dataclasses import replace
@@ -20,13 +21,14 @@ from tests.support.sizes import sized
 from .proved import Paths, ProvedState, Step, acting, calling, is_covered, writing
 from .proving import Explorer, State, Tags, at_last, replayed
 
-SEEDS = range(sized(45, 900))
-NODES, STATES = sized(6, 8), sized(150, 1_500)
+SEEDS = range(*(int(end) for end in os.environ.get("PROOFS", sized("0-45", "0-90")).split("-")))
+"""The environment variable names others: `PROOFS=1000-2000`."""
+NODES, STATES = 6, sized(150, 300)
 
 
 def text(graph: Graph) -> str:
     """The graph, for messages."""
-    nodes = {name: (node.kind, node.join, sorted(node.writes or ())) for name, node in graph.nodes.items()}
+    nodes = {name: (node.kind, node.join, node.rest, sorted(node.writes or ())) for name, node in graph.nodes.items()}
     return f"{'; '.join(map(str, graph.edges))} | {nodes}"
 
 
@@ -87,15 +89,22 @@ def test_fields_are_written_by_concurrent_branches_if_and_only_if_some_run_does_
                 continue
             explorer = Explorer(graph, Tags(), field=field, most=STATES)
             both: list[State] = []
-            found = explorer.explore(
-                lambda state, explorer=explorer, both=both: both.append(state) if explorer.concurrent(state) else None
-            )
+            settled = any(node.rest == "run" for node in graph.nodes.values())
+
+            def see(
+                state: State, explorer: Explorer = explorer, both: list[State] = both, settled: bool = settled
+            ) -> None:
+                # Where joins let branches run, writes of late ones stand beside others without a conflict.
+                if explorer.conflicting(state) if settled else explorer.concurrent(state):
+                    both.append(state)
+
+            found = explorer.explore(see)
             proof = next((proof for proof in proofs if f"may write {field!r}" in proof.reason), None)
             counts["refuted" if proof is not None else "proved"] += 1
             counts["whole"] += found.whole
             assert not both or proof is not None, f"{seed}: {field} is written twice: {text(graph)}"
             if proof is not None:
-                assert both or not found.whole, f"{seed}: {field} never is: {told(proof)}: {text(graph)}"
+                assert both or settled or not found.whole, f"{seed}: {field} never is: {told(proof)}: {text(graph)}"
                 paths = (proof.witness, proof.beside)
                 there = replayed(graph, paths, lambda explorer, state: explorer.concurrent(state), field=field)
                 assert there, f"{seed}: {field}: {told(proof)}: {text(graph)}"
@@ -105,7 +114,7 @@ def test_fields_are_written_by_concurrent_branches_if_and_only_if_some_run_does_
 
 def test_a_cycle_that_spends_no_limit_goes_round_and_with_limits_every_run_ends() -> None:
     counts: Counter[str] = Counter()
-    for seed in range(sized(60, 600)):
+    for seed in range(sized(60, 120)):
         drawn = calling(seed, NODES)
         if drawn is None:
             continue
@@ -140,7 +149,7 @@ def _is_round(proof: Proof, place: int) -> bool:
 
 def test_a_subgraph_is_proved_as_its_nodes_in_its_place_would_be() -> None:
     counts: Counter[str] = Counter()
-    for seed in range(sized(150, 3_000)):
+    for seed in range(sized(150, 300)):
         dice = random.Random(f"inlined {seed}")
         outer, inner = (_plain(calling(dice.randrange(100_000), most)) for most in (5, 4))
         if outer is None or inner is None or inner.topology.fans:

@@ -100,7 +100,7 @@ def _too_many(topology: Topology) -> list[Problem]:
         wanted = topology.nodes[join].join
         if fork is None or not isinstance(wanted, int):
             continue
-        most = max(_most_tokens(topology, fork, join, fan) for fan in topology.fans[fork])
+        most = max(most_tokens(topology, fork, join, fan) for fan in topology.fans[fork])
         if wanted > most:
             fault = f"{join} waits for {wanted} branches of fork {fork}, and at most {most:g} can arrive"
             found.append(Problem("C6", f"{fault}: declare join={most:g} or less, or join='all'", (join,)))
@@ -119,7 +119,7 @@ def _passed_twice(topology: Topology) -> list[Problem]:
     return found
 
 
-def _most_tokens(topology: Topology, fork: str, join: str, fan: FanOut) -> float:
+def most_tokens(topology: Topology, fork: str, join: str, fan: FanOut) -> float:
     """At most how many tokens of a fan-out can come to its join; a map, or forks in a loop, have no bound."""
     if fan.field is not None:
         return inf

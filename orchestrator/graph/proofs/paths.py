@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from orchestrator.graph.checks.failures import can_time_out
-from orchestrator.graph.topology import DONE, END, IF_NAMED, START, STOP, digraph
+from orchestrator.graph.topology import DONE, END, IF_NAMED, START, STOP, counts, digraph
 
 if TYPE_CHECKING:
     from orchestrator.graph.definition import GraphDefinition
@@ -44,6 +44,8 @@ class Move(NamedTuple):
     """Whether it is a map: as many tokens as the list has items."""
     edge: int = 0
     """The number of the edge in the graph's text."""
+    firing: tuple[str, ...] = ()
+    """Joins that take the first branch, which come to fire at once by the edges beside this one."""
 
 
 class Paths:
@@ -59,6 +61,7 @@ class Paths:
         self.graph, self.topology, self.inner = graph, graph.topology, inside
         self._moves: dict[Spot, tuple[Move, ...]] = {}
         self._endless: dict[str, set[Spot]] = {}
+        self._off: dict[str, set[Spot]] = {}
         if self.topology.joins and self.caught():
             self._find_endless()
 
@@ -135,8 +138,10 @@ class Paths:
             ways = [list(self._along(spot, forks, outcome, route)) for route in routes]
             for number, way in enumerate(ways):
                 others = ways[:number] + ways[number + 1 :]
+                firing = tuple(filter(None, map(self._at_once, others)))
                 for move in way:
-                    yield move._replace(target=self._beside(spot, move.target, others))
+                    if not any(self.can_reach(move.target, join) for join in firing):  # else it is dropped
+                        yield move._replace(target=self._beside(spot, move.target, others), firing=firing)
 
     def _along(self, spot: Spot, forks: tuple[str, ...], outcome: str, route: Route) -> Iterator[Move]:
         if route.each is None:
@@ -147,6 +152,24 @@ class Paths:
         yield Move(outcome, Spot(route.target, inner, spot.spent), each=True, edge=route.index)
         empty = self.topology.empty_target(fork, route.target, frozenset(inner) - {fork}) or END
         yield Move(outcome, Spot(empty, inner, spot.spent), f"{route.each} is empty", edge=route.index)
+
+    def _at_once(self, way: Sequence[Move]) -> str | None:
+        """The join that fires as soon as an edge is taken, and drops other branches."""
+        joins = {move.target.vertex if self.waits(move.target) else None for move in way}
+        join = joins.pop()
+        if joins or join is None or self.topology.nodes[join].join != 1 or self.topology.nodes[join].lets_run:
+            return None
+        return join
+
+    def can_reach(self, spot: Spot, join: str) -> bool:
+        """Whether a token that arrives at a spot can still come to a join of a fork that it is in (R4)."""
+        fork = self.topology.match[join]
+        if fork is None or fork not in spot.forks or spot.vertex in ENDS:
+            return False
+        scope = self.topology.scope(fork, frozenset(spot.forks[: spot.forks.index(fork)]))
+        if self.waits(spot):
+            return spot.vertex == join or join in scope.waiting[spot.vertex]
+        return join in scope.active[spot.vertex]
 
     def _beside(self, spot: Spot, target: Spot, others: Sequence[Sequence[Move]]) -> Spot:
         """The spot that a token comes to, with what branches beside it keep from it."""
@@ -196,6 +219,16 @@ class Paths:
         free = self._led(before, ends)
         return [spot for spot in self.spots if spot not in free]
 
+    def keeping_off(self, join: str) -> set[Spot]:
+        """The spots from which some choice of outcomes leads no branch to a join."""
+        found = self._off.get(join)
+        if found is None:
+            before = self._before()
+            reaching = _leading_to(before, [spot for spot in self.spots if spot.vertex == join])
+            goals = {spot for spot in self.spots if spot not in reaching}
+            found = self._off[join] = self._led(before, goals, past=join)
+        return found
+
     def _before(self) -> _Before:
         found: _Before = {spot: [] for spot in self.spots}
         for spot in self.spots:
@@ -203,8 +236,8 @@ class Paths:
                 found[move.target].append((spot, move.outcome, move.edge))
         return found
 
-    def _led(self, before: _Before, goals: set[Spot]) -> set[Spot]:
-        """The spots from which some choice of outcomes leads all branches to the goals."""
+    def _led(self, before: _Before, goals: set[Spot], past: str = "") -> set[Spot]:
+        """The spots from which some choice of outcomes leads all branches to the goals, and none through `past`."""
         missing: dict[tuple[Spot, str], set[int]] = {}
         for spot in self.spots:
             for move in self.moves(spot):
@@ -214,15 +247,20 @@ class Paths:
             for spot, outcome, edge in before[ahead.pop()]:
                 left = missing[spot, outcome]
                 left.discard(edge)
-                if not left and spot not in found:
+                if not left and spot not in found and spot.vertex != past:
                     found.add(spot)
                     ahead.append(spot)
         return found
 
     def _find_endless(self) -> None:
-        """For each join the spots from which branches can come to it for ever. All is found again with these."""
+        """For each join the spots from which branches can come to it for ever. All is found again with these.
+
+        A join that waits for some of the branches needs no others.
+        """
         before = self._before()
         for join in self.topology.joins:
+            if counts(self.topology.nodes[join].join):
+                continue
             there = [spot for spot in self.spots if spot.vertex == join]
             reaching = _leading_to(before, there)
             goals = {spot for spot in self.spots if spot not in reaching or spot.spent}

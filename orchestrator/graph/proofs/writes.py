@@ -2,7 +2,8 @@
 
 For each fork, and each two of its branches, the search moves both tokens on, one step of either at a time, as the
 kernel would: a token that waits at a join of a fork that both are in goes on when the other one can no longer come
-there. The two are concurrent until they meet, one is dropped, or the graph stops.
+there. The two are concurrent until they meet, one is dropped, or the graph stops. A join that lets the other branches
+run (`rest="run"`) settles what was written before it: a late branch does not change that.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING, NamedTuple
 
+from orchestrator.graph.checks.shape import most_tokens
 from orchestrator.graph.checks.words import listed
 from orchestrator.graph.proofs.paths import Move, Paths, Spot
 from orchestrator.graph.proofs.places import Place
 from orchestrator.graph.report import Proof, WitnessStep
-from orchestrator.graph.topology import END, STOP
+from orchestrator.graph.topology import END, STOP, counts
 
 if TYPE_CHECKING:
     from orchestrator.graph.definition import GraphDefinition
@@ -41,6 +43,12 @@ class _Pair(NamedTuple):
     wrote: str = ""
     """The node of the first that has written the field since they parted; only behind a spent limit its name, since
     there each node runs once."""
+    also: bool = False
+    """Whether the second has written it before that; only where joins let other branches run."""
+    passed: frozenset[str] = frozenset()
+    """Joins that let the other one of the two run: it ends there."""
+    barred: frozenset[str] = frozenset()
+    """Joins that the second cannot pass without another branch that knows what the first has written."""
 
 
 class _Came(NamedTuple):
@@ -66,6 +74,7 @@ class _Branches:
 
     def __init__(self, paths: Paths) -> None:
         self.paths, self.topology = paths, paths.topology
+        self.letting_run = frozenset(join for join in self.topology.joins if self.topology.nodes[join].lets_run)
         self.before: dict[Spot, list[Spot]] = {spot: [] for spot in paths.spots}
         for spot in paths.spots:
             for move in paths.moves(spot):
@@ -120,7 +129,9 @@ class _Branches:
                         if pair is not None:
                             yield pair, step, spot
 
-    def _token(self, spot: Spot) -> _Token:
+    def _token(self, spot: Spot, passed: frozenset[str] = frozenset()) -> _Token:
+        if spot.vertex in passed and self.paths.waits(spot):
+            return _Token(Spot(END, spot.forks, spot.spent), ready=True)
         return _Token(spot, not self.paths.waits(spot))
 
     def _open(self, token: _Token) -> tuple[str, ...]:
@@ -133,22 +144,32 @@ class _Branches:
             if mine.spot.vertex in (END, STOP):
                 continue
             if not mine.ready:
-                if self._may_fire(mine, other, pair.shared):
-                    fired = _Token(mine.spot, ready=True)
-                    shared = min(pair.shared, len(self._open(fired)))
-                    yield _placed(pair, fired, shared, by_second), WitnessStep("", note="a join"), by_second
+                if self._may_fire(mine, other, pair):
+                    yield self._fired(pair, mine, by_second), WitnessStep(""), by_second
+                elif mine.spot.vertex in self.letting_run and self._takes_others(mine.spot.vertex):
+                    passed = self._passed(pair, mine, by_second)
+                    if passed is not None:
+                        yield passed, WitnessStep(""), by_second
                 continue
             writes = mine.spot.vertex in writers
-            for move in self.paths.moves(mine.spot):
+            moves = self.paths.moves(mine.spot)
+            for move in moves:
                 if move.target.vertex == STOP:
                     continue
                 step = WitnessStep(mine.spot.vertex, move.outcome, move.note)
-                token = self._token(move.target)
+                token = self._token(move.target, pair.passed)
                 shared = min(pair.shared, len(self.paths.inside(mine.spot)))
                 following = _placed(pair, token, shared, by_second)
+                if any(not self._stays(other, join, shared) for join in move.firing):
+                    continue
                 if writes and not by_second:
                     wrote = mine.spot.vertex if mine.spot.spent else "any"
                     following = following._replace(wrote=pair.wrote or wrote)
+                elif writes and self.letting_run and not pair.wrote:
+                    following = following._replace(also=True)
+                if following.wrote and not by_second:
+                    barred = pair.barred | self._barred_by(mine.spot, move, moves, shared)
+                    following = following._replace(barred=barred)
                 arrived = self._arrived(following, by_second)
                 hit = writes and by_second and pair.wrote not in ("", mine.spot.vertex)
                 if hit and (arrived is not None or self._meet(following)):
@@ -156,19 +177,65 @@ class _Branches:
                 elif arrived is not None:
                     yield arrived, step, by_second
 
+    def _stays(self, other: _Token, join: str, shared: int) -> bool:
+        """Whether a token is not dropped when a join fires that takes the first branch."""
+        fork, forks = self.topology.match[join], other.spot.forks
+        if fork not in forks or forks.index(fork) >= shared or other.spot.vertex == END:
+            return True
+        if not other.ready:
+            return not self.paths.can_reach(other.spot, join)
+        scope = self.topology.scope(fork, frozenset(forks[: forks.index(fork)]))
+        return join not in scope.active[other.spot.vertex]
+
+    def _barred_by(self, spot: Spot, move: Move, moves: Sequence[Move], shared: int) -> frozenset[str]:
+        """The joins of shared forks to which a branch must come that parts from the first here."""
+        beside: dict[int, list[Spot]] = {}
+        for other in moves:
+            if other.outcome == move.outcome and other.edge != move.edge:
+                beside.setdefault(other.edge, []).append(other.target)
+        forks = self.paths.inside(spot)[:shared]
+        return frozenset(
+            join
+            for join in (self.topology.joins if beside else ())
+            if self.topology.match[join] in forks and not counts(self.topology.nodes[join].join)
+            if any(self.paths.keeping_off(join).isdisjoint(targets) for targets in beside.values())
+        )
+
     def _arrived(self, pair: _Pair, by_second: bool | None = None) -> _Pair | None:
         """The pair after one of it came to its place; None: they met, or one dropped the other."""
         if self._meet(pair):
             return None
         for second in (False, True) if by_second is None else (by_second,):
             mine, other = (pair.second, pair.first) if second else (pair.first, pair.second)
-            if mine.ready or self.topology.nodes[mine.spot.vertex].join != 1:
+            join = mine.spot.vertex
+            if mine.ready or self.topology.nodes[join].join != 1:
                 continue
-            if not self._may_fire(mine, other, pair.shared):
+            if self._may_fire(mine, other, pair):
+                pair = self._fired(pair, mine, second)
+                continue
+            passed = self._passed(pair, mine, second) if join in self.letting_run else None
+            if passed is None:
                 return None
-            fired = _Token(mine.spot, ready=True)
-            pair = _placed(pair, fired, min(pair.shared, len(self._open(fired))), second)
+            pair = passed
         return pair
+
+    def _fired(self, pair: _Pair, mine: _Token, by_second: bool) -> _Pair:
+        """The pair after the join that a token waits at fired without the other one."""
+        fired = _Token(mine.spot, ready=True)
+        return _placed(pair, fired, min(pair.shared, len(self._open(fired))), by_second)
+
+    def _passed(self, pair: _Pair, mine: _Token, by_second: bool) -> _Pair | None:
+        """The pair after a join fired for a token and lets the other run; None: what the token wrote is settled."""
+        if pair.also if by_second else pair.wrote:
+            return None
+        return self._fired(pair, mine, by_second)._replace(passed=pair.passed | {mine.spot.vertex})
+
+    def _takes_others(self, join: str) -> bool:
+        """Whether so many branches can come to a join that it may fire without one of them."""
+        wanted, fork = self.topology.nodes[join].join, self.topology.match[join]
+        if not isinstance(wanted, int) or fork is None:
+            return True
+        return max(most_tokens(self.topology, fork, join, fan) for fan in self.topology.fans[fork]) > wanted
 
     def _meet(self, pair: _Pair) -> bool:
         """Whether both wait at one join of a fork that both are in."""
@@ -178,18 +245,18 @@ class _Branches:
         fork = self.topology.match[first.spot.vertex]
         return fork in first.spot.forks[: pair.shared]
 
-    def _may_fire(self, mine: _Token, other: _Token, shared: int) -> bool:
+    def _may_fire(self, mine: _Token, other: _Token, pair: _Pair) -> bool:
         """Whether a join that a token waits at may fire before the other token moves on, which stays where it is."""
         join, forks = mine.spot.vertex, mine.spot.forks
         fork = self.topology.match[join]
-        if join in mine.spot.blocked:
+        if join in mine.spot.blocked or (mine is pair.second and join in pair.barred):
             return False
         if fork not in forks or other.spot.vertex == END:
             return True
         place = forks.index(fork)
-        if place >= shared:
+        if place >= pair.shared:
             return True
-        scope = self.topology.scope(fork, frozenset(forks[:place]))
+        scope = self.topology.scope(fork, frozenset(forks[:place]), pair.passed)
         table = scope.active if other.ready else scope.waiting
         return join not in table[other.spot.vertex] and (other.ready or other.spot.vertex != join)
 
