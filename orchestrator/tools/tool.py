@@ -41,7 +41,8 @@ _anything = Codec(Any)
 _BODIES = ("execute", "call")
 _MOST_FAULTS = 20
 """Faults that an error names: of arguments, a model that writes a long list can make as many as that has items."""
-_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+_NAME = re.compile(r"(?=.{1,128}\Z)[A-Za-z0-9_.-]+(?: [A-Za-z0-9_.-]+)*+")
+"""Spaces are for people, and for models that write calls as text; on the wire they become `_`."""
 _CHANGEABLE = frozenset(
     ("name", "description", "parameters", "risk", "effect", "timeout", "retry", "ends", "group", "reconcile",
      "max_shown", "max_kept")
@@ -51,7 +52,9 @@ _CHANGEABLE = frozenset(
 
 def checked(name: str, risk: object, effect: object, timeout: object) -> None:
     if not _NAME.fullmatch(name):
-        raise TypeError(f"tool {name!r} has no name that a model can call: use letters, digits, _ . and -")
+        raise TypeError(
+            f"tool {name!r} has no name that a model can call: use letters, digits, _ . - and single spaces"
+        )
     if risk not in RISKS:
         raise TypeError(f"tool {name!r}: risk {risk!r} is not one of {', '.join(RISKS)}")
     if effect not in EFFECTS:

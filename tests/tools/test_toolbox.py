@@ -211,7 +211,7 @@ def test_what_no_tool_can_be_is_refused_at_once(changes: dict[str, Any], words: 
     with pytest.raises(TypeError, match=words):
         Toolbox().override(**changes)
     with pytest.raises(TypeError, match="has no name that a model can call"):
-        BOX.prefix("a b ")
+        BOX.prefix("a/b ")
     with pytest.raises(ValueError, match=r"two tools are named 'hello': rename one .* with prefix"):
         BOX | BOX
 

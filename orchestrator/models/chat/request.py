@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from orchestrator.models.base import ModelRequest, unfenced
+from orchestrator.models.chat.names import named_back, renamed, wire_names
 from orchestrator.models.messages import Image, Message, Reply, ToolCall, system
 from orchestrator.models.profile import Profile
 from orchestrator.models.strict import resolved, strict_schema, without_nulls
@@ -26,7 +27,7 @@ def body_of(request: ModelRequest, model: str, defaults: Mapping[str, object], p
     body.update(defaults)
     body.update(request.options)
     _fit(body, profile)
-    return {"messages": _messages(messages, profile), **body, "model": model}
+    return renamed({"messages": _messages(messages, profile), **body, "model": model}, wire_names(request))
 
 
 def _messages(messages: Sequence[Message], profile: Profile) -> list[dict[str, Any]]:
@@ -140,6 +141,7 @@ def _arguments(call: ToolCall) -> str:
 
 def understood(reply: Reply, request: ModelRequest, profile: Profile) -> Reply:
     """The reply to what was asked for, where `body_of` had to ask for something else in its place."""
+    reply = named_back(reply, request)
     if reply.tool_calls and profile.strict_tools:
         schemas = {tool["function"]["name"]: tool["function"] for tool in map(_told, request.tools)}
         calls = [_loosened(call, schemas.get(call.name, {}).get("parameters")) for call in reply.tool_calls]

@@ -68,7 +68,7 @@ _NAME = r"[^\W\d][\w.-]*+"
 
 _head = re.compile(
     rf"{_BEGIN}(?:(?P<plan>{_PLAN})|{_EVIDENCE.format('first')})"
-    rf"|{_EVIDENCE.format('later')}(?=[ \t]*+[*`]*+{_NAME}[*`]*+[\[(])",
+    rf"|{_EVIDENCE.format('later')}(?=[ \t]*+[*`]*+{_NAME}(?:[ ][\w.-]++){{0,4}}+[*`]*+[\[(])",
     re.IGNORECASE | re.MULTILINE,
 )
 """Where a plan or a call begins: at the start of a line, and a call also within one if it has its brackets."""
