@@ -210,7 +210,9 @@ PAYING = "#E1 = pay[2]\n#E2 = add[1, 2]\n#E3 = pay[#E2]"
 
 def test_every_way_to_a_call_passes_a_confirm() -> None:
     for definition in (graph, rewoo(on_denied="raise", last_answer=True)):
-        assert [proof.holds for proof in definition.check(prove=True).proofs] == [True, True]
+        proofs = definition.check(prove=True).proofs
+        assert len(proofs) >= 2
+        assert all(proof.holds for proof in proofs)
 
 
 async def test_risky_calls_are_asked_about_each_for_itself_across_restarts(tmp_path: Path) -> None:
