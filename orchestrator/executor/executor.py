@@ -111,8 +111,9 @@ class Executor(RunWorker, RunReplaying, RunStreams):
         host.watched.take_up = partial(recovery.continue_alone, host)
         host.contexts.make = contexts
         host.refs.name_code = refs
-        host.observation = Observation(self.store, observers, on_pause)
+        host.observation = Observation(self.store, host.owner, observers, on_pause)
         host.observation.reload = self.load
+        host.watched.moved = host.observation.moved
 
     @property
     def seal(self) -> Seal | None:

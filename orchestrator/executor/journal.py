@@ -30,7 +30,7 @@ class Journal:
 
     __slots__ = (
         "_consumed", "_done", "_row", "_summarized", "_writing", "buffer", "chain", "due_of", "fault", "head",
-        "keeps_inbox", "lease", "on_stored", "released", "run_id", "store", "stored",
+        "lease", "on_stored", "released", "run_id", "store", "stored",
     )  # fmt: skip
 
     def __init__(self, store: Store, run_id: str, stored: int, lease: str) -> None:
@@ -42,8 +42,6 @@ class Journal:
         """Why nothing can be written any more."""
         self.released = False
         """Whether the run has ended, and its lease was given back with its last record."""
-        self.keeps_inbox = False
-        """Whether messages stay in the inbox of the run when it has ended. Else they go, and the lease with them."""
         self.chain: Chain | None = None
         """What seals records; None: nothing does."""
         self.due_of: Callable[[RunState], float | None] = due_of
@@ -99,7 +97,6 @@ class Journal:
         self.buffer, self._consumed = [], []
         row = (machine.status, self.due_of(machine), len(machine.questions))
         ends = bool(records) and records[-1].type == "ended"
-        release = ends and not self.keeps_inbox
         changed = ends or row != self._row
         summarizes = changed or abs(machine.updated - self._summarized) >= SUMMARY_SECONDS
         try:
@@ -113,7 +110,7 @@ class Journal:
                 summary=summary_of(machine) if summarizes else None,
                 consumed=consumed,
                 lease=self.lease,
-                release=release,
+                release=ends,
             )
         except BaseException as error:
             # Whether they were written is not known here; the store's head decides when the run is taken up again.
@@ -124,7 +121,7 @@ class Journal:
             done, self._done = self._done, None
             if done is not None:
                 done.set()
-        self._row, self.released = row, release
+        self._row, self.released = row, ends
         if summarizes:
             self._summarized = records[-1].ts if records else self._summarized
         if self.on_stored is not None:

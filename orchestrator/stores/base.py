@@ -29,6 +29,9 @@ __all__ = ["Finding", "Lease", "Message", "Page", "Parent", "Relation", "RunInfo
 MAX_TEXT = 2000
 """Characters of a text in `RunSummary`."""
 
+NOTICE = "notice"
+"""The `type` of a message that is for no executor: it notes something about a run, and stays when the run ends."""
+
 MAX_DEATHS = 5
 """A run whose drive failed or died so many times in a row is never given out by `Store.claim`."""
 
@@ -254,8 +257,8 @@ class Store(Protocol):
             run_id: the run's id.
             records: the records, numbered from `after + 1`.
             after: the head that the run must have, which is the number of its last record.
-            status: the run's new status; None leaves it. If it is final, all messages of the run are deleted as well,
-                because no executor will handle them.
+            status: the run's new status; None leaves it. If it is final, all messages of the run except notices are
+                deleted as well, because no executor will handle them.
             due: when the run must be continued, in seconds since the epoch. It belongs to `status`: with a status it is
                 stored as given (None clears it), without a status None leaves it.
             waiting: the new number of open questions; None leaves it.
@@ -481,12 +484,11 @@ class Store(Protocol):
     ) -> list[tuple[RunInfo, Lease]]:
         """Take leases of runs that could go on and that no executor drives. No two claimers get the same run.
 
-        These are runs that have messages, whose `due` time has passed, that are `running` and whose holder's leases
-        have expired or whose holder's process is dead, and that are `running` and held by no executor, in this order.
-        A running run with `due` in the future is left out: it is to begin later.
-        A run with `retry_at` in the future, or with 5 or more `deaths`, is left out, also if it has just died for the
-        fifth time: then that is noted only. What it costs does not grow with
-        the number of other runs.
+        These are runs that have messages other than notices, whose `due` time has passed, that are `running` and whose
+        holder's leases have expired or whose holder's process is dead, and that are `running` and held by no executor,
+        in this order. A running run with `due` in the future is left out: it is to begin later. A run with `retry_at`
+        in the future, or with 5 or more `deaths`, is left out, also if it has just died for the fifth time: then that
+        is noted only. What it costs does not grow with the number of other runs.
 
         Args:
             owner: the executor that takes them.
@@ -537,6 +539,13 @@ class Store(Protocol):
 
         Returns:
             The messages, with their ids.
+        """
+        ...
+
+    async def notices(self) -> list[Message]:
+        """Return the notices about all runs, oldest first: messages whose `type` is `NOTICE`.
+
+        Cheap when nothing has changed since the last call.
         """
         ...
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from orchestrator.errors import GraphUnknown, RunUnknown
-from orchestrator.stores.base import RunInfo, Store
+from orchestrator.stores.base import NOTICE, RunInfo, Store
 from orchestrator.stores.shared import graphs_named
 
 _AT_ONCE = 1000
@@ -128,5 +128,6 @@ async def _copy(source: Store, run_id: str, to: Store, graphs: set[str]) -> str:
     else:
         kind = "skipped"
     for message in await source.inbox([run_id]):  # asked again, each one is there once
-        await to.post(run_id, message.body, key=f"copy of {message.id} in {source.url}")
+        if message.body.get("type") != NOTICE:
+            await to.post(run_id, message.body, key=f"copy of {message.id} in {source.url}")
     return kind

@@ -22,6 +22,7 @@ from orchestrator.jsontypes import JsonObject, canonical
 from orchestrator.kernel.records import FINAL, Record, encode
 from orchestrator.stores.base import (
     MAX_DEATHS,
+    NOTICE,
     Finding,
     Lease,
     Message,
@@ -182,7 +183,7 @@ class MemoryStore:
             if release:
                 _release(run)
                 if status in FINAL:
-                    self._forget_messages(run_id)
+                    self._forget_messages(run_id, notices=False)
             return run.info.head
 
     async def read(
@@ -378,8 +379,9 @@ class MemoryStore:
     def _claimable(self, present: Collection[str], graphs: Collection[str] | None) -> list[_MemoryRun]:
         now = SYSTEM_CLOCK.now()
         messages: dict[str, int] = {}
-        for message, (run_id, _) in self._messages.items():
-            messages.setdefault(run_id, message)
+        for message, (run_id, text) in self._messages.items():
+            if not _is_notice(text):
+                messages.setdefault(run_id, message)
         found: list[tuple[int, float, _MemoryRun]] = []
         for run in self._driven_by_none(present, graphs):
             info = run.info
@@ -433,6 +435,11 @@ class MemoryStore:
                 return []
             wanted = frozenset(run_ids)
             found = [(key, to, text) for key, (to, text) in self._messages.items() if to in wanted]
+        return [Message(key, to, json.loads(text)) for key, to, text in found]
+
+    async def notices(self) -> list[Message]:
+        with self._lock:
+            found = [(key, to, text) for key, (to, text) in self._messages.items() if _is_notice(text)]
         return [Message(key, to, json.loads(text)) for key, to, text in found]
 
     async def discard(self, ids: Sequence[int]) -> None:
@@ -514,9 +521,11 @@ class MemoryStore:
             if is_present(name, one.owner, one.expires - now, one.ttl, one.expires, now)
         }
 
-    def _forget_messages(self, run_id: str) -> None:
-        for message in [key for key, (to, _) in self._messages.items() if to == run_id]:
-            self._forget_message(message)
+    def _forget_messages(self, run_id: str, *, notices: bool = True) -> None:
+        found = [(key, text) for key, (to, text) in self._messages.items() if to == run_id]
+        for message, text in found:
+            if notices or not _is_notice(text):
+                self._forget_message(message)
 
     def _forget_message(self, message: int) -> None:
         self._messages.pop(message, None)
@@ -529,6 +538,10 @@ class MemoryStore:
             if self._closed:
                 raise StoreError(f"store {self._url} is closed; open it again to write")
             yield
+
+
+def _is_notice(text: str) -> bool:
+    return NOTICE in text and json.loads(text).get("type") == NOTICE
 
 
 def _release(run: _MemoryRun) -> None:

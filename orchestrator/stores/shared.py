@@ -10,7 +10,7 @@ from typing import get_args
 from orchestrator.errors import GraphUnknown, RunConflict, StoreCorrupt, StoreError, StoreTooNew
 from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel.records import RECORD_VERSION, Record, RunStatus, decode
-from orchestrator.stores.base import Lease, RunInfo, Store
+from orchestrator.stores.base import NOTICE, Lease, RunInfo, Store
 
 
 def check_seqs(run_id: str, records: Sequence[Record], after: int) -> None:
@@ -155,7 +155,8 @@ async def copy_run(source: Store, run_id: str, to: Store) -> None:
         await to.put_graph(name, data)
     await to.create(info, records)
     for message in await source.inbox([run_id]):
-        await to.post(run_id, message.body)
+        if message.body.get("type") != NOTICE:  # it is about observers of the runs of the other store
+            await to.post(run_id, message.body)
 
 
 def graphs_named(info: RunInfo, records: Iterable[Record]) -> list[str]:

@@ -102,7 +102,7 @@ async def test_an_effect_that_ended_when_the_disk_was_full_is_asked_about_and_no
 async def test_a_run_that_nobody_awaits_is_given_up_too_and_recovered(disk: Disk) -> None:
     work = Work()
     work.before[5] = disk.fill
-    async with Executor(disk.url, graphs=[work.graph]) as executor:
+    async with Executor(disk.url, graphs=[work.graph], idle="sleep") as executor:
         run_id = await executor.submit(work.graph)
         with pytest.raises(StoreUnavailable, match=disk.message):
             await executor.wait(run_id, timeout=30)

@@ -7,19 +7,19 @@ import os
 import signal
 import threading
 import time
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import anyio
 import pytest
 
 from orchestrator import Context, Executor, Run, Update, node
-from orchestrator.executor.host.observers import NOTICE
 from orchestrator.stores import open_store
-from orchestrator.stores.base import Store
+from orchestrator.stores.base import NOTICE, Store
 from tests.executor.test_streams import Gate, asking, asks
 from tests.support.executors import Log, chain, says
 from tests.support.programs import run as run_program
-from tests.support.sizes import quick_on
+from tests.support.sizes import quick_on, sized
 
 pytestmark = pytest.mark.anyio
 
@@ -205,12 +205,138 @@ async def test_an_end_that_was_not_told_before_a_crash_is_told_by_the_next_execu
 
 
 @quick_on("asyncio")
-async def test_an_executor_without_observers_takes_notices_away(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("how", "status"), sized([("pause", "paused")], [("pause", "paused"), ("end", "completed")]))
+async def test_a_worker_calls_observers_about_what_a_killed_process_did_not_tell(
+    tmp_path: Path, how: str, status: str
+) -> None:
     url = f"sqlite:///{tmp_path}/runs.db"
-    _die(url, "pause", "called")
-    async with Executor(url, graphs=[paused_graph]) as executor:
-        assert [run.status for run in await executor.recover()] == ["paused"]
+    diary, called = Diary(), anyio.Event()
+
+    async def told(run: Run, seq: int) -> None:
+        await diary(run, seq)
+        called.set()
+
+    options = {"on_pause": told} if how == "pause" else {"observers": [told]}
+    async with (
+        Executor(url, graphs=[paused_graph, ended_graph], **options) as executor,  # type: ignore[arg-type]
+        anyio.create_task_group() as tasks,
+    ):
+        tasks.start_soon(lambda: executor.work(poll=0.05))
+        await anyio.to_thread.run_sync(_die, url, how, "called")
+        with anyio.fail_after(30):
+            await called.wait()
+        tasks.cancel_scope.cancel()
+    assert [(run_id, found) for run_id, found, _ in diary.calls] == [("r", status)]
+    store = open_store(url)
+    assert not await notices(store)
+    await store.close()
+
+
+async def test_a_slow_observer_does_not_make_workers_take_its_run_up(store: Store) -> None:
+    began, goes_on, calls, claimed = anyio.Event(), anyio.Event(), list[str](), list[str]()
+    claim = store.claim
+
+    async def counted(*given: object, **options: object) -> object:
+        taken = await claim(*given, **options)  # type: ignore[arg-type]
+        claimed.extend(info.run_id for info, _ in taken)
+        return taken
+
+    async def slow(run: Run, seq: int) -> None:
+        calls.append(run.run_id)
+        began.set()
+        await goes_on.wait()
+
+    store.claim = counted  # type: ignore[method-assign,assignment]
+    graph = chain(says("a"), name="other")
+    async with (
+        Executor(store, graphs=[paused_graph, graph], on_pause=slow) as one,
+        Executor(store, graphs=[paused_graph, graph], on_pause=slow) as other,
+        anyio.create_task_group() as tasks,
+    ):
+        for executor in (one, other):
+            tasks.start_soon(lambda executor=executor: executor.work(poll=0.01))  # type: ignore[misc]
+        await one.enqueue(paused_graph, run_id="r")
+        await began.wait()
+        for number in range(5):
+            await one.enqueue(graph, run_id=f"s{number}")
+            assert (await one.wait(f"s{number}")).status == "completed"
+        assert await notices(store) == 1
+        goes_on.set()
+        with anyio.fail_after(30):
+            while await notices(store):  # noqa: ASYNC110
+                await anyio.sleep(0.01)
+        tasks.cancel_scope.cancel()
+    assert claimed.count("r") == 1
+    assert calls == ["r"]
+
+
+async def test_of_several_executors_that_find_a_notice_one_calls_its_observers(store: Store) -> None:
+    async with Executor(store) as executor:
+        await executor.start(ended_graph, run_id="r")
+    await store.post("r", {"type": NOTICE})
+    diaries = [Diary() for _ in range(4)]
+    async with AsyncExitStack() as stack:
+        executors = [
+            await stack.enter_async_context(Executor(store, graphs=[ended_graph], observers=[diary]))
+            for diary in diaries
+        ]
+        async with anyio.create_task_group() as tasks:
+            for executor in executors:
+                tasks.start_soon(executor.recover)
+    assert [call for diary in diaries for call in diary.calls] == [("r", "completed", 3)]
+    assert not await notices(store)
+
+
+async def test_an_executor_without_observers_leaves_notices_also_when_it_ends_the_run(store: Store) -> None:
+    async with Executor(store, graphs=[paused_graph]) as executor:
+        run = await executor.start(paused_graph, run_id="r")
+        await store.post("r", {"type": NOTICE})  # as a process leaves it that is gone
         assert await executor.recover() == []
+        await executor.answer("r", run.waiting[0].id, "word")
+        assert await notices(store) == 1
+    diary = Diary()
+    async with Executor(store, graphs=[paused_graph], observers=[diary]) as executor:
+        await executor.recover()
+        await executor.recover()
+    assert [(run_id, status) for run_id, status, _ in diary.calls] == [("r", "completed")]
+    assert not await notices(store)
+
+
+@quick_on("asyncio")
+async def test_a_run_that_was_cancelled_while_it_waited_is_told_although_the_process_died(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/runs.db"
+    _die(url, "cancel", "called")
+    diary = Diary()
+    async with Executor(url, graphs=[paused_graph], observers=[diary]) as executor:
+        await executor.recover()
+    assert [(run_id, status) for run_id, status, _ in diary.calls] == [("r", "cancelled")]
+
+
+@pytest.mark.parametrize("how", ["answer", "cancel"])
+async def test_what_another_executor_does_to_a_run_is_told_by_the_one_that_is_awake_for_it(
+    store: Store, how: str
+) -> None:
+    ended = anyio.Event()
+    diary = Diary()
+
+    async def told(run: Run, seq: int) -> None:
+        await diary(run, seq)
+        if run.status in ("completed", "cancelled"):
+            ended.set()
+
+    async with (
+        Executor(store, graphs=[paused_graph], observers=[told]) as executor,
+        Executor(store, graphs=[paused_graph], idle="sleep") as other,
+    ):
+        run = await executor.start(paused_graph, run_id="r")
+        if how == "answer":
+            run = await other.answer("r", run.waiting[0].id, "word")
+        else:
+            run = await other.cancel("r")
+        with anyio.fail_after(30):
+            await ended.wait()
+    assert diary.calls[-1] == ("r", run.status, run.seq)
+    assert [status for _, status, _ in diary.calls].count(run.status) == 1
 
 
 def _die(url: str, how: str, when: str) -> None:
@@ -223,15 +349,18 @@ async def dies(url: str, how: str, when: str) -> None:
     """See `_die`."""
 
     async def told(run: Run, seq: int) -> None:
-        if run.status in ("paused", "completed"):
+        if run.status == over:
             if when == "called":
                 os.kill(os.getpid(), signal.SIGKILL)
             await anyio.sleep_forever()
 
-    graph = paused_graph if how == "pause" else ended_graph
-    observers = [told] if how == "end" else []
+    over = {"pause": "paused", "end": "completed", "cancel": "cancelled"}[how]
+    graph = ended_graph if how == "end" else paused_graph
+    observers = [] if how == "pause" else [told]
     async with Executor(url, on_pause=told if how == "pause" else None, observers=observers) as executor:
         await executor.start(graph, run_id="r")
+        if how == "cancel":
+            await executor.cancel("r")
         if when == "later":
             os.kill(os.getpid(), signal.SIGKILL)
         await anyio.sleep(10)

@@ -55,8 +55,6 @@ class Drive:
         """The nodes before and after which the run pauses from now on, if they change."""
         self.refs: JsonObject | None = None
         """The references to the code that it continues with, if they change."""
-        self.notice: int | None = None
-        """The message in the inbox that says that observers are still to be called."""
         self.fault: BaseException | None = None
         """The error that stopped the drive."""
         self.done = anyio.Event()

@@ -178,6 +178,8 @@ async def stop(host: Host, run_id: str, command: Stop) -> Run:
     while True:
         sent = await deliver(host, run_id, command)
         if sent.held is not None:
+            if host.watched.retries(run_id):
+                host.watched.forget(run_id)
             await journal(host, sent.held)
             return await load(host, run_id)
         if sent.live is None:
@@ -193,6 +195,7 @@ async def stop(host: Host, run_id: str, command: Stop) -> Run:
 async def journal(host: Host, held: Drive) -> None:
     """Make durable what was journaled to a borrowed run, and give it back."""
     try:
+        await host.observation.driving(held, driven=False)
         await held.end_if_over()
         if held.machine.ended is None:
             await take_messages(held)

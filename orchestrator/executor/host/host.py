@@ -78,7 +78,7 @@ class Host:
         self.standstill = Standstill(resources.clock)
         self.presence = leases.Presence(store, self.owner, lease_ttl)
         self.heartbeat = Heartbeat(store, self.live, self.presence)
-        self.observation = Observation(store, (), None)
+        self.observation = Observation(store, self.owner)
         self.contexts = Contexts(self.live)
         self.refs = References()
         self.watched = WatchedRuns(store, resources.clock, awake=awake)
@@ -271,15 +271,16 @@ class Host:
         try:
             await self.drive(live)
         except Exception as error:
-            self.given_up(live.run_id, error)
+            self.given_up(live.run_id, error, again=self.watched.retry(live))
         except SystemExit as error:
             self.fatal = error  # not let out here: it would stop asyncio's loop where it stands
             self.background().cancel_scope.cancel()
 
-    def given_up(self, run_id: str, error: Exception) -> None:
-        """Note why a background run was given up: `wait` raises it."""
+    def given_up(self, run_id: str, error: Exception, *, again: bool = False) -> None:
+        """Note why a background run was given up: `wait` raises it. `again`: whether it is tried again later."""
         self.faults[run_id] = error
-        log.warning("run %s was interrupted and can be resumed: %s", run_id, error, extra={"given_up": run_id})
+        what = "is tried again" if again else "can be resumed"
+        log.warning("run %s was interrupted and %s: %s", run_id, what, error, extra={"given_up": run_id})
 
     def run_of(self, live: Drive) -> Run:
         """Return the run at the end of a drive."""

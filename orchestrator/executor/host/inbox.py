@@ -11,8 +11,7 @@ from orchestrator.errors import InvalidValue, RunError
 from orchestrator.executor.commands import command_of
 from orchestrator.executor.drive.drive import Drive
 from orchestrator.executor.effects.callers import Spend
-from orchestrator.executor.host.observers import NOTICE
-from orchestrator.stores.base import Message, Store
+from orchestrator.stores.base import NOTICE, Message, Store
 
 POLL = 0.25
 """Seconds between two looks into the inbox."""
@@ -31,10 +30,8 @@ async def handle(store: Store, lives: Mapping[str, Drive], messages: list[Messag
     dropped: list[int] = []
     for message in messages:
         live = lives.get(message.run_id)
-        if live is not None and message.body.get("type") == NOTICE:
-            if message.id != live.notice:  # one that another process left: this one has a notice of its own
-                dropped.append(message.id)
-            continue
+        if message.body.get("type") == NOTICE:
+            continue  # it is for observers
         if live is None or message.id in live.seen or (live.log.closing and live.machine.ended is None):
             continue
         live.seen.add(message.id)

@@ -4,15 +4,14 @@ Each function has a task and a queue of its own, with one place per run: what wa
 the run as it is by then. So a slow function holds nothing up, and skips what a later call covers.
 
 While a run is driven, its inbox in the store holds a notice. It is deleted when every function was called about the
-last record of the drive. A notice that a dead process left makes `recover` take up the run, or, where it has ended,
-call the functions.
+last record of the drive. If the process dies before, `recover` and workers call their functions about the run.
 """
 
 from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,24 +21,22 @@ import anyio
 import anyio.to_thread
 from anyio.abc import TaskGroup
 
-from orchestrator.errors import OrchestratorError, StoreError
+from orchestrator.errors import OrchestratorError, RunConflict, RunEnded, RunUnknown, StoreError
 from orchestrator.executor.drive.drive import Drive
+from orchestrator.executor.host.notices import Notices
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.kernel.machine import apply
-from orchestrator.kernel.records import FINAL, Record
+from orchestrator.kernel.records import Record
 from orchestrator.kernel.run_state import RunState
 from orchestrator.redaction import redact
 from orchestrator.stores.base import Store
+from orchestrator.stores.owner import Owner
 from orchestrator.views.run import Run
 
 log = logging.getLogger("orchestrator")
 
-NOTICE = "notice"
-"""Type of the message in a run's inbox that says that functions are still to be called about the run."""
 _MOST = 1000
 """Runs that wait for one function; it is not called about further ones here."""
-_LONGEST = 7 * 86400.0
-"""Seconds that a run may have been there before it ended, for `recover` to find that functions were not called."""
 _CLOSING = 5.0
 """Seconds that a closing executor gives the functions for what is left."""
 
@@ -72,7 +69,9 @@ class _Observed:
     driven: bool = False
     stale: bool = False
     """Whether it has to be read from the store."""
-    notice: int | None = None
+    given_up: bool = False
+    """Whether its drive was given up for an error."""
+    notices: Sequence[int] = ()
     called: dict[_Calls, int] = field(default_factory=dict)
     """The last record about which each function was called."""
     uncalled: set[_Calls] = field(default_factory=set)
@@ -121,7 +120,7 @@ class _Calls:
                 run = self._pending.pop(next(iter(self._pending)))
                 over = run.over
                 try:
-                    if run.stale:
+                    if run.stale or run.given_up:
                         await self._call(await observation.reload(run.run_id))
                     elif run.called.get(self) != run.machine.head:
                         run.called[self] = run.machine.head
@@ -158,17 +157,19 @@ def _name(function: RunObserver) -> str:
 class Observation:
     """The functions of one executor, and the runs that they are to be called about."""
 
-    def __init__(self, store: Store, observers: Sequence[RunObserver], on_pause: RunObserver | None) -> None:
+    def __init__(
+        self, store: Store, owner: Owner, observers: Sequence[RunObserver] = (), on_pause: RunObserver | None = None
+    ) -> None:
         for function in (*observers, *((on_pause,) if on_pause is not None else ())):
             if not callable(function):
                 raise TypeError(f"{function!r} cannot observe runs: give functions of (run, seq)")
+        self.notices = Notices(store, owner)
         self._store = store
         self._always = [_Calls(function, store) for function in observers]
         self._on_pause = None if on_pause is None else _Calls(on_pause, store)
         self._all = [*self._always, *((self._on_pause,) if self._on_pause is not None else ())]
         self._runs: dict[Drive, _Observed] = {}
         self._tasks: TaskGroup | None = None
-        self._looked = False
         self.reload: Callable[[str], Awaitable[Run]]
         """Reads a run from the store. Set once, when the executor is made."""
 
@@ -179,7 +180,7 @@ class Observation:
         """Start the tasks."""
         if self._all:
             self._tasks = await anyio.create_task_group().__aenter__()
-            self._looked = False
+            self.notices.open()
             for calls in self._all:
                 calls.reset()
                 self._tasks.start_soon(calls.go, self)
@@ -193,6 +194,7 @@ class Observation:
                     await calls.idle.wait()
             tasks.cancel_scope.cancel()
             await tasks.__aexit__(None, None, None)
+            self.notices.close()
 
     # -- what a host says ----------------------------------------------------------------------------------------
 
@@ -204,27 +206,33 @@ class Observation:
             live.log.on_durable = partial(run.stored, self)
             self.changed(run)
 
-    async def driving(self, live: Drive) -> None:
-        """A run is about to be driven: leave a notice in case this process dies."""
+    async def driving(self, live: Drive, *, driven: bool = True) -> None:
+        """Records are about to be written: leave a notice in case this process dies.
+
+        Args:
+            driven: whether the run is driven; False: something is journaled, and it is given back.
+        """
         run = self._runs.get(live)
         if run is not None:
-            run.driven = live.log.journal.keeps_inbox = True
-            messages = await self._store.inbox([live.run_id])
-            left = [message.id for message in messages if message.body.get("type") == NOTICE]
-            run.notice = left[0] if left else await self._store.post(live.run_id, {"type": NOTICE})
-            live.notice = run.notice
+            run.driven = driven
+            run.notices = await self.notices.post(live.run_id)
 
     async def left(self, live: Drive) -> None:
         """A run was given back."""
         run = self._runs.pop(live, None)
         if run is None:
             return
+        if run.machine.status != "running":
+            await self._conclude(run)
+        elif live.fault is not None and not isinstance(live.fault, RunConflict | RunEnded | RunUnknown):
+            run.given_up = True
+            self.changed(run)  # interrupted: the notice stays until the run is taken up again
+
+    async def _conclude(self, run: _Observed) -> None:
+        """Have the functions called about the end of a drive."""
         run.over = True
-        status = run.machine.status
-        if status == "running":  # interrupted: the notice stays until the run is taken up again
-            return
         wanted = list(self._always)
-        if self._on_pause is not None and run.driven and status == "paused" and _waits(run.machine):
+        if self._on_pause is not None and run.driven and run.machine.status == "paused" and _waits(run.machine):
             wanted.append(self._on_pause)
         run.uncalled = set(wanted)
         for calls in wanted:
@@ -244,36 +252,25 @@ class Observation:
             await self._acknowledge(run)
 
     async def _acknowledge(self, run: _Observed) -> None:
-        if run.notice is not None:
-            notice, run.notice = run.notice, None
-            with suppress(StoreError):  # then it is called once more
-                await self._store.discard([notice])
+        if run.notices:
+            notices, run.notices = run.notices, ()
+            with suppress(StoreError):  # then they are called once more
+                await self.notices.discard(notices)
 
-    # -- after a crash -------------------------------------------------------------------------------------------
+    # -- what other processes did --------------------------------------------------------------------------------
 
-    async def ended_unseen(self, graphs: Collection[str], since: float) -> list[tuple[str, int]]:
-        """Runs that ended since then and have a notice, with its id. Looks once while the executor is open."""
-        if self._looked or not self._all:
-            return []
-        self._looked = True
-        found: list[tuple[str, int]] = []
-        cursor: str | None = None
-        while True:
-            page = await self._store.runs(status=FINAL, after=cursor, limit=200)
-            recent = [one.run_id for one in page.runs if one.updated >= since and one.graph in graphs]
-            old = any(one.created < since - _LONGEST for one in page.runs)
-            messages = await self._store.inbox(recent) if recent else []
-            found += [(one.run_id, one.id) for one in messages if one.body.get("type") == NOTICE]
-            cursor = page.cursor
-            if cursor is None or old:
-                return found
+    async def call_about(self, run: Run, *notices: int) -> None:
+        """Have the functions called about a run that has ended or waits, and that another process drove."""
+        machine = run.machine
+        await self._conclude(_Observed(machine, run.definition, machine.run_id, driven=True, notices=notices))
 
-    async def call_about(self, machine: RunState, graph: GraphDefinition, notice: int) -> None:
-        """Have the functions called about a run that has ended."""
-        run = _Observed(machine, graph, machine.run_id, over=True, notice=notice, uncalled=set(self._always))
-        self.changed(run)
-        if not run.uncalled:
-            await self._acknowledge(run)
+    async def moved(self, run_id: str) -> None:
+        """Another executor drove a run that this one is awake for, and it has ended or waits."""
+        if self._all:
+            try:
+                await self.call_about(await self.reload(run_id))
+            except OrchestratorError as error:
+                log.debug("run %s: its observers are not called: %s", run_id, error)
 
 
 def _waits(machine: RunState) -> bool:

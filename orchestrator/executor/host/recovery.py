@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 
 import anyio
 
-from orchestrator.errors import OrchestratorError, RunConflict, RunEnded, RunUnknown
+from orchestrator.errors import OrchestratorError, RunConflict, RunEnded, RunUnknown, StoreUnavailable
 from orchestrator.executor import lease as leases
 from orchestrator.executor.answers import RISKS
 from orchestrator.executor.drive.drive import Drive
@@ -20,12 +20,11 @@ from orchestrator.executor.host.reopening import change_limits
 from orchestrator.executor.host.resumption import stops_of
 from orchestrator.executor.host.run_status import is_parked, waits_to_be_taken_up
 from orchestrator.executor.lease import is_held
+from orchestrator.stores.base import NOTICE
 from orchestrator.views.run import Run
 
 log = logging.getLogger("orchestrator")
 
-_DAY = 86400.0
-"""Seconds. Observers are called about a run that ended unseen if it ended no longer ago than this."""
 LOOK = 0.05
 """Seconds between two looks at what the holder of a run did."""
 
@@ -72,6 +71,9 @@ async def continue_alone(host: Host, run_id: str) -> None:
         host.watched.watch(run_id)
     except (RunEnded, RunUnknown):
         host.watched.forget(run_id)
+    except StoreUnavailable as error:
+        host.watched.postpone(run_id)
+        host.given_up(run_id, error, again=True)
     except OrchestratorError as error:
         host.watched.forget(run_id)
         host.given_up(run_id, error)
@@ -83,7 +85,8 @@ async def continue_alone(host: Host, run_id: str) -> None:
 async def wait_for(host: Host, run_id: str, limit: float | None) -> Run:
     """Wait until a run ends or pauses, or was interrupted and is driven by no executor.
 
-    It waits on while the run waits to be taken up, and, if the executor is awake, while it waits only for timers.
+    It waits on while the run waits to be taken up, and, if the executor is awake, while the run waits only for timers
+    or is to be tried again.
 
     Raises:
         TimeoutError: it took longer.
@@ -114,6 +117,9 @@ async def wait_for(host: Host, run_id: str, limit: float | None) -> Run:
                 continue
             # Between two holders there may be a moment without one.
             idle = not waits_to_be_taken_up(info) and not is_held(await host.store.lease(run_id))
+            if idle and host.watched.retries(run_id):
+                await host.watched.change(run_id)
+                continue
             missing = missing + 1 if idle else 0
             if missing > 3:
                 return await load(host, run_id)
@@ -185,6 +191,7 @@ async def recover(host: Host, only: Collection[str] | None) -> list[Run]:
     found: dict[str, Run] = {}
 
     async def recover_one(run_id: str) -> None:
+        live: Drive | None = None
         try:
             live = await host.open(run_id)
             host.resumed(live, unpause=False)
@@ -192,6 +199,8 @@ async def recover(host: Host, only: Collection[str] | None) -> list[Run]:
         except (RunConflict, RunEnded):
             return  # somebody else was quicker
         except OrchestratorError as error:
+            if live is not None:
+                host.watched.retry(live)
             log.warning("run %s cannot be recovered: %s", run_id, error)
 
     async def all_of(runs: Collection[str]) -> None:
@@ -206,11 +215,25 @@ async def recover(host: Host, only: Collection[str] | None) -> list[Run]:
     if inner:
         left = await lost(host, host.resources.graphs)
         await all_of([one for one in inner if one in left])
-    for run_id, notice in await host.observation.ended_unseen(host.resources.graphs, host.resources.clock.now() - _DAY):
-        info = await host.store.info(run_id)
-        graph = await host.loader.stored_graph(info)
-        await host.observation.call_about(await host.loader.machine_of(info, graph), graph, notice)
+    await call_observers(host)
     return list(found.values())
+
+
+async def call_observers(host: Host) -> bool:
+    """Call observers about runs that were driven by processes which are gone and did not call them.
+
+    Returns:
+        Whether other processes are still to call their observers.
+    """
+    if not host.observation:
+        return False
+    notices = host.observation.notices
+    for one in await notices.take_over(host.resources.graphs, host.resources.clock.now()):
+        try:
+            await host.observation.call_about(await load(host, one.info.run_id), one.notice)
+        except OrchestratorError as error:  # it is damaged, or was deleted
+            log.warning("run %s: its observers are not called: %s", one.info.run_id, error)
+    return notices.others
 
 
 async def lost(host: Host, graphs: Collection[str] | None) -> list[str]:
@@ -220,7 +243,8 @@ async def lost(host: Host, graphs: Collection[str] | None) -> list[str]:
     while True:
         page = await host.store.runs(status=("running", "paused"), after=cursor, limit=200)
         known = [one for one in page.runs if (graphs is None or one.graph in graphs) and one.run_id not in host.live]
-        addressed = {message.run_id for message in await host.store.inbox([info.run_id for info in known])}
+        messages = await host.store.inbox([info.run_id for info in known])
+        addressed = {message.run_id for message in messages if message.body.get("type") != NOTICE}
         for info in known:
             lost_by_its_holder = info.status == "running" and info.due is None
             recoverable = lost_by_its_holder or host.standstill.overdue(info) or info.run_id in addressed

@@ -10,15 +10,17 @@ from __future__ import annotations
 import heapq
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 
 import anyio
 from anyio.abc import TaskGroup
 
 from orchestrator.clock import Clock
-from orchestrator.errors import RunConflict, RunUnknown, StoreError
+from orchestrator.errors import RunConflict, RunEnded, RunUnknown, StoreError
 from orchestrator.executor.drive.drive import Drive
+from orchestrator.executor.host.backoff import Backoff, seconds_to_retry
 from orchestrator.executor.host.inbox import POLL
+from orchestrator.executor.host.run_status import is_parked
+from orchestrator.executor.host.watched import Watched, moved_by_others
 from orchestrator.executor.lease import is_held
 from orchestrator.kernel.queries import waits_only_for_timers
 from orchestrator.kernel.records import FINAL
@@ -27,30 +29,8 @@ from orchestrator.stores.base import RunInfo, Store
 
 _AT_ONCE = 32
 """How many due runs are taken up at the same time."""
-_AGAIN = 0.5
-"""Seconds before a run is taken up again that did not move when it was due; they double each time."""
-_LONGEST = 60.0
-"""Seconds between two such attempts at most."""
-
-
-@dataclass(slots=True, eq=False)
-class Watched:
-    """One run that waits."""
-
-    head: int
-    """The last record that this executor has seen."""
-    since: float
-    """Since when it has seen the run unchanged, by the steady clock."""
-    due: float | None = None
-    """When it is to be taken up, by the steady clock; None: when another process moves it."""
-    driven: bool = False
-    """Whether another executor drives it, or may do so: looked at with each poll."""
-    moved: anyio.Event = field(default_factory=anyio.Event)
-    """Set when the run is no longer watched as it was."""
-    awaited: bool = False
-    """Whether a caller waits to drive it."""
-    context: object = None
-    """The value of `ctx.context` in its nodes, where this executor drove it."""
+_NOT_OURS = (RunConflict, RunEnded, RunUnknown)
+"""Why a drive is given up of a run that is not this executor's any more."""
 
 
 class WatchedRuns:
@@ -61,6 +41,8 @@ class WatchedRuns:
         """Whether the executor watches any; False for `Executor(idle="sleep")`."""
         self.take_up: Callable[[str], Awaitable[None]] | None = None
         """Takes a run up and drives it; set when the executor is made."""
+        self.moved: Callable[[str], Awaitable[None]] | None = None
+        """Called when a run has ended or waits that another executor drove."""
         self._store, self._clock = store, clock
         self._open = False
         self._for_workers: set[str] = set()
@@ -69,8 +51,7 @@ class WatchedRuns:
         """A heap; an entry that is not the `due` of its run any more is skipped."""
         self._changed = anyio.Event()
         self._asleep_until = 0.0
-        self._stuck: dict[str, tuple[int, float]] = {}
-        """Run that did not move when it was due -> its head, and the seconds until the next attempt."""
+        self._backoff = Backoff()
 
     def __len__(self) -> int:
         return len(self._runs)
@@ -85,7 +66,8 @@ class WatchedRuns:
         """Forget all runs, and the event loop in which they were watched. Callers that wait for one return."""
         for one in self._runs.values():
             one.moved.set()
-        self._runs, self._dues, self._stuck, self._changed = {}, [], {}, anyio.Event()
+        self._runs, self._dues, self._changed = {}, [], anyio.Event()
+        self._backoff.clear()
         self._open = False
 
     # -- what is watched -----------------------------------------------------------------------------------------
@@ -97,9 +79,11 @@ class WatchedRuns:
         its caller goes on with it. Neither is a replay.
         """
         machine, fault = drive.machine, drive.fault
+        if fault is None:
+            self._backoff.succeeded(drive.run_id)
         if drive.run_id in self._for_workers:
             self._for_workers.discard(drive.run_id)
-        elif not self._open or _moved_by_others(machine) or machine.ended is not None:
+        elif not self._open or moved_by_others(machine) or machine.ended is not None:
             self.forget(drive.run_id)
         elif isinstance(fault, RunConflict):
             self.watch(drive.run_id)
@@ -108,7 +92,7 @@ class WatchedRuns:
         else:
             due = drive.log.clock.first_due(machine)
             wait = None if due is None else max(0.0, due - drive.log.clock.now())
-            one = Watched(machine.head, self._clock.steady(), context=drive.log.context)
+            one = Watched(machine.head, self._clock.steady(), context=drive.log.context, observed=machine.head)
             self._add(drive.run_id, one, wait)
 
     def watch(self, run_id: str) -> None:
@@ -117,6 +101,26 @@ class WatchedRuns:
             before = self._runs.get(run_id)
             one = Watched(0, self._clock.steady(), driven=True, context=None if before is None else before.context)
             self._add(run_id, one, None)
+
+    def retry(self, drive: Drive) -> bool:
+        """Watch a run whose drive in the background was given up: it is tried again when its back-off is over.
+
+        Returns:
+            False if it is not.
+        """
+        if not self._open or moved_by_others(drive.machine) or isinstance(drive.fault, _NOT_OURS):
+            return False
+        now, stored = self._clock.steady(), drive.log.journal.stored
+        again = now + self._backoff.given_up(drive.run_id)
+        one = Watched(0, now, driven=True, context=drive.log.context, observed=stored, retries=again)
+        self._add(drive.run_id, one, None)
+        return True
+
+    def postpone(self, run_id: str) -> None:
+        """A run could not be taken up, because the store failed: look at it again."""
+        one = self._runs.get(run_id)
+        if one is not None:
+            one.driven = True
 
     def leave_to_workers(self, run_id: str) -> None:
         """Do not watch this run from now on: a worker of this executor, or of another, takes it up when it is due."""
@@ -138,6 +142,11 @@ class WatchedRuns:
         one = self._runs.get(run_id)
         return one is not None and one.due is not None
 
+    def retries(self, run_id: str) -> bool:
+        """Whether the drive of the run was given up here, and is tried again."""
+        one = self._runs.get(run_id)
+        return one is not None and one.retries is not None
+
     def context_of(self, run_id: str) -> object:
         """The value of `ctx.context` that the run had when this executor drove it; None: there is none."""
         one = self._runs.get(run_id)
@@ -145,7 +154,7 @@ class WatchedRuns:
 
     def waits_on(self, machine: RunState) -> bool:
         """Whether `start`, `wait` and `stream` wait on: the run waits for nothing but time, and moves by itself."""
-        return self._open and not _moved_by_others(machine) and waits_only_for_timers(machine)
+        return self._open and not moved_by_others(machine) and waits_only_for_timers(machine)
 
     async def turn(self, run_id: str) -> None:
         """Wait until a run can go on; then the caller is to drive it. Cancelled, the run sleeps until it is resumed."""
@@ -179,12 +188,7 @@ class WatchedRuns:
         if wait is None:
             one.due = None
             return
-        stuck = self._stuck.get(run_id)
-        if stuck is not None and stuck[0] == one.head:
-            wait = max(wait, stuck[1])
-        else:
-            self._stuck.pop(run_id, None)
-        one.due = self._clock.steady() + wait
+        one.due = self._clock.steady() + self._backoff.until_due(run_id, one.head, wait)
         heapq.heappush(self._dues, (one.due, run_id))
         if one.due < self._asleep_until:
             self._changed.set()
@@ -225,8 +229,7 @@ class WatchedRuns:
         while self._next_due() <= now:
             _, run_id = heapq.heappop(self._dues)
             one = self._runs[run_id]
-            _, before = self._stuck.get(run_id, (0, _AGAIN / 2))
-            self._stuck[run_id] = one.head, min(_LONGEST, before * 2)
+            self._backoff.taken_up(run_id, one.head)
             if one.awaited:
                 self.forget(run_id)
             else:
@@ -254,24 +257,29 @@ class WatchedRuns:
 
     async def _see(self, run_id: str, one: Watched) -> None:
         info = await self._store.info(run_id)
-        driven = info.status == "running" and is_held(info.lease)
+        held, waits = is_held(info.lease), info.status != "running"
+        driven = held and not waits
         if self._runs.get(run_id) is not one:
             return
-        if info.status in FINAL:
-            self.forget(run_id)
-            return
+        moved = one.head not in (0, info.head)
         if one.head != info.head:
             one.head, one.since = info.head, self._clock.steady()
-        one.driven = driven
-        self._set_due(run_id, one, None if driven else self._left(info))
+        unseen = waits and one.observed != info.head and self.moved is not None
+        one.driven = driven or (held and unseen)
+        if info.status in FINAL or (one.retries is not None and not driven and (moved or is_parked(info))):
+            self.forget(run_id)  # one to be tried again was paused, or given up by another executor
+        else:
+            self._set_due(run_id, one, None if driven else self._left(info, one))
+        if unseen and not held and self.moved is not None:
+            one.observed = info.head
+            await self.moved(run_id)
 
-    def _left(self, info: RunInfo) -> float | None:
+    def _left(self, info: RunInfo, one: Watched) -> float | None:
         """Seconds until a run is due: no more than were left of them when its last record was written."""
+        if info.status == "running" and info.due is None:  # it was given up, or interrupted
+            if one.retries is None:
+                return None
+            return max(seconds_to_retry(info), one.retries - self._clock.steady(), 0.0)
         if info.due is None:
             return None
-        return max(0.0, min(info.due - self._clock.now(), info.due - info.updated))
-
-
-def _moved_by_others(machine: RunState) -> bool:
-    """Whether the run is gone on with by what began it: a call of a graph as a tool, or a replay."""
-    return machine.caller is not None or (machine.fork is not None and machine.fork.relation == "replay")
+        return max(seconds_to_retry(info), min(info.due - self._clock.now(), info.due - info.updated))

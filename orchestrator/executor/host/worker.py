@@ -12,7 +12,7 @@ from anyio.abc import TaskGroup
 from orchestrator.errors import OrchestratorError, RunConflict, RunEnded, RunUnknown, StoreError
 from orchestrator.executor import lease as leases
 from orchestrator.executor.drive.drive import Drive
-from orchestrator.executor.host import scheduling
+from orchestrator.executor.host import recovery, scheduling
 from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.manner import AS_IT_IS
 from orchestrator.executor.lease import LeaseHandle
@@ -62,7 +62,9 @@ class _Worker:
             try:
                 full = await self._claim(tasks)
                 pause = self._poll
-                if not full:
+                if full:
+                    await recovery.call_observers(self._host)
+                else:
                     await self._rest()
             except StoreError as error:
                 log.warning("the store fails, the next attempt is in about %.1f s: %s", pause, error)
@@ -115,7 +117,8 @@ class _Worker:
         times = [one.next_at for one in await store.schedules() if scheduling.waits_for(host, one)]
         next_due = await store.next_due(self._names)
         due = min(times if next_due is None else [next_due, *times], default=None)
-        others = before is None or bool((await store.runs(status="running", limit=1)).runs)
+        unobserved = await recovery.call_observers(host)
+        others = before is None or unobserved or bool((await store.runs(status="running", limit=1)).runs)
         if before is not None and before != store.changes():  # type: ignore[attr-defined]
             return
         while not self._stops:

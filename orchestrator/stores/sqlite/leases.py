@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from orchestrator.clock import SYSTEM_CLOCK
 from orchestrator.errors import RunUnknown
 from orchestrator.jsontypes import canonical
-from orchestrator.stores.base import MAX_DEATHS, Lease, RunInfo
+from orchestrator.stores.base import MAX_DEATHS, NOTICE, Lease, RunInfo
 from orchestrator.stores.owner import Owner
 from orchestrator.stores.presence import held_here, is_present
 from orchestrator.stores.shared import DIED, STEP_LANDED, json_object, retry_delay
@@ -24,6 +24,12 @@ _KEPT_SECONDS = 3600.0
 
 RELEASED = "token = NULL, holder = NULL, deaths = 0, retry_at = NULL, fault = '', taken = 0"
 """What a run's row says after its lease was given back as it should be."""
+
+IS_NOTICE = (
+    "(typeof(body) = 'text' AND length(body) < 2000"
+    f" AND CASE WHEN json_valid(body) THEN json_extract(body, '$.type') END IS '{NOTICE}')"
+)
+"""Whether a row of `inbox` is a notice. Notices are short; events may be long."""
 
 
 def hold(connection: sqlite3.Connection, clock: StoreClock, holder: str, owner: str, ttl: float) -> None:
@@ -232,7 +238,7 @@ def _ways(
     known = f"graph IN ({', '.join('?' * len(names))})"
     rows: Iterable[Candidate] = connection.execute(
         f"{columns} FROM inbox CROSS JOIN runs ON runs.id = inbox.run WHERE {known} AND status IN ('running', 'paused')"
-        f" AND {free} AND {ready} GROUP BY runs.id ORDER BY min(inbox.id) LIMIT ?",
+        f" AND {free} AND {ready} AND NOT {IS_NOTICE} GROUP BY runs.id ORDER BY min(inbox.id) LIMIT ?",
         (*names, *present, wall, limit),
     ).fetchall()
     yield from rows

@@ -18,7 +18,7 @@ from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel.records import FINAL, Record, RunStarted
 from orchestrator.stores.base import Message, Parent, RunInfo
 from orchestrator.stores.shared import corrupt, graph_unknown, json_object, read_record
-from orchestrator.stores.sqlite.leases import lease_of
+from orchestrator.stores.sqlite.leases import IS_NOTICE, lease_of
 from orchestrator.stores.sqlite.writes import checksum, labels_of
 
 InfoRow: TypeAlias = tuple[Any, ...]
@@ -235,6 +235,14 @@ def snapshot(connection: sqlite3.Connection, run_id: str, upto: int | None) -> t
             if isinstance(data, bytes) and checksum(run_id, seq, data) == crc:
                 return seq, data
     return None  # a damaged cache is no cache
+
+
+def notices(connection: sqlite3.Connection) -> list[Message]:
+    """See `Store.notices`."""
+    rows = connection.execute(
+        f"SELECT inbox.id, run_id, body FROM inbox JOIN runs ON runs.id = inbox.run WHERE {IS_NOTICE} ORDER BY inbox.id"
+    ).fetchall()
+    return [Message(key, run_id, json_object(body)) for key, run_id, body in rows]
 
 
 def inbox(connection: sqlite3.Connection, run_ids: Collection[str]) -> list[Message]:

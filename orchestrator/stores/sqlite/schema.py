@@ -14,6 +14,7 @@ from functools import cache
 from typing import TypeAlias
 
 from orchestrator.errors import StoreError, StoreTooNew
+from orchestrator.stores.sqlite.clock import StoreClock
 from orchestrator.stores.sqlite.schema2 import leases_in_rows
 
 APPLICATION_ID = 0x4F524348
@@ -150,6 +151,7 @@ def _all_at_once(connection: sqlite3.Connection) -> None:
     for statement in _newest_tables():
         if "sqlite_sequence" not in statement:  # SQLite makes it, with the first table that needs it
             connection.execute(statement)
+    StoreClock().now(connection, write=True)  # as the migrations do: whoever asks next remembers it
 
 
 def migrate(connection: sqlite3.Connection, url: str, migrations: Sequence[Migration] = MIGRATIONS) -> None:

@@ -64,6 +64,7 @@ class SQLiteStore:
         self._numbers: dict[str, int] = {}  # of the writer's thread
         self._texts: tuple[tuple[JsonObject, str], ...] = ()
         self._inbox_seen: tuple[object, frozenset[str], tuple[Message, ...]] | None = None
+        self._notices_seen: tuple[object, tuple[Message, ...]] | None = None
         self._heads_seen: tuple[object, frozenset[str], dict[str, tuple[int, str]]] | None = None
         watch(self._readers)
         watch(self._writer)
@@ -265,6 +266,15 @@ class SQLiteStore:
         messages = await self._readers.read(partial(reads.inbox, run_ids=wanted))
         self._inbox_seen = (changes, wanted, tuple(messages))
         return messages
+
+    async def notices(self) -> list[Message]:
+        changes = self._readers.changes()  # asked before reading, as above
+        seen = self._notices_seen
+        if seen is not None and changes is not None and seen[0] == changes:
+            return list(seen[1])
+        notices = await self._readers.read(reads.notices)
+        self._notices_seen = (changes, tuple(notices))
+        return notices
 
     async def discard(self, ids: Sequence[int]) -> None:
         if ids:

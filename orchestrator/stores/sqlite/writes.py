@@ -17,7 +17,7 @@ from orchestrator.jsontypes import canonical
 from orchestrator.kernel.records import Record, encode
 from orchestrator.stores.base import Lease, RunInfo, RunSummary
 from orchestrator.stores.shared import moved, taken_over
-from orchestrator.stores.sqlite.leases import RELEASED, rob
+from orchestrator.stores.sqlite.leases import IS_NOTICE, RELEASED, rob
 from orchestrator.stores.sqlite.searching import forget
 
 Row: TypeAlias = tuple[int, int, bytes]
@@ -136,7 +136,7 @@ def append(
 ) -> int:
     """The compare-and-set. `numbers` remembers runs' numbers between calls; a wrong one does no harm.
 
-    `consumed`: the messages to delete; None: all of the run's.
+    `consumed`: the messages to delete; None: all of the run's but notices.
     """
     number = numbers.get(run_id, 0)
     if not _move(connection, row, number, run_id, after, lease):
@@ -151,7 +151,7 @@ def append(
     if release:
         numbers.pop(run_id, None)
     if consumed is None:
-        connection.execute("DELETE FROM inbox WHERE run = ?", (number,))
+        connection.execute(f"DELETE FROM inbox WHERE run = ? AND NOT {IS_NOTICE}", (number,))
     elif consumed:
         connection.executemany(
             "DELETE FROM inbox WHERE id = ? AND run = ?", [(message, number) for message in consumed]

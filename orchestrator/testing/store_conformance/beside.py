@@ -7,9 +7,11 @@ from uuid import uuid4
 
 from orchestrator.errors import GraphUnknown, RunConflict, RunExists, StoreError
 from orchestrator.kernel.records import Ended, Resumed
-from orchestrator.stores.base import Schedule, Store
+from orchestrator.stores.base import NOTICE, Schedule, Store
 from orchestrator.stores.memory import MemoryStore
+from orchestrator.stores.owner import Owner
 from orchestrator.testing.store_conformance.helpers import (
+    a_lease,
     created,
     equal,
     event,
@@ -80,6 +82,37 @@ async def check_inbox(store: Store) -> None:
     equal([message.id for message in await store.inbox([one])], [once], "messages after one was posted twice")
     await store.discard([once])
     that(await store.post(one, {"n": 8}, key=key) > once, "a key is free when its message is gone")
+
+
+async def check_notices(store: Store) -> None:
+    """Notices lie in the inbox of their run, make it no run to be claimed, and stay when it ends."""
+    one, two = await created(store), await created(store)
+    for run_id in (one, two):
+        await store.append(run_id, events(2), after=1, status="paused")
+    mark = uuid4().hex
+    notice = await store.post(one, {"type": NOTICE, "mark": mark})
+    await store.post(two, {"type": "event", "data": {"type": NOTICE, "mark": mark}})
+
+    async def marked() -> list[tuple[int, str]]:
+        return [(found.id, found.run_id) for found in await store.notices() if found.body.get("mark") == mark]
+
+    equal(await marked(), [(notice, one)], "the notices")
+    equal([found.id for found in await store.inbox([one])], [notice], "the inbox of a run with a notice")
+    owner = Owner.here()
+    taken = await store.claim(owner, graphs=None, limit=100, ttl=60.0)
+    claimed = {info.run_id for info, _ in taken} & {one, two}
+    equal(claimed, {two}, "the claimed ones of a paused run with a notice and one with an event")
+    for info, lease in taken:
+        await store.drop_lease(info.run_id, lease.token)
+    lease = a_lease(one, mark)
+    await store.take_lease(lease, ttl=60.0)
+    await store.append(one, events(3), after=2, status="completed", lease=lease.token, release=True)
+    equal(await marked(), [(notice, one)], "the notices after the end of their run")
+    await store.discard([notice])
+    equal(await marked(), [], "the notices after one was discarded")
+    await store.post(one, {"type": NOTICE, "mark": mark})
+    await store.delete(one)
+    equal(await marked(), [], "the notices of a run that was deleted")
 
 
 async def check_copy(store: Store) -> None:
