@@ -243,8 +243,13 @@ async def test_an_unreadable_action_can_be_an_observation_that_costs_a_step() ->
 
 
 async def test_several_actions_on_one_line_are_taken_together() -> None:
-    found = await run(["Thought 1: x\nAction 1: search[Bonn], search[Rome]", "Answer: 28"], WORDS)
+    with ScriptedModel(["Thought 3: x\nAction 3: search[Bonn], search[Rome]", "Answer: 28"]) as model:
+        async with Executor(model=model, tools=TOOLS) as executor:
+            found = await executor.start(WORDS, QUESTION)
     assert contents(found) == ["Action: pay[9] about Bonn", "Action: pay[9] about Rome"]
+    _, _, said, told = model.requests[1].messages
+    assert said.content == "Thought 3: x\nAction 3: search[Bonn], search[Rome]"
+    assert told.content.count("Observation 3: ") == 2
 
 
 async def test_the_words_of_the_paper_do_not_contradict_themselves() -> None:
@@ -269,9 +274,10 @@ async def test_only_the_first_of_several_actions_is_taken() -> None:
 # -- data, offline, inside of others -------------------------------------------------------------------------------
 
 ARITHMETIC = tools_from_ref("arithmetic")
+OBSERVING = react(protocol="bracket", on_unreadable="observe", last_answer=True)
 
 
-@pytest.mark.parametrize("graph", [react(), WORDS, react(last_answer=True, max_seconds=60)])
+@pytest.mark.parametrize("graph", [react(), WORDS, react(last_answer=True, max_seconds=60), OBSERVING])
 async def test_it_is_data_without_code(graph: Graph, tmp_path: Path) -> None:
     graph.save(tmp_path / "react.yaml")
     text = (tmp_path / "react.yaml").read_text()
@@ -301,6 +307,11 @@ def words() -> dict[str, Any]:
     return {"model": ScriptedModel(["Thought: x\nAction: pay[1]", "Thought: y", "Thought: y\nAction: Finish[paid]"])}
 
 
+def odd_words() -> dict[str, Any]:
+    """A model whose first action cannot be read, and that pays then."""
+    return {"model": ScriptedModel(["Thought: x\nAction: I pay", "Thought: x\nAction: pay[1]", "Answer: paid"])}
+
+
 def offline() -> dict[str, Any]:
     return {"model": OfflineModel()}
 
@@ -309,6 +320,7 @@ CRASHES = [
     (react(parallel_tool_calls=True), offline, ARITHMETIC, "completed"),
     (react(max_steps=1, last_answer=True), offline, ARITHMETIC, "exhausted"),
     (WORDS, words, TOOLS, "completed"),
+    (OBSERVING, odd_words, TOOLS, "completed"),
 ]
 
 

@@ -42,7 +42,9 @@ def retold(messages: Sequence[Message], form: Form, offers: Sequence[OfferedTool
             many = len(message.tool_calls) > 1
             own = in_own_words(message, form)
             number = None if own is None else form.number_in(own[len(content) :])
-            made = {c.id: (c.name, n if many else number) for n, c in enumerate(message.tool_calls, 1)}
+            made = {
+                c.id: (c.name, n if many and number is None else number) for n, c in enumerate(message.tool_calls, 1)
+            }
             content = form.render(content, message.tool_calls) if own is None else own
         found.append(message.model_copy(update={"content": content, "tool_calls": ()}))
     close()
