@@ -24,6 +24,10 @@ _COMMON = frozenset(Node.model_fields)
 _OF_A_FUNCTION = frozenset({"kind", "ref", "outcomes", "name"}) | _COMMON
 
 
+MOST_TOOLS_DEEP = 5
+"""How deep graphs that are tools may be inside each other in data: each node that has a tool has all of it."""
+
+
 def node_data(node: Node) -> JsonObject:
     """Return a whole node as JSON. A function is stored as its `ref`, or null if it cannot be imported.
 
@@ -77,6 +81,22 @@ def tools_data(node: Node, *, in_file: bool = False) -> list[str | JsonObject] |
     return [one if isinstance(one, str) else _tool_ref(one) or _tool_data(one, name, in_file) for name, one in given]
 
 
+def _tools_deep(graph: object) -> int:
+    """How deep graphs are inside each other there as tools of nodes: 0 without any; counted up to the bound."""
+    ahead, deep = [graph], -1
+    while ahead and deep < MOST_TOOLS_DEEP:
+        deep += 1
+        inside: dict[int, object] = {}
+        for one in ahead:
+            for node in getattr(one, "nodes", {}).values():
+                for given in node.tools_as_given or ():
+                    inner = getattr(given, "graph", None)
+                    if inner is not None:
+                        inside[id(inner)] = inner
+        ahead = [*inside.values()]
+    return deep
+
+
 def _tool_data(given: object, name: str, in_file: bool) -> str | JsonObject:
     as_data = getattr(given, "as_data", None)
     data: JsonObject | None = None if as_data is None else as_data()
@@ -89,6 +109,8 @@ def _tool_data(given: object, name: str, in_file: bool) -> str | JsonObject:
     from orchestrator.graph.files import file_form
 
     assert isinstance(graph, GraphDefinition)
+    if _tools_deep(graph) >= MOST_TOOLS_DEEP:
+        return f":{name}"
     return {**data, "graph": file_form(graph) if in_file else graph.data()}
 
 

@@ -24,7 +24,7 @@ from orchestrator import (
     node,
     tool,
 )
-from orchestrator.errors import GraphError, InvalidGraph
+from orchestrator.errors import GraphError, InvalidGraph, NotSerialisable
 from orchestrator.kernel.snapshot import dump, load
 from orchestrator.nodes import Complete, Confirm, Execute, Respond, Subgraph
 from orchestrator.testing import ScriptedModel, assert_crash_safe
@@ -243,6 +243,29 @@ async def test_graphs_that_nodes_have_as_tools_are_part_of_the_data(tmp_path: Pa
         found = await executor.start(again)
     assert found.output == "Because."
     assert found.values["messages"][2]["content"] == "A mistake."
+
+
+def test_graphs_that_are_tools_of_each_other_stay_small_as_data(tmp_path: Path) -> None:
+    """Two nodes with one tool double what is inside with each level."""
+    graph = expert()
+    sizes: list[int] = []
+    for number in range(40):
+        tools = (graph.as_tool("next", "Asks the next one.", risk="none"),)
+        graph = Graph(
+            name=f"level{number}",
+            state=Desk,
+            nodes={
+                "hello": Respond(question="question", tools=tools),
+                "act": Execute(calls="pending", results="messages", tools=tools),
+            },
+            edges="START -> hello\nhello -> END : answer\nhello -> act : calls\nact -> hello",
+            output="answer",
+        )
+        sizes.append(len(json.dumps(graph.data())))
+    assert max(sizes) < 200_000
+    assert sizes[2] > 4 * sizes[0]
+    with pytest.raises(NotSerialisable, match="has its own tool that a file cannot refer to"):
+        graph.save(tmp_path / "g.yaml")
 
 
 @pytest.mark.parametrize(
