@@ -23,8 +23,9 @@ LONGEST = 2_000
 """Characters of a guard."""
 LARGEST = 1_000_000
 """Characters of what a guard reads, written as JSON."""
-MOST_WORK = 200_000_000
-"""These characters times the items of the longest list, for a guard with a comprehension."""
+MOST_WORK = 100_000_000
+"""These characters times the cost of the guard, and for a comprehension times the items of the longest list: what can
+take half a second."""
 
 NEEDS_EXTRA = "guards need the extra `route`: pip install 'graph-orchestrator[route]'"
 
@@ -70,6 +71,9 @@ class Guard:
     """The state fields that it names, in its order."""
     loops: bool
     """Whether it has a comprehension."""
+    cost: int
+    """How often it can look at all that it reads, and copy it: texts that are added to each other are copied again and
+    again."""
 
 
 @lru_cache(maxsize=1024)
@@ -85,10 +89,11 @@ def read_guard(text: str) -> Guard:
     around = [_Token("mark", ""), *tokens, _Token("mark", "")]
     names: dict[str, None] = {}
     bound: set[str] = set()
-    loops = 0
+    loops = calls = 0
     for before, token, after in zip(around, tokens, around[2:], strict=False):
         if token.kind != "name":
             continue
+        calls += after.text == "("
         if before.text == "." and after.text == "(":
             if token.text in _BUILDERS:
                 raise GuardFault(f".{token.text}() builds a list, and guards only look: use .exists() or .all()")
@@ -100,7 +105,8 @@ def read_guard(text: str) -> Guard:
     if loops:
         bound.update(_variables(tokens))
     fields = tuple(name for name in names if name not in _WORDS and name not in bound)
-    return Guard(text, fields, loops > 0)
+    added = sum(token.text == "+" for token in tokens)
+    return Guard(text, fields, loops > 0, (1 + added) ** 2 + calls)
 
 
 def _tokens(text: str) -> Iterator[_Token]:
@@ -241,8 +247,9 @@ def _evaluated(text: str, values: Mapping[str, Any], annotations: Mapping[str, o
 def _check_size(guard: Guard, values: Mapping[str, Any]) -> None:
     size = len(json.dumps(values, ensure_ascii=False))
     longest = max((_longest(value) for value in values.values()), default=0) if guard.loops else 1
-    if size > LARGEST or size * longest > MOST_WORK:
-        raise GuardFault(f"what it reads is too large: {size:,} characters, its longest list {longest:,} items")
+    if size > LARGEST or size * max(longest, 1) * guard.cost > MOST_WORK:
+        items = f", its longest list {longest:,} items" if guard.loops else ""
+        raise GuardFault(f"what it reads is too large for what it does: {size:,} characters{items}")
 
 
 def _longest(value: object) -> int:

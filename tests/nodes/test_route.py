@@ -151,7 +151,9 @@ async def test_without_a_true_guard_the_step_fails_with_all_cases() -> None:
         ("count > 0", {"count": 2**70}, "int too big to convert"),
         ("user.name", {}, "it gives string, and a guard gives true or false"),
         ("note", {}, "it gives null, and a guard gives true or false"),
-        ("kind == 'x'", {"kind": "x" * 1_000_001}, "what it reads is too large: 1,000,0"),
+        ("kind == 'x'", {"kind": "x" * 1_000_001}, "what it reads is too large for what it does: 1,000,0"),
+        (" + ".join(["kind"] * 12) + " == ''", {"kind": "x" * 999_000}, "too large"),
+        ("tags.all(t, (kind + kind).size() > 0)", {"tags": ["x"] * 1900, "kind": "x" * 9_000}, "too large"),
         ("tags.exists(t, t == 'x')", {"tags": ["yyyyyyy"] * 9000}, "its longest list 9,000 items"),
     ],
 )
