@@ -58,6 +58,7 @@ class State:
 
     run: RunState
     tags: dict[str, frozenset[Tag]]
+    """Token -> its tags; step of a subgraph -> those with which END of the graph inside was entered."""
     depth: int = 0
 
 
@@ -72,8 +73,18 @@ class _Follower(Observer):
         return self.known.get(token.key, frozenset())
 
     def sending(self, source: Activation, version: Version, outcome: str, error: r.Failure | None) -> None:
-        found = self.tags.begin() if source.node == "START" else self.of(source)
-        self.stack.append(self.tags.kept(t for tag in found for t in self.tags.step(tag, source.node, outcome)))
+        around = source.frame.parent
+        name = f"{source.frame.place}/{source.node}" if source.frame.place else source.node
+        if source.node == "START":
+            found: Iterable[Tag] = self.tags.begin() if around is None else self.of(around)
+        else:
+            found = self.of(source) if source.child is None else self.known.get(f"inside {source.key}", frozenset())
+        behind = self.tags.kept(t for tag in found for t in self.tags.step(tag, name, outcome))
+        ends = any(way.target == "END" for way in source.frame.plan.topology.routes(source.node, outcome))
+        if around is not None and ends:
+            key = f"inside {around.key}"
+            self.known[key] = self.tags.kept((*self.known.get(key, ()), *behind))
+        self.stack.append(behind)
 
     def joining(self, join: str, arrivals: list[Activation]) -> None:
         self.stack.append(self.tags.kept(tag for token in arrivals for tag in self.of(token)))
@@ -110,7 +121,7 @@ class Explorer:
     """Tries all runs of a graph.
 
     Args:
-        graph: the graph; it has no graphs inside.
+        graph: the graph. Of graphs inside it, only the limits are not spent.
         tags: what follows tokens.
         field: a plain field that is written by every step of a node that may.
         most: states that are tried at most.
@@ -136,7 +147,9 @@ class Explorer:
         apply(run, record)
         run.observers = ()
         assert run.root is not None
-        tags = {key: follower.known.get(key, frozenset()) for key in run.root.live}
+        live = [key for frame in (run.root, *run.inner_frames.values()) for key in frame.live]
+        kept = [*live, *(f"inside {key}" for key in live)]
+        tags = {key: follower.known[key] for key in kept if key in follower.known}
         return State(run, tags, state.depth + 1)
 
     def following(self, state: State) -> Iterator[State]:
@@ -150,10 +163,17 @@ class Explorer:
         for activation in list(run.running.values()):
             if activation.fault is not None:
                 continue
-            for outcome in self.outcomes(activation.node):
-                for lists in self.lists(activation.node, outcome):
+            inner = activation.frame.plan.sub.get(activation.node)
+            if inner is not None and activation.child is None:
+                at = {**head, "activation": activation.key, "path": activation.path, "node": activation.node}
+                values = dict(inner.schema.initial({}))
+                yield self._applied(state, r.GraphOpened(**at, attempt=activation.attempt, values=values))
+                continue
+            for outcome in self.outcomes(activation):
+                for lists in self.lists(activation, outcome):
                     update: dict[str, Any] = dict(lists)
-                    if self.field and self.field in (self.graph.nodes[activation.node].updates or ()):
+                    nodes = activation.frame.plan.graph.nodes if activation.frame.plan.graph is not None else {}
+                    if self.field and self.field in (nodes[activation.node].updates or ()):
                         update[self.field] = "written"
                     at = {**head, "activation": activation.key, "path": activation.path, "node": activation.node}
                     error = r.Failure(type="E", message="drawn") if outcome in IF_NAMED else None
@@ -161,15 +181,17 @@ class Explorer:
         if self.plan.topology.exhausted_target is not None and not frame.after_limit and frame.exhausting is None:
             yield self._applied(state, r.LimitSpent(**head, frame="", limit="seconds"))
 
-    def outcomes(self, node: str) -> list[str]:
-        """What a node may end with: no node of a generated graph has a time-out, or a graph inside."""
-        declared = self.graph.nodes[node].outcomes
-        named = [o for o in ("error", "failed") if o not in declared and self.plan.topology.has_route(node, o)]
+    def outcomes(self, activation: Activation) -> list[str]:
+        """What a node may end with: no node of a generated graph has a time-out."""
+        node, plan = activation.node, activation.frame.plan
+        declared = plan.nodes[node].outcomes
+        named = [o for o in ("error", "failed") if o not in declared and plan.topology.has_route(node, o)]
         return [*declared, *named]
 
-    def lists(self, node: str, outcome: str) -> Iterator[dict[str, list[int]]]:
+    def lists(self, activation: Activation, outcome: str) -> Iterator[dict[str, list[int]]]:
         """The lists that a step's maps may have."""
-        names = list(dict.fromkeys(way.each for way in self.plan.topology.routes(node, outcome) if way.each))
+        routes = activation.frame.plan.topology.routes(activation.node, outcome)
+        names = list(dict.fromkeys(way.each for way in routes if way.each))
         for values in product(LISTS, repeat=len(names)):
             yield dict(zip(names, values, strict=True))
 
@@ -221,7 +243,8 @@ class Explorer:
             return ("ended", run.result.status)
         numbers: dict[int, int] = {}
         tokens: list[object] = []
-        plain = sorted(frame.live.values(), key=lambda token: self._plain(state, token))
+        live = [token for one in (frame, *run.inner_frames.values()) for token in one.live.values()]
+        plain = sorted(live, key=lambda token: self._plain(state, token))
         for token in plain:
             forks = tuple(numbers.setdefault(id(entry), len(numbers)) for entry in token.forks)
             tokens.append((self._plain(state, token), forks))
@@ -232,11 +255,13 @@ class Explorer:
     def _plain(self, state: State, token: Activation) -> tuple[str, ...]:
         place = ""
         if token.phase is Phase.WAITING:
-            entry = next(e for e in token.forks if e.fork == self.plan.topology.match[token.node])
+            entry = next(e for e in token.forks if e.fork == token.frame.plan.topology.match[token.node])
             place = str(entry.arrivals[token.node].index(token))
-        shown = sorted(repr(self.tags.shown(tag)) for tag in state.tags[token.key])
+        known = (*state.tags.get(token.key, ()), *state.tags.get(f"inside {token.key}", ()))
+        shown = sorted(repr(self.tags.shown(tag)) for tag in known)
         forks = ",".join(entry.fork for entry in token.forks)
-        return (token.node, token.phase.value, place, forks, ";".join(shown), str(token.fault is not None))
+        name = f"{token.frame.path}/{token.node}"
+        return (name, token.phase.value, place, forks, ";".join(shown), str(token.fault is not None))
 
     def _versions(self, state: State) -> object:
         """Which writes of the field each token, and the ends, have among their causes."""
@@ -350,7 +375,8 @@ def at_last(number: int = 0) -> Callable[[Explorer, State], bool]:
         assert isinstance(progress, Progress)
         path = progress.paths[number]
         return any(
-            token.node == path[-1].node and (number, len(path) - 1) in state.tags.get(token.key, ())
+            (f"{token.frame.place}/{token.node}" if token.frame.place else token.node) == path[-1].node
+            and (number, len(path) - 1) in state.tags.get(token.key, ())
             for token in state.run.running.values()
         )
 

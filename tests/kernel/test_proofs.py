@@ -13,17 +13,18 @@ from orchestrator import Graph
 from orchestrator.errors import InvalidGraph
 from orchestrator.graph import Limits, Proof
 from orchestrator.graph.edge import Edge
+from orchestrator.graph.node import Node
 from orchestrator.graph.report import WitnessStep
 from orchestrator.graph.topology import END, START
-from orchestrator.nodes import Confirm, Subgraph
+from orchestrator.nodes import Confirm, Execute, Subgraph
 from tests.support.sizes import sized
 
-from .proved import Paths, ProvedState, Step, acting, calling, is_covered, writing
+from .proved import Paths, ProvedState, Step, acting, calling, is_covered, wipe, writing
 from .proving import Explorer, State, Tags, at_last, replayed
 
 SEEDS = range(*(int(end) for end in os.environ.get("PROOFS", sized("0-45", "0-90")).split("-")))
-"""The environment variable names others: `PROOFS=1000-2000`."""
-NODES, STATES = 6, sized(150, 300)
+"""The environment variables name others: `PROOFS=1000-2000`, and graphs of up to `PROOF_NODES=8` nodes."""
+NODES, STATES = int(os.environ.get("PROOF_NODES", "6")), sized(150, 300)
 
 
 def text(graph: Graph) -> str:
@@ -166,8 +167,36 @@ def test_a_subgraph_is_proved_as_its_nodes_in_its_place_would_be() -> None:
         verdicts = _verdicts(nested, place)
         assert verdicts == _verdicts(flat, place), f"{seed}: {text(outer)} {text(inner)}"
         counts.update(verdicts.values())
+        for proof in nested.check(prove=True).proofs:
+            if proof.about == "confirmed" and not proof.holds:
+                counts["replayed"] += 1
+                assert replayed(nested, [proof.witness], at_last()), f"{seed}: {told(proof)}: {text(nested)}"
     assert min(counts["refuted"], counts["proved"]) > 0
     print(dict(counts))
+
+
+def test_a_witness_through_a_map_subgraphs_and_a_spent_limit_is_made_by_the_kernel() -> None:
+    call = Execute().with_(tools=(wipe,))
+    inmost = Graph(name="inmost", state=ProvedState, nodes={"execute": call}, edges="START -> execute -> END")
+    nodes = {"look": Step(), "deep": Subgraph(inmost)}
+    inner = Graph(name="inner", state=ProvedState, nodes=nodes, edges="START -> look -> deep -> END")
+    edges = """
+        START -> plan -> work : each xs
+        work -> meet -> sure
+        sure -> END
+        * -> late : exhausted
+        late -> END
+    """
+    around: dict[str, Node] = {
+        "plan": Step(), "work": Subgraph(inner), "meet": Step().with_(join="all"), "sure": Confirm(), "late": call,
+    }  # fmt: skip
+    graph = Graph(name="g", state=ProvedState, nodes=around, edges=edges)
+    found = [proof for proof in graph.check(prove=True).proofs if proof.about == "confirmed"]
+    assert [" -> ".join(map(str, proof.witness)) for proof in found] == [
+        "START -> plan (a limit is spent) -> late",
+        "START -> plan -> work/START -> work/look -> work/deep/START -> work/deep/execute",
+    ]
+    assert all(replayed(graph, [proof.witness], at_last()) for proof in found)
 
 
 def _plain(graph: Graph | None) -> Graph | None:

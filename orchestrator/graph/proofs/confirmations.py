@@ -254,6 +254,8 @@ def _proof(places: Sequence[Place], place: Place, name: str, calls: Calls) -> Pr
     if strict is None:
         return Proof("confirmed", claim, "proved", _by_policy(place, node), tool=place.tool)
     certain = _Search(places, place.graph, name, strict=False).through(root.graph, Approved()).hit
+    if certain is not None:
+        claim = f"every path to {certain[-1].node} passes a confirmation"
     if certain is not None and calls.changing:
         reason = f"without one it may call {listed(calls.changing)}"
         if "its effect is irreversible" in calls.changing:

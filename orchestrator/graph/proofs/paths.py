@@ -223,10 +223,8 @@ class Paths:
         """The spots from which some choice of outcomes leads no branch to a join."""
         found = self._off.get(join)
         if found is None:
-            before = self._before()
-            reaching = _leading_to(before, [spot for spot in self.spots if spot.vertex == join])
-            goals = {spot for spot in self.spots if spot not in reaching}
-            found = self._off[join] = self._led(before, goals, past=join)
+            goals = {spot for spot in self.spots if not self.can_reach(spot, join)}
+            found = self._off[join] = self._led(self._before(), goals, past=join)
         return found
 
     def _before(self) -> _Before:
@@ -261,10 +259,9 @@ class Paths:
         for join in self.topology.joins:
             if counts(self.topology.nodes[join].join):
                 continue
-            there = [spot for spot in self.spots if spot.vertex == join]
-            reaching = _leading_to(before, there)
-            goals = {spot for spot in self.spots if spot not in reaching or spot.spent}
-            free = self._led(before, goals | set(there))
+            there = {spot for spot in self.spots if spot.vertex == join}
+            goals = {spot for spot in self.spots if spot.spent or not self.can_reach(spot, join)}
+            free = self._led(before, goals | there)
             endless = {spot for spot in self.spots if spot not in free}
             if endless:
                 self._endless[join] = endless

@@ -22,6 +22,10 @@ from orchestrator.graph.topology import END, STOP, counts
 if TYPE_CHECKING:
     from orchestrator.graph.definition import GraphDefinition
 
+FEW = 40
+"""Spots behind a spent limit up to which the nodes that ran there are told apart."""
+MOST_PAIRS = 20_000
+"""Pairs of branches up to which they are told apart so."""
 CLAIM = "no two concurrent branches write one plain field"
 
 
@@ -49,6 +53,8 @@ class _Pair(NamedTuple):
     """Joins that let the other one of the two run: it ends there."""
     barred: frozenset[str] = frozenset()
     """Joins that the second cannot pass without another branch that knows what the first has written."""
+    ran: frozenset[str] = frozenset()
+    """Behind a spent limit the nodes that ran: none runs twice. Only kept where few nodes are behind it."""
 
 
 class _Came(NamedTuple):
@@ -75,6 +81,7 @@ class _Branches:
     def __init__(self, paths: Paths) -> None:
         self.paths, self.topology = paths, paths.topology
         self.letting_run = frozenset(join for join in self.topology.joins if self.topology.nodes[join].lets_run)
+        self.few = sum(spot.spent for spot in paths.spots) <= FEW
         self.before: dict[Spot, list[Spot]] = {spot: [] for spot in paths.spots}
         for spot in paths.spots:
             for move in paths.moves(spot):
@@ -90,6 +97,9 @@ class _Branches:
                 came[pair] = _Came(None, step, False, spot)
                 ahead.append(pair)
         for pair in ahead:
+            if self.few and len(came) > MOST_PAIRS:
+                self.few = False
+                return self.first_hit(writers)
             for following, step, by_second in self._following(pair, writers):
                 if following is None:
                     return self._hit(came, pair, step)
@@ -124,8 +134,10 @@ class _Branches:
                     shared = _common(one.target.forks, other.target.forks)
                     if STOP in (one.target.vertex, other.target.vertex):
                         continue
+                    ran = self._ran(spot)
                     for left, right in ((one, other), (other, one)):
-                        pair = self._arrived(_Pair(self._token(left.target), self._token(right.target), shared))
+                        tokens = self._token(left.target), self._token(right.target)
+                        pair = self._arrived(_Pair(*tokens, shared, ran=ran))
                         if pair is not None:
                             yield pair, step, spot
 
@@ -133,6 +145,16 @@ class _Branches:
         if spot.vertex in passed and self.paths.waits(spot):
             return _Token(Spot(END, spot.forks, spot.spent), ready=True)
         return _Token(spot, not self.paths.waits(spot))
+
+    def _ran(self, spot: Spot) -> frozenset[str]:
+        """The nodes that ran behind a spent limit on the way to a spot, and its own."""
+        found: set[str] = set()
+        at: Spot | None = spot if self.few else None
+        while at is not None and at.spent:
+            found.add(at.vertex)
+            before = self.paths.spots[at]
+            at = None if before is None else before[0]
+        return frozenset(found)
 
     def _open(self, token: _Token) -> tuple[str, ...]:
         return self.paths.inside(token.spot) if token.ready else token.spot.forks
@@ -151,6 +173,8 @@ class _Branches:
                     if passed is not None:
                         yield passed, WitnessStep(""), by_second
                 continue
+            if mine.spot.vertex in pair.ran:
+                continue
             writes = mine.spot.vertex in writers
             moves = self.paths.moves(mine.spot)
             for move in moves:
@@ -160,6 +184,8 @@ class _Branches:
                 token = self._token(move.target, pair.passed)
                 shared = min(pair.shared, len(self.paths.inside(mine.spot)))
                 following = _placed(pair, token, shared, by_second)
+                if mine.spot.spent and self.few:
+                    following = following._replace(ran=pair.ran | {mine.spot.vertex})
                 if any(not self._stays(other, join, shared) for join in move.firing):
                     continue
                 if writes and not by_second:
