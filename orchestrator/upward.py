@@ -7,7 +7,7 @@ Imports point downward, for types too. Six conveniences run the other way:
 - a node takes functions and toolboxes as its own tools;
 - an executor gives the events of a run in another style;
 - a stored graph finds the kinds of nodes that come with the library;
-- the fields of a state that is written as data can be messages and calls.
+- the fields of a state that is written as data can be messages, calls and results.
 
 The lower room declares what it gets (a base class, or a protocol), and the door loads it when it is first used.
 """

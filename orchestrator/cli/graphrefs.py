@@ -20,9 +20,10 @@ from orchestrator.cli.environment import import_for
 from orchestrator.cli.exits import UsageError
 from orchestrator.cli.output import warn
 from orchestrator.cli.redaction import redacted
-from orchestrator.cli.trust_prompt import DATA, reach, read, refused, trust_of
+from orchestrator.cli.trust_prompt import DATA, reach, read, refused, source_of, trust_of
 from orchestrator.errors import GraphUnknown, OrchestratorError
 from orchestrator.graph.refs import attribute, module_named, module_of_file
+from orchestrator.graph.source_lines import located
 
 if TYPE_CHECKING:
     from orchestrator.graph import GraphDefinition
@@ -85,13 +86,14 @@ def graph_from_ref(ref: str, directory: str | None = None, trust: Sequence[str] 
 def _from_data(ref: str, directory: str, trust: Sequence[str]) -> Graph:
     from orchestrator.verbs import Graph
 
-    data = read(ref)
+    source = source_of(ref)
+    data = source.data
     unknown = dict.fromkeys(one.ref.partition(":")[0] for one in refused(data, trust))
     if unknown:
         options = " ".join(f"--trust {module}" for module in unknown)
         raise UsageError(f"{ref} refers to code that is not trusted: if you know what it does, add {options}")
     reach(ref, data, directory)
-    with importing(ref):
+    with importing(ref), located(Path(ref), source.text):
         return Graph.from_data(data, resolve=trust_of(trust))
 
 

@@ -13,6 +13,7 @@ from orchestrator.cli.exits import UsageError
 from orchestrator.cli.output import warn
 from orchestrator.errors import GraphUnknown
 from orchestrator.graph.coderefs import CodeRef, code_refs
+from orchestrator.graph.source import Source
 from orchestrator.graph.trust import Trust, is_ours
 from orchestrator.visible import narrow
 
@@ -21,7 +22,12 @@ DATA = (".yaml", ".yml", ".json")
 
 
 def read(file: str) -> Any:
-    """What is in a graph file. Follows no reference.
+    """What is in a graph file, see `source_of`."""
+    return source_of(file).data
+
+
+def source_of(file: str) -> Source:
+    """What is in a graph file, with its text. Follows no reference.
 
     Raises:
         GraphUnknown: there is no such file.

@@ -6,23 +6,27 @@ The form is `Graph.data()` without what its code says already: a state class and
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from orchestrator.errors import GraphError, GraphUnknown, NotSerialisable, UntrustedCode
-from orchestrator.graph.arrows import format_edges
+from orchestrator.errors import GraphError, GraphUnknown, InvalidGraph, NotSerialisable, UntrustedCode
+from orchestrator.graph.arrows import format_edges, parse_edges
 from orchestrator.graph.codec import explain
 from orchestrator.graph.coderefs import code_refs
 from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.edge import Edge
+from orchestrator.graph.faults import Fault, Faults, place_of
 from orchestrator.graph.function import FunctionNode, function_node
 from orchestrator.graph.node import Node, UnresolvedNode, is_shipped
 from orchestrator.graph.nodedata import node_data, node_from_data, tools_data
 from orchestrator.graph.refs import find
 from orchestrator.graph.source import read_source
+from orchestrator.graph.source_lines import located
 from orchestrator.graph.state import StateSchema
+from orchestrator.graph.topology import DONE, IF_NAMED
 from orchestrator.graph.trust import Trust, Trusted, refuse_impossible
 from orchestrator.jsontypes import JsonObject
 
@@ -41,9 +45,47 @@ def graph_from_data(cls: type[GraphT], data: JsonObject, trust: Trust | None) ->
         trust: None: none are followed, and none refused.
     """
     options = graph_keys(data)
-    options["nodes"] = {node_name(name): _node(name, spec, trust) for name, spec in options["nodes"].items()}
-    options["state"] = _state(options["state"], trust)
+    faults, nodes = Faults(), {}
+    with faults.at("state"):
+        options["state"] = _state(options["state"], trust)
+    for name, spec in options["nodes"].items():
+        with faults.at("nodes", str(name)):
+            nodes[node_name(name)] = _node(name, spec, trust)
+    with faults.at("edges"):
+        options["edges"] = parse_edges(options["edges"])
+    if faults.found:
+        _add_problems(cls, options, nodes, faults)
+    faults.raise_any()
+    options["nodes"] = nodes
     return built(cls, options, restored=trust is None)
+
+
+def _add_problems(
+    cls: type[GraphDefinition], options: Mapping[str, Any], nodes: Mapping[str, Node], faults: Faults
+) -> None:
+    """Where only nodes are wrong, find what else is: nodes with the outcomes that edges name stand in for them."""
+    if any(fault.place[0] != "nodes" for fault in faults.found) or not all(
+        isinstance(k, str) for k in options["nodes"]
+    ):
+        return
+    wrong = options["nodes"].keys() - nodes.keys()
+    try:
+        stand_ins = {name: nodes.get(name) or _stand_in(name, options["edges"]) for name in options["nodes"]}
+        built(cls, {**options, "nodes": stand_ins}, restored=True)
+    except InvalidGraph as error:
+        for problem in error.problems:
+            ends = {end for text in problem.edges for edge in parse_edges(text) for end in (edge.source, edge.target)}
+            named = {*problem.nodes, *ends}
+            if wrong.isdisjoint(named):
+                faults.found.append(Fault(place_of(problem), GraphError(problem.message)))
+    except GraphError:
+        return
+
+
+def _stand_in(name: str, edges: Iterable[Edge]) -> Node:
+    labels = dict.fromkeys(edge.outcome for edge in edges if edge.source == name)
+    outcomes = tuple(label for label in labels if label is not None and label not in IF_NAMED)
+    return UnresolvedNode(original="?", stored={}, declared=outcomes or (DONE,))
 
 
 def built(cls: type[GraphT], options: Mapping[str, Any], *, restored: bool = False) -> GraphT:
@@ -118,9 +160,11 @@ def _node(name: str, spec: object, trust: Trust | None) -> Node:
 
 def load(cls: type[GraphT], path: Path, trusted: Trusted = None) -> GraphT:
     """See `Graph.load`."""
-    data, trust = read_source(path), Trust.of(trusted)
+    source = read_source(path)
+    data, trust = source.data, Trust.of(trusted)
     refuse_untrusted(data, trust)
-    return graph_from_data(cls, data, trust)
+    with located(path, source.text):
+        return graph_from_data(cls, data, trust)
 
 
 def refuse_untrusted(data: object, trust: Trust) -> None:

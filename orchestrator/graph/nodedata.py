@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Any, cast
 
 from pydantic import ValidationError
@@ -273,10 +274,10 @@ def _function(data: JsonObject, ref: object, trust: Trust) -> Node:
 def _kind_of_a_user(kind: str, ref: object, trust: Trust) -> type[Node]:
     found = trust.follow(ref, "kind") if isinstance(ref, str) else Node.kinds.get(kind)
     if not isinstance(found, type) or not issubclass(found, Node):
-        known = ", ".join(sorted(_shipped_kinds()))
-        raise GraphUnknown(
-            f"there is no node kind {kind!r}; the kinds are function, {known}; your own kind needs class: module:Class"
-        )
+        known = ["function", *sorted(_shipped_kinds())]
+        close = get_close_matches(kind, known, n=1)
+        mend = f"did you mean {close[0]!r}?" if close else f"the kinds are {', '.join(known)}."
+        raise GraphUnknown(f"there is no node kind {kind!r}; {mend} Your own kind needs class: module:Class")
     return found
 
 

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Hashable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from orchestrator.errors import GraphError
 
@@ -28,7 +28,14 @@ _DIGITS = 400
 _BRACKET = re.compile(r'"(?:[^"\\]|\\.)*+"?|(?P<open>[\[{])|(?P<close>[\]}])', re.DOTALL)
 
 
-def read_source(path: Path) -> Any:
+class Source(NamedTuple):
+    """A graph file that was read."""
+
+    data: Any
+    text: str
+
+
+def read_source(path: Path) -> Source:
     """The data of a file, JSON if its name ends in `.json`, else YAML.
 
     Raises:
@@ -41,7 +48,7 @@ def read_source(path: Path) -> Any:
         if len(data) > LONGEST:
             raise ValueError(f"it has more than {LONGEST:,} bytes, and a graph file at most that: split the graph")
         text = _decoded(data)
-        return read_json(text) if path.suffix == ".json" else read_yaml(text)
+        return Source(read_json(text) if path.suffix == ".json" else read_yaml(text), text)
     except ValueError as error:
         raise GraphError(f"{path}: {error}") from None
 

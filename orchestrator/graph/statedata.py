@@ -7,19 +7,21 @@ is kept as its JSON schema and its `ref`: enough to draw, show and fold a stored
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from typing import Annotated, Any
 
 from pydantic import create_model
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
-from pydantic_core import PydanticUndefined, core_schema
+from pydantic_core import core_schema
 
 from orchestrator.errors import GraphError
 from orchestrator.graph.codec import JsonCodec
+from orchestrator.graph.faults import Faults
 from orchestrator.graph.fields import Field, fields_of, reduce_json
+from orchestrator.graph.inline_types import InlineTypes, model_faults
 from orchestrator.graph.reducers import BUILTIN, local
 from orchestrator.graph.state import StateSchema
 from orchestrator.graph.trust import Trust
-from orchestrator.graph.typetext import parse_type
 from orchestrator.jsontypes import JsonObject
 
 
@@ -144,23 +146,35 @@ def _json_field(name: str, spec: Mapping[str, object]) -> Field:
 def inline_schema(data: JsonObject, trust: Trust | None = None) -> StateSchema:
     """The schema of a state that is written as data: `{"name": "Essay", "fields": {"topic": "str"}}`.
 
-    A field is a type text, or a mapping with `type`, and maybe `reducer`, `default` and `description`.
+    A field is a type text, or a mapping with `type`, and maybe `reducer`, `default` and `description`. Models that
+    types name are in `types`: name -> fields.
 
     Raises:
-        GraphError: a field is not written like that.
+        GraphError: a field is not written like that; of several faults names all.
     """
     from orchestrator.graph.state import StateSchema
 
-    unknown = sorted(set(data) - {"name", "fields"})
+    unknown = sorted(set(data) - {"name", "fields", "types"})
     if unknown:
-        raise GraphError(f"state data has no {unknown[0]!r}: it has name and fields")
+        raise GraphError(f"state data has no {unknown[0]!r}: it has name, fields and types")
     name = str(data.get("name", "State"))
     specs = data.get("fields")
     assert isinstance(specs, Mapping)
     unresolved: list[str] = []
-    definitions: dict[str, Any] = {key: _definition(str(key), spec, trust, unresolved) for key, spec in specs.items()}
-    cls = create_model(name, __module__=__name__, **definitions)
+    faults = Faults()
+    types = InlineTypes(data.get("types", {}))
+    with faults.at("types"):
+        types.check()
+    definitions: dict[str, Any] = {}
+    for key, spec in specs.items():
+        with faults.at("fields", str(key)):
+            definitions[str(key)] = _definition(str(key), spec, trust, unresolved, types)
+    faults.raise_any()
+    with model_faults(f"state {name}"):
+        cls = create_model(name, __module__=__name__, **definitions)
     inline: dict[str, object] = {"name": name, "fields": {str(key): spec for key, spec in specs.items()}}
+    if data.get("types"):
+        inline["types"] = data["types"]
     fields = fields_of(cls)
     for field in unresolved:
         _leave_unresolved(fields[field], specs[field])
@@ -170,15 +184,18 @@ def inline_schema(data: JsonObject, trust: Trust | None = None) -> StateSchema:
     return schema
 
 
-def _definition(name: str, spec: object, trust: Trust | None, unresolved: list[str]) -> tuple[object, object]:
+def _definition(
+    name: str, spec: object, trust: Trust | None, unresolved: list[str], types: InlineTypes
+) -> tuple[object, object]:
     if isinstance(spec, str):
-        return parse_type(spec), ...
+        return types.parse(spec), ...
     if not isinstance(spec, Mapping) or not isinstance(spec.get("type"), str):
         raise GraphError(f"field {name!r} of the state needs a type, such as 'str' or {{type: 'list[str]'}}")
     unknown = sorted(set(spec) - {"type", "reducer", "default", "description"})
     if unknown:
         raise GraphError(f"field {name!r} has no {unknown[0]!r}: it has type, reducer, default and description")
-    kind = parse_type(str(spec["type"]))
+    kind = types.parse(str(spec["type"]))
+    default = types.default(name, kind, spec)
     reducer = spec.get("reducer")
     if reducer == "local":
         kind = Annotated[kind, local]
@@ -192,15 +209,14 @@ def _definition(name: str, spec: object, trust: Trust | None, unresolved: list[s
                 function = trust.follow(reducer, "reducer")
                 kind = Annotated[kind, function]
         else:
-            known = ", ".join([*BUILTIN, "local"])
-            raise GraphError(f"field {name!r} names reducer {reducer!r}: there are {known} and 'module:function'")
+            known = [*BUILTIN, "local"]
+            close = get_close_matches(reducer, known, n=1)
+            mend = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known)} and 'module:function'"
+            raise GraphError(f"field {name!r} names reducer {reducer!r}: {mend}")
     from pydantic import Field as PydanticField
 
     description = spec.get("description")
-    return kind, PydanticField(
-        default=spec.get("default", PydanticUndefined),
-        description=description if isinstance(description, str) else None,
-    )
+    return kind, PydanticField(description=description if isinstance(description, str) else None, **default)
 
 
 def _leave_unresolved(field: Field, spec: object) -> None:

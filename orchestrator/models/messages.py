@@ -260,3 +260,7 @@ def with_results(messages: Iterable[Message]) -> tuple[Message, ...]:
             others.append(message)
     close()
     return tuple(found)
+
+
+STATE_TYPES: Mapping[str, type] = {"Message": Message, "ToolCall": ToolCall}
+"""Name in the type text of a state that is written as data -> the type."""

@@ -23,6 +23,7 @@ from orchestrator.nodes.respond import CallProtocol, Respond
 from orchestrator.nodes.route import Route
 from orchestrator.nodes.sleep import Sleep
 from orchestrator.nodes.solve import Solve
+from orchestrator.nodes.state_types import STATE_TYPES
 from orchestrator.nodes.steps import Step
 from orchestrator.nodes.subgraph import Subgraph
 from orchestrator.nodes.think import Think
@@ -32,6 +33,7 @@ from orchestrator.nodes.work import Work
 
 __all__ = [
     "ITEM",
+    "STATE_TYPES",
     "Advance",
     "AnswerForm",
     "Ask",

@@ -1,0 +1,11 @@
+"""What nodes keep in the state, for states that are written as data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from orchestrator.nodes.steps import Step
+from orchestrator.tools.result import ToolResult
+
+STATE_TYPES: Mapping[str, type] = {"Step": Step, "ToolResult": ToolResult}
+"""Name in a type text -> the type."""
