@@ -86,6 +86,7 @@ class _Lines:
             texts = [(one.start_mark.line + 1, one.value) for one in items if isinstance(getattr(one, "value", 0), str)]
         else:
             texts = [(_first_line(node) + i, line) for i, line in enumerate(str(items or "").split("\n"))]
+        line: int
         for line, text in texts:
             try:
                 if any(str(one) == edge for one in parse_edges(text)):
