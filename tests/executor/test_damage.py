@@ -355,7 +355,7 @@ async def test_the_command_line_names_the_damage_and_shows_what_precedes_it(whol
     for done in (show, resume, events):
         assert done.code == 1
         assert "error: run 'r': record 6 is damaged (its checksum does not match)" in done.err
-        assert "`orchestrator show r --at 5`" in done.err
+        assert "-m orchestrator show r --at 5 --store " in done.err
         assert "restore the store from a copy" in done.err
     assert [show.out, resume.out] == ["", ""]
     assert [event["seq"] for event in events.lines] == [1, 2, 3, 4, 5]
