@@ -106,7 +106,7 @@ async def test_a_run_that_was_interrupted_does_not_call_on_pause(store: Store) -
     async with Executor(store, on_pause=diary, graphs=[graph]) as executor:
         async with executor.stream(graph, run_id="r"):
             await gate.reached.wait()
-        assert await notices(store)
+            assert await notices(store)
         gate.open.set()
         await executor.resume("r")
     assert diary.calls == []
@@ -337,6 +337,32 @@ async def test_what_another_executor_does_to_a_run_is_told_by_the_one_that_is_aw
             await ended.wait()
     assert diary.calls[-1] == ("r", run.status, run.seq)
     assert [status for _, status, _ in diary.calls].count(run.status) == 1
+
+
+async def test_no_notice_is_left_where_a_later_call_covers_an_earlier_drive(store: Store) -> None:
+    began, goes_on, called = anyio.Event(), anyio.Event(), list[tuple[str, str]]()
+
+    async def slow(run: Run, seq: int) -> None:
+        called.append((run.run_id, run.status))
+        if run.run_id == "s":
+            began.set()
+            await goes_on.wait()
+
+    async with (
+        Executor(store, graphs=[paused_graph], observers=[slow]) as executor,
+        Executor(store, graphs=[paused_graph], idle="sleep") as other,
+    ):
+        await executor.start(ended_graph, run_id="s")
+        await began.wait()
+        await executor.start(paused_graph, run_id="r")
+        await other.cancel("r")
+        with anyio.fail_after(30):
+            while not executor._host.observation._always[0]._covered:  # noqa: ASYNC110
+                await anyio.sleep(0.01)
+            goes_on.set()
+            while await notices(store) + await notices(store, "s"):  # noqa: ASYNC110
+                await anyio.sleep(0.01)
+    assert [one for one in called if one[0] == "r"] == [("r", "cancelled")]
 
 
 def _die(url: str, how: str, when: str) -> None:

@@ -95,12 +95,15 @@ class _Calls:
     def __init__(self, function: RunObserver, store: Store) -> None:
         self._function, self._store = function, store
         self._pending: dict[str, _Observed] = {}
+        self._covered: dict[str, list[_Observed]] = {}
+        """Earlier drives of pending runs: the call about the last one is about them, too."""
         self._some = anyio.Event()
         self.idle = anyio.Event()
 
     def reset(self) -> None:
         """Begin again, maybe in another event loop."""
         self._pending.clear()
+        self._covered.clear()
         self._some, self.idle = anyio.Event(), anyio.Event()
         self.idle.set()
 
@@ -109,6 +112,10 @@ class _Calls:
         if run.run_id not in self._pending and len(self._pending) >= _MOST:
             log.error("run %s: %s is too slow and is not called here", run.run_id, _name(self._function))
             return
+        other = self._pending.get(run.run_id)
+        if other is not None and other is not run:
+            run, other = (other, run) if other.machine.head > run.machine.head else (run, other)
+            self._covered.setdefault(run.run_id, []).append(other)
         self._pending[run.run_id] = run
         self.idle = anyio.Event() if self.idle.is_set() else self.idle
         self._some.set()
@@ -118,7 +125,7 @@ class _Calls:
         while True:
             while self._pending:
                 run = self._pending.pop(next(iter(self._pending)))
-                over = run.over
+                over, covered = run.over, self._covered.pop(run.run_id, [])
                 try:
                     if run.stale or run.given_up:
                         await self._call(await observation.reload(run.run_id))
@@ -127,8 +134,9 @@ class _Calls:
                         await self._call(Run(run.machine.copy(), run.graph, self._store))
                 except OrchestratorError as error:  # it was deleted, or the store cannot be read
                     log.debug("run %s: its observers are not called: %s", run.run_id, error)
-                if over and run.over:
-                    await observation.called(self, run)
+                for one in (*covered, *((run,) if over else ())):
+                    if one.over:
+                        await observation.called(self, one)
             self.idle.set()
             self._some = anyio.Event()
             await self._some.wait()
@@ -222,11 +230,9 @@ class Observation:
         run = self._runs.pop(live, None)
         if run is None:
             return
-        if run.machine.status != "running":
-            await self._conclude(run)
-        elif live.fault is not None and not isinstance(live.fault, RunConflict | RunEnded | RunUnknown):
-            run.given_up = True
-            self.changed(run)  # interrupted: the notice stays until the run is taken up again
+        if run.machine.status == "running" and live.fault is not None:
+            run.given_up = not isinstance(live.fault, RunConflict | RunEnded | RunUnknown)
+        await self._conclude(run)
 
     async def _conclude(self, run: _Observed) -> None:
         """Have the functions called about the end of a drive."""
