@@ -119,6 +119,16 @@ class Comparison(Compared):
                         values.lost.add(one.name)
         return found
 
+    def values_beside(self, frame: FrameState) -> dict[str, object]:
+        """The values of a graph that a step keeps although it failed, in the new version; none if some are missing."""
+        graph = graph_at(self.new, self.names.place(frame.place))
+        if graph is None:
+            return {}
+        changes = structure_changes(self.old, self.new, self.names)
+        typed = frozenset(one.name for one in changes if one.kind == "field_type" and one.place == frame.place)
+        found = StateMove(self.migration, self.names, frame, graph.schema, typed).values()
+        return {} if found.lost or found.missing else found.given
+
     def _of_place(self, place: str) -> list[FrameValues]:
         return [self.values[frame.key] for frame in self.frames.get(place, ()) if frame.key in self.values]
 

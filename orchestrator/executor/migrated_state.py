@@ -215,10 +215,13 @@ class StateMove:
 
 
 def live_versions(frame: FrameState) -> Iterator[Version]:
-    """The states that a running graph can still go on from, each once."""
+    """The states that a graph can still go on from, each once: of one that failed, where it was frozen."""
     seen: set[int] = set()
     tokens = list(frame.live.values())
     found = [token.version for token in tokens] + list(frame.ended_versions)
+    if frame.result is not None and frame.frozen is not None:
+        tokens = list(frame.frozen.live.values())
+        found = [token.version for token in tokens] + frame.frozen.ended_versions
     found += [one for token in tokens for fork in token.forks for one in (fork.version, fork.trunk)]
     for version in found or [frame.root]:
         if id(version) not in seen:

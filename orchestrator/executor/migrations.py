@@ -15,6 +15,7 @@ from orchestrator.executor.migration import NO_MIGRATION, Migration
 from orchestrator.executor.open_forks import Grade, GradedChange, highest
 from orchestrator.executor.remedies import Remedy, remedies, undecided
 from orchestrator.graph.definition import GraphDefinition
+from orchestrator.kernel.endings import kept_frames
 from orchestrator.kernel.machine import apply
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.question import Approve
@@ -133,6 +134,10 @@ def _record(comparison: Comparison) -> Migrated:
         if frame.parent is None:
             values = given
         elif given:
+            inside[frame.parent.key] = given
+    for frame in kept_frames(machine):
+        given = comparison.values_beside(frame)
+        if given and frame.parent is not None:
             inside[frame.parent.key] = given
     return Migrated(
         seq=machine.head + 1,

@@ -7,6 +7,7 @@ are forgotten when the step around the graph lands otherwise, or is dropped for 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import replace
 
 from orchestrator.kernel import reservations, tokens
@@ -82,6 +83,28 @@ def forget_kept(run: RunState, activation: Activation) -> None:
     kept, activation.kept = activation.kept, None
     if kept is not None:
         forget(run, kept.frozen)
+
+
+def all_tokens(frame: FrameState) -> Iterator[Activation]:
+    """The tokens of a graph, with those that were set aside."""
+    yield from frame.live.values()
+    for part in (frame.frozen, frame.before_limit):
+        yield from () if part is None else part.live.values()
+
+
+def has_aside(frame: FrameState) -> bool:
+    """Whether a graph keeps tokens of a spent limit, or graphs inside that failed."""
+    return frame.before_limit is not None or any(token.kept is not None for token in frame.live.values())
+
+
+def kept_frames(run: RunState) -> Iterator[FrameState]:
+    """The graphs that do not run, and that steps keep because they may go on."""
+    ahead = list(run.frames())
+    while ahead:
+        for token in all_tokens(ahead.pop()):
+            if token.kept is not None:
+                yield token.kept
+                ahead.append(token.kept)
 
 
 def forget_frozen(run: RunState, frame: FrameState) -> None:

@@ -8,20 +8,20 @@ as the new version makes it. Then joins that nothing can reach any more fire.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
 from orchestrator.graph.renames import Renames, inside
 from orchestrator.jsontypes import JsonObject
-from orchestrator.kernel.endings import forget_frozen
+from orchestrator.kernel.endings import all_tokens, forget_frozen, has_aside
 from orchestrator.kernel.frame import settle
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.records import Migrated
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.snapshot import dump_frame, load_frames
 from orchestrator.kernel.snapshot.format import Data
-from orchestrator.kernel.state import FrameCounters, FrameState
+from orchestrator.kernel.state import Activation, FrameCounters, FrameState
 
 
 def migrate(run: RunState, record: Migrated, plan: Plan) -> None:
@@ -35,24 +35,12 @@ def migrate(run: RunState, record: Migrated, plan: Plan) -> None:
     names = Renames(record.nodes, record.fields)
     run.content = record.content
     run.lineage = (*run.lineage, (record.structure, record.content))
-    frames = list(run.frames())
-    for frame in frames:
-        forget_frozen(run, frame)  # it has the shape of the old version
-    plans: dict[str, Plan] = {}
-    moved: list[Data] = []
-    for frame in frames:
-        outer = frame.parent
-        new = plan
-        if outer is not None:
-            new = plans[outer.frame.key].sub[names.node(outer.frame.place, outer.node)]
-        plans[frame.key] = new
-        moved.append(_Mover(run, record, names, frame, new).data())
-    _move_counters(run, names, plan)
-    run.plan = plan
     observers, run.observers = run.observers, ()
     running, asked = list(run.running), {question: token.key for question, token in run.askers.items()}
     ready, exhausting = list(run.ready_frames), [frame.key for frame in run.exhausting_frames]
-    made, live = load_frames(run, plan, moved)
+    _move_counters(run, names, plan)
+    made, live = _moved_frames(run, record, names, plan)
+    run.plan = plan
     run.observers = observers
     run.result = run.root.result if run.root is not None else None
     run.running = {key: live[key] for key in running}
@@ -67,6 +55,46 @@ def migrate(run: RunState, record: Migrated, plan: Plan) -> None:
         observer.moved(record)
     for frame in run.frames():
         _wake(run, frame)
+
+
+def _moved_frames(
+    run: RunState, record: Migrated, names: Renames, plan: Plan
+) -> tuple[dict[str, FrameState], dict[str, Activation]]:
+    """The running graphs, and their tokens, in the new version.
+
+    Tokens that are set aside, because a limit was spent or a graph inside failed, go with them. Where they do not fit
+    the new version they are forgotten: the run itself does not depend on them.
+    """
+    frames, root, inside_of, stopped = list(run.frames()), run.root, run.inner_frames, run.stopped
+    run.stopped = {}
+    try:
+        return load_frames(run, plan, _moved_data(run, record, names, plan, frames))
+    except _MISFITS:
+        if not any(has_aside(frame) for frame in frames):
+            raise
+        run.root, run.inner_frames, run.stopped = root, inside_of, stopped
+        for frame in frames:
+            forget_frozen(run, frame)
+        run.stopped = {}
+        return load_frames(run, plan, _moved_data(run, record, names, plan, frames))
+
+
+_MISFITS = (AssertionError, AttributeError, LookupError, StopIteration, TypeError, ValueError)
+
+
+def _moved_data(
+    run: RunState, record: Migrated, names: Renames, plan: Plan, frames: Sequence[FrameState]
+) -> list[Data]:
+    plans: dict[str, Plan] = {}
+    moved: list[Data] = []
+    for frame in frames:
+        outer = frame.parent
+        new = plan
+        if outer is not None:
+            new = plans[outer.frame.key].sub[names.node(outer.frame.place, outer.node)]
+        plans[frame.key] = new
+        moved.append(_Mover(run, record, names, frame, new).data())
+    return moved
 
 
 def _wake(run: RunState, frame: FrameState) -> None:
@@ -144,6 +172,8 @@ class _Mover:
         self.place = frame.place
         self.given: JsonObject = _given(record, frame)
         self.withdrawn = frozenset(record.withdrawn)
+        self.kept = {token.key: token.kept for token in all_tokens(frame) if token.kept is not None}
+        """Activation of a subgraph's node -> the graph inside that failed."""
 
     def data(self) -> Data:
         """The graph as data that can be read in the plan of the new version."""
@@ -165,13 +195,29 @@ class _Mover:
             if group["target"] is not None:
                 target = self.record.joins.get(inside(self.place, group["target"]), self._node(group["target"]))
                 group["target"] = None if target is None else target.rpartition("/")[2]
-        queue = deque(data["queue"])
-        for token in data["tokens"]:
-            self._move_token(token, data["forks"], queue)
-        data["queue"] = list(queue)
-        self._set_arrivals(data)
+        parts = [data, *(data[part] for part in ("frozen", "before_limit") if part in data)]
+        for part in parts:
+            queue = deque(part["queue"])
+            for token in part["tokens"]:
+                self._move_token(token, data["forks"], queue)
+            part["queue"] = list(queue)
+        self._set_arrivals(data, [token for part in parts for token in part["tokens"]])
         if data["result"] is not None:
             data["result"]["values"] = self._values(data["result"]["values"])
+        return data
+
+    def whole_data(self) -> Data:
+        """The same of a graph that does not run, whose state nothing completes.
+
+        Raises:
+            LookupError: a field of the new version has no value.
+        """
+        data = self.data()
+        states = [version["values"] for version in data["versions"] if "values" in version]
+        for values in (*states, *(() if data["result"] is None else (data["result"]["values"],))):
+            missing = self.new.schema.fields.keys() - values.keys()
+            if missing:
+                raise LookupError(f"{self.frame.path}: no values for {sorted(missing)}")
         return data
 
     def _node(self, name: str) -> str:
@@ -221,12 +267,20 @@ class _Mover:
     def _move_token(self, token: Data, forks: list[Data], queue: deque[str]) -> None:
         node, key = token["node"], token["key"]
         token["node"] = self._node(node)
+        if token["node"] not in self.new.nodes:
+            raise LookupError(f"the new version has no node {token['node']!r}")
         token["stack"] = [
             [self._vertex(vertex), item, self.names.state_field(self.place, name)]
             for vertex, item, name in token["stack"]
         ]
         if token["child"] is not None:
             token["child"]["values"] = self._inner(node, token)
+        if "late" in token:
+            self._move_landing(token["late"])
+        kept = self.kept.get(key)
+        if kept is not None:
+            inner = self.new.sub[token["node"]]
+            token["kept"] = _Mover(self.run, self.record, self.names, kept, inner).whole_data()
         if key in self.withdrawn:
             if token["phase"] == "asking":
                 token["phase"] = "queued"
@@ -241,6 +295,14 @@ class _Mover:
             token["phase"] = "waiting"
             queue.remove(key)
 
+    def _move_landing(self, record: Data) -> None:
+        """How a step ended after it had been stopped."""
+        record["node"] = self._node(record["node"])
+        for part in ("update", "ops", "reduced"):
+            if record.get(part):
+                moved = self._renamed(record[part])
+                record[part] = {name: value for name, value in moved.items() if name not in self.given}
+
     def _waits(self, token: Data, forks: list[Data]) -> bool:
         """Whether a token that arrives where this one is waits there: at a join of one of its open forks."""
         fork = self.new.topology.match.get(token["node"])
@@ -254,10 +316,10 @@ class _Mover:
         kept = {name: value for name, value in named.items() if name in known}
         return {**kept, **self.record.inside.get(token["key"], {})}
 
-    def _set_arrivals(self, data: Data) -> None:
+    def _set_arrivals(self, data: Data, moved: Sequence[Data]) -> None:
         """Which tokens wait at which join, in the order in which they arrived."""
         order = [key for fork in data["forks"] for keys in fork["arrivals"].values() for key in keys]
-        tokens = {token["key"]: token for token in data["tokens"]}
+        tokens = {token["key"]: token for token in moved}
         order += [key for key in tokens if key not in order]
         for fork in data["forks"]:
             fork["arrivals"] = {}

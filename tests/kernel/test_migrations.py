@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 from collections import Counter
@@ -31,9 +32,11 @@ from tests.support.sizes import sized
 from .behave import Act, Seeded, Sight
 from .build import plan
 from .harness import Simulation, TooLongError, Trace
-from .orders import orders
+from .orders import Order, orders
+from .reopening import reopen
 from .sketches import settle, values_for
-from .test_laws import DRAWN
+from .test_laws import DRAWN, MOST, Trial
+from .test_reopening import Broken
 from .test_snapshots import differences
 
 NEW = "new_"
@@ -161,6 +164,51 @@ def test_a_run_that_moves_to_a_renamed_graph_and_back_tells_what_it_would_have_t
             assert not list(differences(trace.machine, again))
             views(again.from_start, trace.records)
     assert met["moves"] > sized(0, 200)
+
+
+class BreakingAndMoving(Moving, Broken):
+    """The same of a run that breaks off now and then, and is reopened."""
+
+    def reopen(self) -> None:
+        machine, limits = self.machine, None
+        if machine.status == "exhausted" and machine.root is not None:
+            limits = Limits(steps=machine.root.steps + 1 + self.dice.choice((0, 1, 4, 1000)))
+        self.met[machine.status] += 1
+        reopen(self, limits=limits)
+
+
+@pytest.mark.parametrize("how", ["fail", "any", "limit"])
+@pytest.mark.parametrize("kind", ["structured", "unstructured", "mutated"])
+def test_what_is_frozen_moves_with_a_run_that_breaks_off_and_is_reopened(kind: str, how: str) -> None:
+    met = Counter[str]()
+    for seed in sized(range(7_000, 7_002), range(7_000, 7_012)):
+        dice = random.Random(seed)
+        whole_trial = Trial.draw(kind, seed, asks=0.1, retries=0.1)
+        limits = {"limits": Limits(steps=dice.randrange(1, 12))} if how == "limit" else {}
+        trial = Trial.draw(kind, seed, asks=0.1, retries=0.1, **limits)
+        if trial is None or whole_trial is None or whole_trial.races:
+            continue
+        with contextlib.suppress(TooLongError):
+            whole = whole_trial.run(Order("first"))
+            if whole.status != "completed":
+                continue
+            for number, order in enumerate(orders(trial.plan, 2, seed)):
+                at = [dice.randrange(1, max(2, len(whole.records))) for _ in range(dice.choice((1, 2, 3)))]
+                moving = BreakingAndMoving(
+                    trial.plan, trial.behaviour, moves=0.25, at=() if how == "limit" else at, how=how, order=order,
+                    seed=number, values=trial.values, most_steps=5 * MOST, probability=0,
+                )  # fmt: skip
+                trace = moving.run()
+                assert told(trace) == told(whole), (kind, seed, order.name)
+                again = RunState(moving.plan)
+                for record in trace.records:
+                    apply_stored(again, record)
+                assert not list(differences(trace.machine, again))
+                views(again.from_start, trace.records)
+                met += moving.met
+                met["moves"] += moving.moved
+    assert met["moves"] > 0
+    assert met["failed"] + met["cancelled"] + met["exhausted"] > 0
 
 
 def begun(text: str, **fields: Any) -> tuple[RunState, Plan]:
