@@ -130,6 +130,7 @@ def test_runs_whose_process_died_are_recovered(shell: Shell) -> None:
 def test_what_cannot_be_recovered_is_told(shell: Shell) -> None:
     with shell.begin("run", "trial:waits", "x", "--run-id", "w"):
         shell.wait_for("slow.txt")
+        shell.until(lambda: "step_done" in shell.journal("w"))  # before it, the other graph would fit
     (shell.place / "go").touch()
     module = shell.place / "trial.py"
     code = module.read_text().replace("START -> one -> slow -> last -> END", "START -> one -> last -> slow -> END")
