@@ -357,12 +357,18 @@ class Reference:
             self.ended, self.cells = [], []
             self.live = [Token(target, "run", (), (), past, own, error="LimitSpent")]
 
+    def saw(self, token: Token) -> tuple[str, str, str]:
+        """Node, items and state of a token's step."""
+        values = self.plan.schema.dump(self.state(token.past, token.own))
+        told = {name: value for name, value in values.items() if name != "trail"}
+        item = token.stack[-1][1] if token.stack else None
+        return token.node, canonical([item, [i for _, i in token.stack]]), canonical(told)
+
     def step(self, token: Token) -> None:
         values = dict(self.plan.schema.dump(self.state(token.past, token.own)))
         item = token.stack[-1][1] if token.stack else None
         items = tuple(i for _, i in token.stack)
-        told = {name: value for name, value in values.items() if name != "trail"}
-        self.seen.append((token.node, canonical([item, list(items)]), canonical(told)))
+        self.seen.append(self.saw(token))
         self.live.remove(token)
         if token.fault:
             self.finish("failed", self.first)
