@@ -254,13 +254,18 @@ class _Mover:
             version["local"] = {**local, **{name: self.given[name] for name in self.new.local if name in self.given}}
 
     def _passed(self, fork: str, passed: Mapping[str, list[str]]) -> dict[str, list[str]]:
-        """The joins that fired without all branches, as far as the fork still has them, and the fields they merged."""
-        joins = {self._node(join): fields for join, fields in passed.items()}
-        return {
-            join: [*self._renamed(dict.fromkeys(fields))]
-            for join, fields in joins.items()
-            if join in self.new.topology.joins_of(fork) and self.new.topology.nodes[join].lets_run
-        }
+        """The joins that fired without all branches, as far as the fork still has them, and the fields they merged.
+
+        They stay so, whatever the new version says of the other branches: they must not fire again.
+        """
+        known = self.new.topology.joins_of(fork)
+        found: dict[str, list[str]] = {}
+        for join, fields in passed.items():
+            target = self.record.joins.get(inside(self.place, join), self._node(join))
+            name = None if target is None else target.rpartition("/")[2]
+            if name in known:
+                found[str(name)] = [*self._renamed(dict.fromkeys(fields))]
+        return found
 
     # -- tokens --------------------------------------------------------------------------------------------------
 

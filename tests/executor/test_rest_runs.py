@@ -105,6 +105,35 @@ async def test_the_join_is_renamed_while_branches_are_under_way(tmp_path: Path) 
     assert [one.node for one in records if one.type == "step_done" and one.node in ("decide", "settle")] == ["decide"]
 
 
+def waiting_for(join: int | str, last: str = "decide") -> Graph:
+    """The same graph with a join that drops the others, or waits for all."""
+    graph = ballot(2, last)
+    return graph.replace(**{last: graph.nodes[last].with_(join=join, rest="drop")})
+
+
+@pytest.mark.parametrize(
+    ("after", "migration"),
+    [
+        (ballot(last="settle"), Migration(joins={"decide": "settle"})),
+        (waiting_for(2), Migration(joins={"decide": "decide"})),
+        (waiting_for("all"), Migration(joins={"decide": "decide"})),
+        (waiting_for("all", "settle"), Migration(nodes={"decide": "settle"}, joins={"decide": "settle"})),
+    ],
+    ids=["another name", "drop", "all", "all and another name"],
+)
+async def test_a_join_that_fired_does_not_fire_again_in_another_version(
+    tmp_path: Path, after: Graph, migration: Migration
+) -> None:
+    url = f"sqlite:///{tmp_path}/runs.db"
+    async with Executor(url, graphs=[ballot()]) as executor:
+        await executor.start("poll", run_id="r")
+    async with Executor(url, graphs=[after]) as executor:
+        run = await executor.resume("r", migrate=migration)
+        while run.waiting:
+            run = await executor.answer("r", run.waiting[0].id, Approve())
+    assert (run.status, run.output, run.state.votes) == ("completed", "2 of 2", [1, 2, 3, 4, 5])
+
+
 def test_it_is_data_and_drawn(tmp_path: Path) -> None:
     graph, path = ballot("quorum"), tmp_path / "poll.yaml"
     graph.save(path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import sys
 from collections.abc import Collection
 from typing import Any, TypeVar
 
@@ -11,7 +12,7 @@ import pytest
 
 _T = TypeVar("_T")
 
-FULL = "TESTS_FULL" in os.environ
+FULL = "TESTS_FULL" in os.environ or "--full" in (*sys.argv, *os.environ.get("PYTEST_ADDOPTS", "").split())
 """Whether pytest was started with `--full`."""
 
 

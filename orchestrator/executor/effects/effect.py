@@ -109,7 +109,8 @@ class Effect(Generic[T]):
             if isinstance(raised, ModelUnavailable):
                 raised.retry_after = error.retry_after
             raise raised
-        raise EffectFailed(f"{self.name}: {error.message}", type=error.type)
+        # Type and message as the step's failure has them where the effect fails before its eyes.
+        raise EffectFailed(error.message, type=error.type)
 
 
 class Witness(Protocol):
