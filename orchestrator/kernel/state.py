@@ -324,7 +324,8 @@ class FrameState:
     def trunk(self) -> Version:
         """The state at the outermost open fork plus what its joins merged; of a single token, its own."""
         live: Collection[Activation] = self.live.values()
-        if self.passes:  # a join's token is ahead of the branches that it let run
+        if self.passes and any(fork.passed for token in live for fork in token.forks):
+            # A join's token is ahead of the branches that it let run.
             live = sorted(live, key=lambda token: len(token.forks))[:1]
         for token in live:
             return token.forks[0].trunk if token.forks else token.version
