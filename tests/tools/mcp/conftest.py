@@ -54,6 +54,7 @@ def address() -> Iterator[str]:
 
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
+        sock.listen()  # from now on who comes waits until it answers
         serving = Serving(app.streamable_http_app(), sock)
         try:
             yield serving.url
