@@ -194,7 +194,7 @@ class _Recorder(Fold):
             case r.EventReceived() if record.interrupts is not None:
                 self.recording.outside.append(record)
             case r.Forked():
-                self._calls = {key: call for key, call in self._calls.items() if call.result is not None}
+                self._leave_out_open()
             case _:
                 pass
 
@@ -227,6 +227,13 @@ class _Recorder(Fold):
         for _, question, answer in delta.moved:
             if question.id in self._asked:
                 self._asked[question.id].answered = answer
+
+    def _leave_out_open(self) -> None:
+        """Leave out the calls that a fork found without a result: they count as not made, and it made its own."""
+        gone = {call for call in self._calls.values() if call.result is None}
+        self._calls = {key: call for key, call in self._calls.items() if call not in gone}
+        for place, calls in self.recording.calls.items():
+            self.recording.calls[place] = [call for call in calls if call not in gone]
 
     def _ask(self, record: r.Asked | r.TimerSet, question: Question) -> None:
         asked = self._asked[question.id] = RecordedQuestion(question, record.seq, record.activation)
