@@ -31,6 +31,8 @@ def be_cheap(request: ModelRequest) -> Any:
     if request.output is not None:
         urgent = 9 if "now" in text else 2
         return json.dumps({"team": team_of(text), "priority": urgent, "reply": "We will look into it."})
+    if request.messages[0].content.startswith("Supplier."):
+        return "100 a piece"  # the same for all, so that it does not matter which two are first
     if request.tools:
         return [ToolCall(id="t", name=f"transfer_to_{team_of(text)}", arguments={"message": "Please help."})]
     return words(request)

@@ -2,59 +2,36 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
-import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import anyio
 import pytest
 
 from orchestrator import Approve, Graph
-from orchestrator.testing import assert_crash_safe
+from orchestrator.models.base import ModelRequest
+from orchestrator.testing import ScriptedModel, assert_crash_safe, assert_kill_safe
+from tests.graphs.examples import ASKED, FORMS, NAMES, PLACE, URGENT, loaded, models, of_file, ordered, reference
 from tests.support.shell import Shell
 from tests.support.sizes import sized
 
-PLACE = Path(__file__).parents[2] / "docs" / "examples"
 MODELS = ("--model", f"cheap={PLACE}/models.py:cheap", "--model", f"clever={PLACE}/models.py:clever")
-NAMES = ("router", "triage", "supervisor_tools", "supervisor_subgraphs", "supervisor_handoff")
-FORMS = ("py:graph", "yaml")
-ASKED = "I was charged twice"
 ANSWERS = {
     "router": "Billing: I was charged twice",
     "triage": "Support: I was charged twice",
     "supervisor_tools": "Done: Review: step 3",
     "supervisor_subgraphs": "Writing: I was charged twice",
     "supervisor_handoff": "Billing: I was charged twice",
+    "first_two": 'Offers: [\\"100 a piece\\", \\"100 a piece\\"]',
 }
+each = pytest.mark.parametrize(("name", "form"), [(name, form) for name in NAMES for form in FORMS])
 
 
 @pytest.fixture
 def shell(tmp_path: Path) -> Shell:
     """A new directory for each test."""
     return Shell(tmp_path, inside=True)
-
-
-def loaded(name: str) -> ModuleType:
-    """A file of the examples, as a module."""
-    known = sys.modules.get(f"examples_{name}")
-    if known is not None:
-        return known
-    spec = importlib.util.spec_from_file_location(f"examples_{name}", PLACE / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules[f"examples_{name}"] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def of_file(name: str, form: str) -> Graph:
-    """An example in one of its forms."""
-    if form == "yaml":
-        return Graph.load(PLACE / f"{name}.yaml")
-    graph: Graph = loaded(name).graph
-    return graph
 
 
 def test_every_example_is_there_in_both_forms() -> None:
@@ -65,25 +42,35 @@ def test_every_example_is_there_in_both_forms() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_both_forms_are_the_same_graph_and_short(name: str) -> None:
     ours, theirs = of_file(name, "py"), of_file(name, "yaml")
-    assert ours.edges == theirs.edges
-    assert {key: (node.kind, node.outcomes) for key, node in ours.nodes.items()} == {
-        key: (node.kind, node.outcomes) for key, node in theirs.nodes.items()
-    }
-    assert set(ours.schema.fields) == set(theirs.schema.fields)
+    same_parts(ours, theirs)
     assert len((PLACE / f"{name}.py").read_text(encoding="utf-8").splitlines()) < 60
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("name", NAMES)
+def same_parts(ours: Graph, theirs: Graph) -> None:
+    """Both graphs have the same edges, nodes, ways to join and fields, also inside of their nodes."""
+    assert ours.edges == theirs.edges
+    assert {key: (node.kind, node.outcomes, node.join, node.rest, node.model) for key, node in ours.nodes.items()} == {
+        key: (node.kind, node.outcomes, node.join, node.rest, node.model) for key, node in theirs.nodes.items()
+    }
+    assert set(ours.schema.fields) == set(theirs.schema.fields)
+    for name, node in ours.nodes.items():
+        if node.subgraph is not None:
+            inner = theirs.nodes[name].subgraph
+            assert isinstance(node.subgraph, Graph)
+            assert isinstance(inner, Graph)
+            same_parts(node.subgraph, inner)
+
+
+@each
 def test_it_runs_from_the_command_line_with_two_named_models(name: str, form: str, shell: Shell) -> None:
-    done = shell("run", f"{PLACE}/{name}.{form}", ASKED, *MODELS)
+    done = shell("run", reference(name, form), ASKED, *MODELS)
     assert done.code == 0, done.err
     assert ANSWERS[name] in done.out
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_an_urgent_ticket_waits_for_approval_and_goes_on_with_the_same_models(form: str, shell: Shell) -> None:
-    done = shell("run", f"{PLACE}/triage.{form}", f"{ASKED}, help now", *MODELS, "--run-id", "r")
+    done = shell("run", reference("triage", form), URGENT, *MODELS, "--run-id", "r")
     assert (done.code, done.out) == (3, "")
     denied = shell("deny", "r", "--reason", "Be kind.")
     assert denied.code == 3, denied.err
@@ -98,17 +85,45 @@ def test_an_urgent_ticket_waits_for_approval_and_goes_on_with_the_same_models(fo
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("name", NAMES)
-async def test_it_survives_crashes(name: str, form: str, anyio_backend: str) -> None:
-    models = loaded("models")
+async def test_two_offers_are_compared_while_the_other_suppliers_still_write(form: str, anyio_backend: str) -> None:
+    decided = anyio.Event()
+    compared: list[str] = []
 
+    async def offer(request: ModelRequest) -> str:
+        name = request.messages[-1].content.removeprefix("For ").partition(":")[0]
+        if name not in ("Ash", "Birch"):
+            await decided.wait()  # if the comparison waited for these, the run would never end
+        return name
+
+    def choose(request: ModelRequest) -> str:
+        compared.append(request.messages[-1].content)
+        decided.set()
+        return "the first"
+
+    both = {"cheap": ScriptedModel(offer), "clever": ScriptedModel(choose)}
+    run = await of_file("first_two", form).run("A desk", models=both)
+    assert run.status == "completed"
+    assert sorted(re.findall(r'"(\w+)"', compared[0])) == ["Ash", "Birch"]
+    assert run.values["choice"] == "the first"
+    assert sorted(run.values["offers"]) == ["Ash", "Birch", "Cedar", "Elm", "Fir"]  # type: ignore[type-var]
+
+
+@pytest.mark.anyio
+@each
+async def test_it_survives_a_stop_at_every_write(name: str, form: str, anyio_backend: str) -> None:
     def setup() -> dict[str, Any]:
-        return {"models": {"cheap": models.cheap, "clever": models.clever}}
+        return {"models": models()}
 
-    given = f"{ASKED}, help now"
     report = await assert_crash_safe(
-        of_file(name, form), given, setup=setup, answer=lambda question: Approve(), most=sized(3, None)
+        ordered(name, form), URGENT, setup=setup, answer=lambda question: Approve(), most=sized(3, None)
     )
+    assert report.status == "completed"
+
+
+@pytest.mark.parametrize(("name", "form"), sized([("first_two", "yaml")], [(n, f) for n in NAMES for f in FORMS]))
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+def test_it_survives_kills_of_its_process(name: str, form: str, anyio_backend: str) -> None:
+    report = assert_kill_safe(f"tests.graphs.examples:{name}_{form}", runs=1, kills=sized(1, 3), seed=7)
     assert report.status == "completed"
 
 
@@ -117,3 +132,4 @@ def test_pages_name_every_example() -> None:
     for name in NAMES:
         assert f"(examples/{name}.py)" in page
         assert f"(examples/{name}.yaml)" in page
+    assert loaded("models").__doc__
