@@ -6,7 +6,8 @@ from orchestrator.jsontypes import canonical, storable
 from orchestrator.kernel.lineage import Parent
 from orchestrator.kernel.records import Ended
 from orchestrator.kernel.run_state import RunState
-from orchestrator.stores.base import MAX_TEXT, RunInfo, RunSummary
+from orchestrator.stores.base import RunInfo, RunSummary
+from orchestrator.stores.rows import MAX_TEXT
 
 _LONGEST_WORD = 300
 """Characters of a word that may be left out where a text is cut."""

@@ -7,10 +7,9 @@ the kernel's values.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from types import SimpleNamespace, new_class
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -21,7 +20,7 @@ from orchestrator.graph.fields import Field, fields_of
 from orchestrator.graph.reducers import Extend, Replace
 from orchestrator.graph.refs import ref_of
 from orchestrator.graph.trust import Trust
-from orchestrator.graph.views import fill, view_class
+from orchestrator.graph.views import Views
 from orchestrator.jsontypes import JsonObject
 
 _set = object.__setattr__
@@ -82,14 +81,11 @@ class StateSchema:
         }
         self.coded = tuple(field.name for field in fields.values() if not field.portable)
         """Fields that only code can fold."""
-        self._copied: tuple[tuple[str, Callable[[Any], Any]], ...] = tuple(
-            (field.name, field.codec.isolate) for field in fields.values() if field.codec.isolate is not None
-        )
-        self._readers: dict[frozenset[str], type[BaseModel]] = {}
-        self._viewers: dict[frozenset[str] | None, type[BaseModel] | None] = {}
+        isolating = [(field.name, field.codec.isolate) for field in fields.values()]
+        copied = tuple((name, isolate) for name, isolate in isolating if isolate is not None)
         self._names = frozenset(fields)
+        self._views = Views(cls, self._names, copied)
         decorators = cls.__pydantic_decorators__ if cls is not None else None
-        self._post_init = cls is not None and cls.__pydantic_post_init__ is not None
         self._whole = decorators is not None and bool(
             decorators.model_validators
             or decorators.root_validators
@@ -351,42 +347,7 @@ class StateSchema:
         Returns:
             The view.
         """
-        shown = dict(values) if reads is None else {k: v for k, v in values.items() if k in reads}
-        fields = set(shown)
-        cls = self.cls
-        viewer = self._viewer(reads) if cls is not None and self._copied else None
-        if viewer is not None:
-            view: Any = viewer.__new__(viewer)
-            fill(view, shown, self._copied)
-        else:
-            for name, isolate in self._copied:
-                if name in shown:
-                    shown[name] = isolate(shown[name])
-            if cls is None:
-                return SimpleNamespace(**shown)
-            if reads is not None:
-                cls = self._reader(reads)
-            view = cls.__new__(cls)
-            _set(view, "__dict__", shown)
-        _set(view, "__pydantic_fields_set__", fields)
-        _set(view, "__pydantic_extra__", None)
-        _set(view, "__pydantic_private__", None)
-        if self._post_init:
-            view.model_post_init(None)
-        return view
-
-    def _viewer(self, reads: frozenset[str] | None) -> type[BaseModel] | None:
-        if reads not in self._viewers:
-            assert self.cls is not None
-            self._viewers[reads] = view_class(self.cls if reads is None else self._reader(reads))
-        return self._viewers[reads]
-
-    def _reader(self, reads: frozenset[str]) -> type[BaseModel]:
-        assert self.cls is not None
-        reader = self._readers.get(reads)
-        if reader is None:
-            reader = self._readers[reads] = _reader_of(self.cls, self._names, reads)
-        return reader
+        return self._views.view(values, reads)
 
     def check(self, values: Mapping[str, object]) -> None:
         """Run the class's validators of the whole state.
@@ -442,15 +403,3 @@ class StateSchema:
             True for a list.
         """
         return self._fields[name].is_list
-
-
-def _reader_of(cls: type[BaseModel], names: frozenset[str], reads: frozenset[str]) -> type[BaseModel]:
-    shown = ", ".join(sorted(reads)) or "nothing"
-
-    def refuse(self: BaseModel, name: str) -> object:
-        if name in names:
-            raise AttributeError(f"this node reads {shown}, not {name!r}: add it to its reads=")
-        raise AttributeError(f"{cls.__name__!r} has no field {name!r}")
-
-    members = {"__getattr__": refuse, "__module__": cls.__module__}
-    return new_class(cls.__name__, (cls,), exec_body=lambda body: body.update(members))

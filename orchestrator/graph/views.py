@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from abc import ABCMeta
 from collections.abc import Callable, Mapping
+from types import SimpleNamespace, new_class
 from typing import Any, SupportsIndex, TypeAlias, cast
 
 from pydantic import BaseModel
@@ -22,6 +23,72 @@ Copied: TypeAlias = tuple[tuple[str, Isolate], ...]
 _set = object.__setattr__
 _real_dict = BaseModel.__dict__["__dict__"]
 """Descriptor of the instance dictionary itself; a view's `__dict__` is a property around it."""
+
+
+class Views:
+    """Makes the views of one state. The classes that it needs are made once.
+
+    Args:
+        cls: the state class; None if its code is not loaded.
+        names: the names of its fields.
+        copied: the fields that have to be copied.
+    """
+
+    def __init__(self, cls: type[BaseModel] | None, names: frozenset[str], copied: Copied) -> None:
+        self._cls, self._names, self._copied = cls, names, copied
+        self._post_init = cls is not None and cls.__pydantic_post_init__ is not None
+        self._readers: dict[frozenset[str], type[BaseModel]] = {}
+        self._viewers: dict[frozenset[str] | None, type[BaseModel] | None] = {}
+
+    def view(self, values: Mapping[str, object], reads: frozenset[str] | None = None) -> Any:
+        """Return a view of some values, with all fields or with those that a node reads."""
+        shown = dict(values) if reads is None else {k: v for k, v in values.items() if k in reads}
+        fields = set(shown)
+        cls = self._cls
+        viewer = self._viewer(cls, reads) if cls is not None and self._copied else None
+        if viewer is not None:
+            view: Any = viewer.__new__(viewer)
+            fill(view, shown, self._copied)
+        else:
+            for name, isolate in self._copied:
+                if name in shown:
+                    shown[name] = isolate(shown[name])
+            if cls is None:
+                return SimpleNamespace(**shown)
+            if reads is not None:
+                cls = self._reader(cls, reads)
+            view = cls.__new__(cls)
+            _set(view, "__dict__", shown)
+        _set(view, "__pydantic_fields_set__", fields)
+        _set(view, "__pydantic_extra__", None)
+        _set(view, "__pydantic_private__", None)
+        if self._post_init:
+            view.model_post_init(None)
+        return view
+
+    def _viewer(self, cls: type[BaseModel], reads: frozenset[str] | None) -> type[BaseModel] | None:
+        if reads not in self._viewers:
+            self._viewers[reads] = view_class(cls if reads is None else self._reader(cls, reads))
+        return self._viewers[reads]
+
+    def _reader(self, cls: type[BaseModel], reads: frozenset[str]) -> type[BaseModel]:
+        reader = self._readers.get(reads)
+        if reader is None:
+            reader = self._readers[reads] = _reader_of(cls, self._names, reads)
+        return reader
+
+
+def _reader_of(cls: type[BaseModel], names: frozenset[str], reads: frozenset[str]) -> type[BaseModel]:
+    """A subclass whose instances have only some of the fields, and say so when another one is read."""
+    shown = ", ".join(sorted(reads)) or "nothing"
+
+    def refuse(self: BaseModel, name: str) -> object:
+        if name in names:
+            raise AttributeError(f"this node reads {shown}, not {name!r}: add it to its reads=")
+        raise AttributeError(f"{cls.__name__!r} has no field {name!r}")
+
+    members = {"__getattr__": refuse, "__module__": cls.__module__}
+    return new_class(cls.__name__, (cls,), exec_body=lambda body: body.update(members))
 
 
 def view_class(cls: type[BaseModel]) -> type[BaseModel] | None:

@@ -29,8 +29,9 @@ from orchestrator.models.messages import system as said
 from orchestrator.nodes.model_decision import quoted
 from orchestrator.nodes.shown_fields import plain
 from orchestrator.nodes.templates import fill, filled_by, placeholders
+from orchestrator.tools.keywords import schema_faults
 from orchestrator.tools.result import as_text
-from orchestrator.tools.validation import faults, schema_faults
+from orchestrator.tools.validation import faults
 
 _MOST_FAULTS = 10
 """Faults of a value that a message names."""

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from orchestrator.errors import GraphUnknown, RunUnknown
-from orchestrator.stores.base import NOTICE, RunInfo, Store
+from orchestrator.stores.base import RunInfo, Store
+from orchestrator.stores.rows import NOTICE
 from orchestrator.stores.shared import graphs_named
 
 _AT_ONCE = 1000

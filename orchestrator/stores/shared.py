@@ -10,7 +10,8 @@ from typing import get_args
 from orchestrator.errors import GraphUnknown, RunConflict, StoreCorrupt, StoreError, StoreTooNew
 from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel.records import RECORD_VERSION, Record, RunStatus, decode
-from orchestrator.stores.base import NOTICE, Lease, RunInfo, Store
+from orchestrator.stores.base import Lease, RunInfo, Store
+from orchestrator.stores.rows import NOTICE
 
 
 def check_seqs(run_id: str, records: Sequence[Record], after: int) -> None:

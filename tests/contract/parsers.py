@@ -52,6 +52,7 @@ from orchestrator.tools.builtin.web_fetch.letters import text_of
 from orchestrator.tools.builtin.web_fetch.readable import readable
 from orchestrator.tools.builtin.web_search import Hit, _clean
 from orchestrator.tools.content import Blob, told_of
+from orchestrator.tools.conversion import coerced
 from orchestrator.tools.docs import read_docstring
 from orchestrator.tools.doctypes import written_type
 from orchestrator.tools.mcp import tail
@@ -60,7 +61,7 @@ from orchestrator.tools.mcp.listing import names_of
 from orchestrator.tools.mcp.schemas import checked_schema
 from orchestrator.tools.mcp.servers import refuse_secrets, servers_of
 from orchestrator.tools.tool import checked
-from orchestrator.tools.validation import coerced, faults
+from orchestrator.tools.validation import faults
 from orchestrator.views import safe_text
 from orchestrator.visible import barred, exact, narrow, shown
 

@@ -11,8 +11,8 @@ from orchestrator import Context, Executor, Run, Update, node
 from orchestrator.errors import ModelMisconfigured, OrchestratorError, StoreUnavailable
 from orchestrator.models import ModelRequest, Reply, RequestModel
 from orchestrator.nodes import Sleep
-from orchestrator.stores.base import MAX_DEATHS
 from orchestrator.stores.memory import MemoryStore
+from orchestrator.stores.rows import MAX_DEATHS
 from orchestrator.testing import MockClock
 from tests.support.executors import Log, chain, says
 

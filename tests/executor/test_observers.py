@@ -15,7 +15,8 @@ import pytest
 
 from orchestrator import Context, Executor, Run, Update, node
 from orchestrator.stores import open_store
-from orchestrator.stores.base import NOTICE, Store
+from orchestrator.stores.base import Store
+from orchestrator.stores.rows import NOTICE
 from tests.executor.test_streams import Gate, asking, asks
 from tests.support.executors import Log, chain, says
 from tests.support.programs import run as run_program

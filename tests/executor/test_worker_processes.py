@@ -16,7 +16,7 @@ import anyio.to_thread
 import pytest
 
 from orchestrator import Executor
-from orchestrator.stores.base import MAX_DEATHS
+from orchestrator.stores.rows import MAX_DEATHS
 from tests.executor.work_program import app, moves, poison
 from tests.support.programs import Piped
 from tests.support.sizes import quick_on, sized

@@ -12,7 +12,8 @@ import pytest
 from orchestrator import Context, Executor, Graph, Update, node
 from orchestrator.errors import StoreUnavailable
 from orchestrator.nodes import Sleep
-from orchestrator.stores.base import MAX_DEATHS, Store
+from orchestrator.stores.base import Store
+from orchestrator.stores.rows import MAX_DEATHS
 from orchestrator.stores.sqlite.store import SQLiteStore
 from tests.support.executors import Log, chain, says
 from tests.support.sizes import quick_on, sized

@@ -19,7 +19,8 @@ from pydantic import AfterValidator, BaseModel, Field, SecretStr
 
 from orchestrator import Tool, Toolbox, tool
 from orchestrator.errors import AgentError, SecretInState
-from orchestrator.tools.validation import coerced, faults
+from orchestrator.tools.conversion import coerced
+from orchestrator.tools.validation import faults
 from tests.support.sizes import sized
 
 

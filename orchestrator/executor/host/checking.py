@@ -12,7 +12,8 @@ from orchestrator.executor.run_row import row_of
 from orchestrator.kernel.machine import apply_stored
 from orchestrator.kernel.records import FINAL
 from orchestrator.kernel.run_state import RunState
-from orchestrator.stores.base import MAX_DEATHS, Finding, RunInfo
+from orchestrator.stores.base import Finding, RunInfo
+from orchestrator.stores.rows import MAX_DEATHS
 
 _AT_ONCE = 200
 

@@ -11,7 +11,8 @@ from orchestrator.errors import InvalidValue, RunError
 from orchestrator.executor.commands import command_of
 from orchestrator.executor.drive.drive import Drive
 from orchestrator.executor.effects.callers import Spend
-from orchestrator.stores.base import NOTICE, Message, Store
+from orchestrator.stores.base import Message, Store
+from orchestrator.stores.rows import NOTICE
 
 POLL = 0.25
 """Seconds between two looks into the inbox."""

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 from orchestrator.errors import RunUnknown
 from orchestrator.executor.lease import is_held
-from orchestrator.stores.base import NOTICE, Message, RunInfo, Store
+from orchestrator.stores.base import Message, RunInfo, Store
 from orchestrator.stores.owner import Owner, is_dead, is_here
+from orchestrator.stores.rows import NOTICE
 
 _open_here: set[str] = set()
 """The executors of this process that are open and have observers."""

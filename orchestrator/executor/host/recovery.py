@@ -20,7 +20,7 @@ from orchestrator.executor.host.reopening import change_limits
 from orchestrator.executor.host.resumption import stops_of
 from orchestrator.executor.host.run_status import is_parked, waits_to_be_taken_up
 from orchestrator.executor.lease import is_held
-from orchestrator.stores.base import NOTICE
+from orchestrator.stores.rows import NOTICE
 from orchestrator.views.run import Run
 
 log = logging.getLogger("orchestrator")

@@ -15,7 +15,8 @@ from orchestrator.executor.clock import DriveClock
 from orchestrator.executor.lease import is_held
 from orchestrator.kernel.records import FINAL
 from orchestrator.kernel.run_state import RunState
-from orchestrator.stores.base import MAX_DEATHS, RunInfo
+from orchestrator.stores.base import RunInfo
+from orchestrator.stores.rows import MAX_DEATHS
 from orchestrator.views.standby import Standby
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from orchestrator.kernel.records import FINAL
 from orchestrator.redaction import redacted
 from orchestrator.render.terminal.texts import ago, short
-from orchestrator.stores.base import MAX_DEATHS
+from orchestrator.stores.rows import MAX_DEATHS
 from orchestrator.views.standby import moment
 from orchestrator.visible import line
 

@@ -13,9 +13,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from orchestrator.clock import SYSTEM_CLOCK
 from orchestrator.errors import RunUnknown
 from orchestrator.jsontypes import canonical
-from orchestrator.stores.base import MAX_DEATHS, NOTICE, Lease, RunInfo
+from orchestrator.stores.base import Lease, RunInfo
 from orchestrator.stores.owner import Owner
 from orchestrator.stores.presence import held_here, is_present
+from orchestrator.stores.rows import MAX_DEATHS, NOTICE
 from orchestrator.stores.shared import DIED, STEP_LANDED, json_object, retry_delay
 from orchestrator.stores.sqlite.clock import StoreClock
 

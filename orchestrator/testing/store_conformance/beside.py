@@ -7,9 +7,10 @@ from uuid import uuid4
 
 from orchestrator.errors import GraphUnknown, RunConflict, RunExists, StoreError
 from orchestrator.kernel.records import Ended, Resumed
-from orchestrator.stores.base import NOTICE, Schedule, Store
+from orchestrator.stores.base import Schedule, Store
 from orchestrator.stores.memory import MemoryStore
 from orchestrator.stores.owner import Owner
+from orchestrator.stores.rows import NOTICE
 from orchestrator.testing.store_conformance.helpers import (
     a_lease,
     created,

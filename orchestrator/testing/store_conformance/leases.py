@@ -12,7 +12,8 @@ import anyio.lowlevel
 
 from orchestrator.errors import RunConflict, RunExists
 from orchestrator.kernel.records import StepDone
-from orchestrator.stores.base import MAX_DEATHS, RunInfo, Store
+from orchestrator.stores.base import RunInfo, Store
+from orchestrator.stores.rows import MAX_DEATHS
 from orchestrator.testing.store_conformance.helpers import (
     a_lease,
     an_owner,

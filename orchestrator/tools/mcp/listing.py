@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.jsontypes import digest
+from orchestrator.tools.keywords import BY_NAME
 from orchestrator.tools.mcp.schemas import checked_schema
 from orchestrator.tools.mcp.tail import plain, seen
-from orchestrator.tools.validation import BY_NAME
 
 if TYPE_CHECKING:
     from mcp import Client

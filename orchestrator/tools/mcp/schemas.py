@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from orchestrator.tools.keywords import BY_NAME, INNER, LISTS, referred
 from orchestrator.tools.patterns import linear
-from orchestrator.tools.validation import BY_NAME, INNER, LISTS, referred
 
 _BYTES = 100_000
 _DEEPEST = 40

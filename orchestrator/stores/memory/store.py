@@ -1,8 +1,4 @@
-"""The store for tests, notebooks and runs that need not outlive the process.
-
-It keeps records as the bytes that a file would hold and reads them back anew, so that nothing works in memory
-that would not work on disk, and no caller can reach into the journal of another.
-"""
+"""The store in memory: runs, graphs and schedules."""
 
 from __future__ import annotations
 
@@ -12,32 +8,21 @@ import os
 from bisect import bisect_right, insort
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from threading import RLock
-from typing import TypeAlias
 
-from orchestrator.clock import SYSTEM_CLOCK
 from orchestrator.errors import RunExists, RunUnknown, StoreError
 from orchestrator.jsontypes import JsonObject, canonical
 from orchestrator.kernel.records import FINAL, Record, encode
-from orchestrator.stores.base import (
-    MAX_DEATHS,
-    NOTICE,
-    Finding,
-    Lease,
-    Message,
-    Page,
-    Relation,
-    RunInfo,
-    RunSummary,
-    Schedule,
-    Store,
-)
+from orchestrator.stores.base import Finding, Lease, Message, Page, Relation, RunInfo, RunSummary, Schedule, Store
+from orchestrator.stores.memory.claims import claimable, idle_runs, next_due
+from orchestrator.stores.memory.inbox import Inbox
+from orchestrator.stores.memory.leases import Holders, MemoryRun
 from orchestrator.stores.owner import Owner
-from orchestrator.stores.presence import held_here, is_present
+from orchestrator.stores.presence import held_here
+from orchestrator.stores.rows import MAX_DEATHS
 from orchestrator.stores.shared import (
     DIED,
-    STEP_LANDED,
     as_statuses,
     check_new,
     check_release,
@@ -48,40 +33,11 @@ from orchestrator.stores.shared import (
     page_cursor,
     parse_cursor,
     read_record,
-    retry_delay,
     taken_over,
 )
 from orchestrator.stores.words import contains, words
 
 __all__ = ["MemoryStore"]
-
-
-@dataclass(slots=True)
-class _MemoryRun:
-    info: RunInfo
-    number: int
-    records: list[bytes]
-    snapshots: dict[int, bytes] = field(default_factory=dict)
-    token: str | None = None
-    holder: str = ""
-    taken: int = 0
-    """The head when the lease was taken."""
-
-
-@dataclass(slots=True)
-class _Holder:
-    """An executor that holds leases."""
-
-    owner: JsonObject
-    ttl: float
-    expires: float
-    """By the steady clock."""
-    robbed: bool = False
-    """Whether a lease was taken from it since its last beat."""
-
-
-_Key: TypeAlias = tuple[str, str]
-"""A run, and the key of a message for it."""
 
 
 class MemoryStore:
@@ -94,15 +50,13 @@ class MemoryStore:
         self._url = url
         self._lock = RLock()
         self._numbers = itertools.count(1)
-        self._message_ids = itertools.count(1)
-        self._runs: dict[str, _MemoryRun] = {}
+        self._runs: dict[str, MemoryRun] = {}
         self._order: list[tuple[float, int, str]] = []
         """(-created, -number, run id): ascending is newest first."""
         self._graphs: dict[str, str] = {}
         self._schedules: dict[str, Schedule] = {}
-        self._messages: dict[int, tuple[str, str]] = {}
-        self._message_keys: dict[_Key, int] = {}
-        self._holders: dict[str, _Holder] = {}
+        self._inbox = Inbox()
+        self._holders = Holders()
         self._closed = False
 
     @property
@@ -130,10 +84,10 @@ class MemoryStore:
                 raise RunExists(info.run_id)
             if graph is not None and info.content not in self._graphs:
                 self._graphs[info.content] = canonical(graph)
-            run = _MemoryRun(replace(info, labels=dict(info.labels), lease=None), next(self._numbers), encoded)
+            run = MemoryRun(replace(info, labels=dict(info.labels), lease=None), next(self._numbers), encoded)
             if lease is not None:
                 run.token, run.holder = lease.token, lease.holder
-                self._hold(lease.holder, lease.owner, ttl)
+                self._holders.hold(lease.holder, lease.owner, ttl)
             self._runs[info.run_id] = run
             insort(self._order, (-info.created, -run.number, info.run_id))
 
@@ -178,12 +132,11 @@ class MemoryStore:
                     question=summary.question, usage=summary.usage, steps=summary.steps,
                 )  # fmt: skip
             for message in consumed:
-                if self._messages.get(message, ("", ""))[0] == run_id:
-                    self._forget_message(message)
+                self._inbox.consume(run_id, message)
             if release:
-                _release(run)
+                run.release()
                 if status in FINAL:
-                    self._forget_messages(run_id, notices=False)
+                    self._inbox.forget_run(run_id, notices=False)
             return run.info.head
 
     async def read(
@@ -242,7 +195,7 @@ class MemoryStore:
         found: list[RunInfo] = []
         cursor: str | None = None
         with self._lock:
-            present = self._present() if statuses and "interrupted" in statuses else set()
+            present = self._holders.present() if statuses and "interrupted" in statuses else set()
             start = 0
             if after is not None:
                 created, number = parse_cursor(after)
@@ -267,9 +220,9 @@ class MemoryStore:
             run = self._runs.pop(run_id, None)
             if run is None:
                 return False
-            self._rob(run)
+            self._holders.rob(run)
             self._order.remove((-run.info.created, -run.number, run_id))
-            self._forget_messages(run_id)
+            self._inbox.forget_run(run_id)
             return True
 
     async def copy(self, run_id: str, to: Store) -> None:
@@ -308,38 +261,24 @@ class MemoryStore:
     async def lease(self, run_id: str) -> Lease | None:
         with self._lock:
             run = self._runs.get(run_id)
-            return None if run is None else self._lease(run)
+            return None if run is None else self._holders.lease(run)
 
     async def take_lease(self, lease: Lease, *, ttl: float, replaces: str | None = None) -> bool:
         with self._writing():
             run = self._run(lease.run_id)
             if replaces == lease.token != run.token:
                 return False
-            if run.token is not None and run.token not in (lease.token, replaces):
-                holder = self._holders.get(run.holder)
-                if holder is not None and holder.expires > SYSTEM_CLOCK.steady():
-                    return False
-            self._hold(lease.holder, lease.owner, ttl)
+            free = run.token in (None, lease.token, replaces)
+            if not free and self._holders.is_current(run.holder):
+                return False
+            self._holders.hold(lease.holder, lease.owner, ttl)
             if run.token != lease.token:
-                self._give(run, lease)
+                self._holders.give(run, lease)
             return True
-
-    def _give(self, run: _MemoryRun, lease: Lease) -> None:
-        if run.token is not None and run.holder != lease.holder:
-            self._rob(run)
-            _die(run, DIED)
-        run.token, run.holder, run.taken = lease.token, lease.holder, run.info.head
 
     async def beat(self, holder: str, ttl: float) -> bool:
         with self._writing():
-            if ttl <= 0:
-                return self._holders.pop(holder, None) is not None
-            found, now = self._holders.get(holder), SYSTEM_CLOCK.steady()
-            if found is None or found.expires <= now:
-                return False
-            robbed, found.robbed = found.robbed, False
-            found.ttl, found.expires = ttl, now + ttl
-            return not robbed
+            return self._holders.beat(holder, ttl)
 
     async def drop_lease(self, run_id: str, token: str, *, fault: str | None = None) -> None:
         with self._writing():
@@ -347,105 +286,55 @@ class MemoryStore:
             if run is None or run.token != token:
                 return
             if fault is None:
-                _release(run)
+                run.release()
             else:
-                _die(run, fault)
+                run.die(fault)
 
     async def claim(
         self, owner: Owner, *, graphs: Collection[str] | None, limit: int, ttl: float
     ) -> list[tuple[RunInfo, Lease]]:
         with self._writing():
-            present = {*self._present(), owner.executor}
-            found = self._claimable(present, graphs)[: max(limit, 0)]
+            present = {*self._holders.present(), owner.executor}
+            found = claimable(idle_runs(self._runs.values(), present, graphs), self._inbox)[: max(limit, 0)]
             if not found:
                 return []
-            for name, holder in self._holders.items():
-                if name not in present:
-                    holder.expires = 0.0
-            self._hold(owner.executor, owner.data(), ttl)
+            self._holders.expire_except(present)
+            self._holders.hold(owner.executor, owner.data(), ttl)
             taken: list[tuple[RunInfo, Lease]] = []
             for run in found:
                 if run.token is not None and run.holder != owner.executor:
-                    self._rob(run)
-                    _die(run, DIED)
+                    self._holders.rob(run)
+                    run.die(DIED)
                     if run.info.deaths >= MAX_DEATHS:
                         continue
                 lease = Lease(run.info.run_id, os.urandom(16).hex(), owner.executor, owner.data(), ttl, ttl)
                 held_here[lease.token] = owner.executor
-                self._give(run, lease)
+                self._holders.give(run, lease)
                 taken.append((self._info(run), lease))
             return taken
 
-    def _claimable(self, present: Collection[str], graphs: Collection[str] | None) -> list[_MemoryRun]:
-        now = SYSTEM_CLOCK.now()
-        messages: dict[str, int] = {}
-        for message, (run_id, text) in self._messages.items():
-            if not _is_notice(text):
-                messages.setdefault(run_id, message)
-        found: list[tuple[int, float, _MemoryRun]] = []
-        for run in self._driven_by_none(present, graphs):
-            info = run.info
-            if info.retry_at is not None and info.retry_at > now:
-                continue
-            if info.run_id in messages:
-                found.append((0, messages[info.run_id], run))
-            elif info.due is not None and info.due <= now:
-                found.append((1, info.due, run))
-            elif info.status == "running" and info.due is None:
-                found.append((2 if run.token is not None else 3, info.created, run))
-        return [run for _, _, run in sorted(found, key=lambda one: one[:2])]
-
-    def _driven_by_none(self, present: Collection[str], graphs: Collection[str] | None) -> list[_MemoryRun]:
-        """Runs that have not ended and that none of these holders holds, without those that died too often."""
-        return [
-            run
-            for run in self._runs.values()
-            if run.info.status not in FINAL
-            and run.info.deaths < MAX_DEATHS
-            and (graphs is None or run.info.graph in graphs)
-            and (run.token is None or run.holder not in present)
-        ]
-
     async def next_due(self, graphs: Collection[str] | None) -> float | None:
         with self._lock:
-            times: list[float] = []
-            for run in self._driven_by_none(self._present(), graphs):
-                retry_at, due = run.info.retry_at, run.info.due
-                if run.info.status == "running" and retry_at is not None:
-                    times.append(retry_at)
-                elif due is not None:
-                    times.append(due if retry_at is None else max(due, retry_at))
-        return min(times, default=None)
+            return next_due(idle_runs(self._runs.values(), self._holders.present(), graphs))
 
     async def post(self, run_id: str, body: JsonObject, *, key: str | None = None) -> int:
         text = canonical(body)
         with self._writing():
             self._run(run_id)
-            if key is not None and (run_id, key) in self._message_keys:
-                return self._message_keys[run_id, key]
-            message = next(self._message_ids)
-            self._messages[message] = (run_id, text)
-            if key is not None:
-                self._message_keys[run_id, key] = message
-            return message
+            return self._inbox.post(run_id, text, key)
 
     async def inbox(self, run_ids: Collection[str]) -> list[Message]:
         with self._lock:
-            if not self._messages:
-                return []
-            wanted = frozenset(run_ids)
-            found = [(key, to, text) for key, (to, text) in self._messages.items() if to in wanted]
-        return [Message(key, to, json.loads(text)) for key, to, text in found]
+            return self._inbox.messages(run_ids)
 
     async def notices(self) -> list[Message]:
         with self._lock:
-            found = [(key, to, text) for key, (to, text) in self._messages.items() if _is_notice(text)]
-        return [Message(key, to, json.loads(text)) for key, to, text in found]
+            return self._inbox.notices()
 
     async def discard(self, ids: Sequence[int]) -> None:
         with self._writing():
             for message in ids:
-                self._forget_message(message)
+                self._inbox.forget(message)
 
     # ----------------------------------------------------------------------------- schedules
 
@@ -480,57 +369,14 @@ class MemoryStore:
 
     # ------------------------------------------------------------------------------- helpers
 
-    def _run(self, run_id: str) -> _MemoryRun:
+    def _run(self, run_id: str) -> MemoryRun:
         run = self._runs.get(run_id)
         if run is None:
             raise RunUnknown(run_id)
         return run
 
-    def _info(self, run: _MemoryRun) -> RunInfo:
-        return replace(run.info, labels=dict(run.info.labels), lease=self._lease(run))
-
-    def _lease(self, run: _MemoryRun) -> Lease | None:
-        if run.token is None:
-            return None
-        holder = self._holders.get(run.holder)
-        if holder is None:
-            return Lease(run.info.run_id, run.token, run.holder)
-        left = holder.expires - SYSTEM_CLOCK.steady()
-        return Lease(run.info.run_id, run.token, run.holder, holder.owner, left, holder.ttl, holder.expires)
-
-    def _hold(self, name: str, owner: JsonObject, ttl: float) -> None:
-        """Note that a holder lives."""
-        expires = SYSTEM_CLOCK.steady() + ttl
-        known = self._holders.get(name)
-        if known is None:
-            self._holders[name] = _Holder(owner, ttl, expires)
-        else:
-            known.owner, known.ttl, known.expires = owner, ttl, expires
-
-    def _rob(self, run: _MemoryRun) -> None:
-        """Note that a run's lease is taken from its holder, if it has one."""
-        if run.token is not None and run.holder in self._holders:
-            self._holders[run.holder].robbed = True
-
-    def _present(self) -> set[str]:
-        """The holders that may be alive."""
-        now = SYSTEM_CLOCK.steady()
-        return {
-            name
-            for name, one in self._holders.items()
-            if is_present(name, one.owner, one.expires - now, one.ttl, one.expires, now)
-        }
-
-    def _forget_messages(self, run_id: str, *, notices: bool = True) -> None:
-        found = [(key, text) for key, (to, text) in self._messages.items() if to == run_id]
-        for message, text in found:
-            if notices or not _is_notice(text):
-                self._forget_message(message)
-
-    def _forget_message(self, message: int) -> None:
-        self._messages.pop(message, None)
-        if self._message_keys:
-            self._message_keys = {key: known for key, known in self._message_keys.items() if known != message}
+    def _info(self, run: MemoryRun) -> RunInfo:
+        return replace(run.info, labels=dict(run.info.labels), lease=self._holders.lease(run))
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -538,20 +384,3 @@ class MemoryStore:
             if self._closed:
                 raise StoreError(f"store {self._url} is closed; open it again to write")
             yield
-
-
-def _is_notice(text: str) -> bool:
-    return NOTICE in text and json.loads(text).get("type") == NOTICE
-
-
-def _release(run: _MemoryRun) -> None:
-    run.token = None
-    run.info = replace(run.info, deaths=0, retry_at=None, fault="")
-
-
-def _die(run: _MemoryRun, fault: str) -> None:
-    """Note that a drive died, or was given up; its lease is gone."""
-    landed = any(data.endswith(STEP_LANDED) for data in run.records[run.taken :])
-    deaths = 1 if landed else run.info.deaths + 1
-    run.token = None
-    run.info = replace(run.info, deaths=deaths, retry_at=SYSTEM_CLOCK.now() + retry_delay(deaths), fault=fault)

@@ -1,0 +1,53 @@
+"""Which runs in memory a worker may take up, and in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from orchestrator.clock import SYSTEM_CLOCK
+from orchestrator.kernel.records import FINAL
+from orchestrator.stores.memory.inbox import Inbox
+from orchestrator.stores.memory.leases import MemoryRun
+from orchestrator.stores.rows import MAX_DEATHS
+
+
+def idle_runs(runs: Iterable[MemoryRun], present: Collection[str], graphs: Collection[str] | None) -> list[MemoryRun]:
+    """Runs that have not ended and that none of the present holders holds, without those that died too often."""
+    return [
+        run
+        for run in runs
+        if run.info.status not in FINAL
+        and run.info.deaths < MAX_DEATHS
+        and (graphs is None or run.info.graph in graphs)
+        and (run.token is None or run.holder not in present)
+    ]
+
+
+def claimable(idle: Iterable[MemoryRun], inbox: Inbox) -> list[MemoryRun]:
+    """Those that have something to do now: a message, a time that is due, or a drive that has to be begun again."""
+    now = SYSTEM_CLOCK.now()
+    messages = inbox.first()
+    found: list[tuple[int, float, MemoryRun]] = []
+    for run in idle:
+        info = run.info
+        if info.retry_at is not None and info.retry_at > now:
+            continue
+        if info.run_id in messages:
+            found.append((0, messages[info.run_id], run))
+        elif info.due is not None and info.due <= now:
+            found.append((1, info.due, run))
+        elif info.status == "running" and info.due is None:
+            found.append((2 if run.token is not None else 3, info.created, run))
+    return [run for _, _, run in sorted(found, key=lambda one: one[:2])]
+
+
+def next_due(idle: Iterable[MemoryRun]) -> float | None:
+    """The first time at which one of them has something to do; None: no time is known."""
+    times: list[float] = []
+    for run in idle:
+        retry_at, due = run.info.retry_at, run.info.due
+        if run.info.status == "running" and retry_at is not None:
+            times.append(retry_at)
+        elif due is not None:
+            times.append(due if retry_at is None else max(due, retry_at))
+    return min(times, default=None)

@@ -1,0 +1,160 @@
+"""What a store gives out, as frozen data: rows of runs, leases, messages, schedules, and findings of its check."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from orchestrator.graph.limits import Usage
+from orchestrator.jsontypes import JsonObject
+from orchestrator.kernel.lineage import Parent
+
+MAX_TEXT = 2000
+"""Characters of a text in `RunSummary`."""
+
+NOTICE = "notice"
+"""The `type` of a message that is for no executor: it notes something about a run, and stays when the run ends."""
+
+MAX_DEATHS = 5
+"""A run whose drive failed or died so many times in a row is never given out by `Store.claim`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """Which executor drives a run, and for how long if it is not heard from.
+
+    Only the first four fields identify a lease; the others say how things stood when the store was asked.
+    """
+
+    run_id: str
+    token: str
+    """Unique to this lease; every append to the run carries it."""
+    holder: str = ""
+    """The id of the executor that holds it. All leases of a holder expire at the same time."""
+    owner: JsonObject = field(default_factory=dict)
+    """The holder's machine and process, see `orchestrator.stores.owner.Owner`."""
+    left: float = field(default=0.0, compare=False)
+    """Seconds until it expires unless the holder is heard from, by the store's clock; 0 or less: it has expired."""
+    ttl: float = field(default=0.0, compare=False)
+    """Seconds that it lasts after each beat."""
+    beat: float = field(default=0.0, compare=False)
+    """Changes whenever the holder is heard from."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """What a list of runs shows of a run: short texts, and what it used. Texts have at most 2,000 characters.
+
+    They are stored as they are; views redact them.
+    """
+
+    error: str = ""
+    """Why the run failed."""
+    input: str = ""
+    """The value of the graph's input field, as text."""
+    output: str = ""
+    question: str = ""
+    """The prompt of the first open question."""
+    usage: Usage | None = None
+    """Of a fork its own; None if it is not known: the run was last written by an earlier version."""
+    steps: int = 0
+    """Steps that landed, of a fork its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunInfo:
+    """The facts about a run that a list of runs shows, kept beside its journal."""
+
+    run_id: str
+    graph: str
+    """The graph's name."""
+    status: str
+    """The status in the journal: never `interrupted`, which depends on the lease."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    created: float = 0.0
+    """Unix seconds."""
+    updated: float = 0.0
+    """`ts` of the last record, Unix seconds."""
+    head: int = 0
+    """`seq` of the last record."""
+    structure: str = ""
+    content: str = ""
+    due: float | None = None
+    """When the next timer or deadline is due, Unix seconds."""
+    waiting: int = 0
+    """How many questions are open."""
+    error: str = ""
+    """This and the next five: see `RunSummary`. Exact at every change of status, else at most about a second old."""
+    input: str = ""
+    output: str = ""
+    question: str = ""
+    usage: Usage | None = None
+    steps: int = 0
+    parent: Parent | None = None
+    """The run from which this one began; None: it began by itself."""
+    deaths: int = 0
+    """How many drives in a row, since a step landed, were given up or ended without giving their lease back."""
+    retry_at: float | None = None
+    """Before this time, in Unix seconds, `Store.claim` does not give the run out."""
+    fault: str = ""
+    """Why the last drive was given up."""
+    lease: Lease | None = field(default=None, compare=False)
+    """The run's lease when the row was read; None: no executor holds one."""
+
+    @property
+    def summary(self) -> RunSummary:
+        """The part that the executor keeps up to date."""
+        return RunSummary(self.error, self.input, self.output, self.question, self.usage, self.steps)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A part of the list of runs, the newest first. `cursor` leads to the next part; None: this was the last."""
+
+    runs: tuple[RunInfo, ...] = ()
+    cursor: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """Something handed to a run from outside, waiting for its holder. Ids grow and are never used twice."""
+
+    id: int
+    run_id: str
+    body: JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """When workers begin runs of a graph."""
+
+    name: str
+    graph: str
+    """The graph's name."""
+    cron: str
+    """Minute, hour, day of month, month and day of week; seconds may come first."""
+    next_at: float
+    """The next time, Unix seconds."""
+    timezone: str = "UTC"
+    catch_up: str = "skip"
+    """Which missed times fire when a worker is there again: `skip`, `one` (the latest) or `all`."""
+    values: JsonObject = field(default_factory=dict)
+    """The start state of its runs."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    approve: str | None = None
+    """Calls of tools up to this risk are approved by policy."""
+    paused: bool = False
+    """Whether workers leave it alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that a check of a store found."""
+
+    what: str
+    run_id: str = ""
+    """The run that it is about; empty: the store as a whole."""
+    repaired: str = ""
+    """What was done about it; empty: nothing."""
+    note: bool = False
+    """Whether nothing is wrong with it, and it is good to know."""
