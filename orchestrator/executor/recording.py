@@ -100,12 +100,20 @@ class Recording:
 
     def denial(self, place: Place, tool: str, args: object) -> Deny | None:
         """The answer by which a person denied this call, which the replayed run asked about as a fork or reopened."""
-        for asked in self.questions.get(place, ()):
-            payload = asked.question.payload
-            about = FAMILY in payload and (payload.get("tool"), payload.get("args")) == (tool, args)
-            if about and asked.answered is not None and isinstance(asked.answered.answer, Deny):
+        for asked in self._asked_about(place, tool, args):
+            if asked.answered is not None and isinstance(asked.answered.answer, Deny):
                 return asked.answered.answer
         return None
+
+    def asks_about(self, place: Place, tool: str, args: object) -> bool:
+        """Whether the replayed run, as a fork or reopened, asked about this call and has no answer."""
+        return any(asked.answered is None for asked in self._asked_about(place, tool, args))
+
+    def _asked_about(self, place: Place, tool: str, args: object) -> Iterator[RecordedQuestion]:
+        for asked in self.questions.get(place, ()):
+            payload = asked.question.payload
+            if FAMILY in payload and (payload.get("tool"), payload.get("args")) == (tool, args):
+                yield asked
 
 
 def recording_of(plan: Plan, records: Sequence[Record], after: int = 0, withdrawn: Collection[str] = ()) -> Recording:
@@ -150,6 +158,8 @@ def question_digest(question: Question) -> str:
     """Digest of what a question asks, without what each run has its own of; of a timer without its time."""
     if question.kind == "timer":
         return "timer"
+    if FAMILY in question.payload:  # each run is told what the others have done by then
+        return digest([FAMILY, question.payload.get("tool"), question.payload.get("args")])
     payload = {key: value for key, value in question.payload.items() if key not in OWN}
     waits = [question.event, question.match] if question.event else []
     return digest([question.kind, question.prompt, payload, list(question.choices), question.schema_, *waits])

@@ -76,7 +76,7 @@ class Replay:
     @property
     def same(self) -> bool:
         """Whether the replay did the same, to the same end, and nothing else was asked."""
-        return self.diverged_at is None and self.diff.same
+        return self.diverged_at is None and not self.ended_diverged and self.diff.same
 
     @property
     def status(self) -> ReplayStatus:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from typing import Any
 
 import anyio
 import pytest
 
-from orchestrator import Executor
+from orchestrator import Approve, Context, Deny, Executor, Update, node
 from orchestrator.kernel.records import EffectIntended, StepFailed
 from orchestrator.stores import Store
 from tests.executor.test_forks_everywhere import KINDS, Echo, acting_tools, drawn_graph, ends, said, to_the_end
 from tests.executor.test_replay import Diary, chain
+from tests.executor.test_replays_reopened import World, calls
+from tests.support.executors import chain as chain_of
+from tests.support.executors import says
 from tests.support.sizes import quick_on, sized
 
 pytestmark = pytest.mark.anyio
@@ -35,6 +39,75 @@ async def test_a_fork_taken_while_a_call_was_open_replays_with_the_result_of_its
                 replay = await executor.replay(fork.run_id, at=begun, live="always" if live == "always" else "never")
                 assert (replay.same, replay.made, replay.status) == (True, 0, "completed"), (at, begun)
             assert model.asked == []
+
+
+# -- forks that wait for an answer about a call ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("live", ["never", "ask", "always"])
+async def test_a_fork_that_asks_before_a_call_asks_in_its_replay_too(store: Store, live: Any) -> None:
+    world = World()
+    graph = chain_of(says("a"), calls("pay tea", "pay tea", check=False))
+    async with Executor(store, graphs=[graph], tools=world.tools()) as executor:
+        run = await executor.start(graph, "?")
+        fork = await executor.fork(run.run_id, at=2)
+        for _ in range(2):  # at the first call, and at the second one
+            for at in (None, *range(1, fork.seq, sized(3, 1))):
+                replay = await executor.replay(fork.run_id, at=at, live=live)
+                assert (replay.status, replay.same, replay.made) == ("paused", True, 0), (at, replay.diff.to_text())
+                assert replay.run.waiting[0].payload["args"] == fork.waiting[0].payload["args"]
+                again = await executor.replay(replay.run.run_id)
+                assert (again.status, again.same) == ("paused", True)
+            fork = await executor.answer(fork.run_id, fork.waiting[0].id, "recorded")
+        assert (fork.status, world.made) == ("completed", ["pay tea", "pay tea"])
+
+
+@pytest.mark.parametrize(
+    ("live", "answer", "status", "paid"),
+    [
+        ("never", Approve(), "diverged", 1),
+        ("never", Deny(reason="no"), "completed", 1),
+        ("never", "recorded", "completed", 1),
+        ("always", Approve(), "completed", 2),
+        ("always", Deny(reason="no"), "completed", 1),
+    ],
+)
+async def test_a_question_of_a_replay_about_a_call_is_answered_as_that_of_a_fork(
+    store: Store, live: Any, answer: Any, status: str, paid: int
+) -> None:
+    world = World()
+    graph = chain_of(says("a"), calls("pay tea", check=False))
+    async with Executor(store, graphs=[graph], tools=world.tools()) as executor:
+        run = await executor.start(graph, "?")
+        fork = await executor.fork(run.run_id, at=2)
+        replay = await executor.replay(fork.run_id, live=live)
+        await executor.answer(replay.run.run_id, replay.run.waiting[0].id, answer)
+        replay = await executor.replayed(replay.run.run_id)
+        assert (replay.status, replay.same, len(world.made)) == (status, False, paid)
+
+
+async def test_a_repaired_step_that_asks_before_another_call_asks_in_its_replay_too(store: Store) -> None:
+    world, what = World(), ["tea"]
+
+    @node
+    async def buy(ctx: Context[Any]) -> Update:
+        found = str((await ctx.tool("pay", what=what[0])).output)
+        if world.broken:
+            raise ZeroDivisionError("a bug")
+        return {"log": found}
+
+    graph = chain_of(buy)
+    async with Executor(store, graphs=[graph], tools=world.tools()) as executor:
+        run = await executor.start(graph, "?")
+        world.broken, what[0] = False, "coffee"
+        run = await executor.resume(run.run_id, retry=True)
+        assert run.status == "paused"
+        replay = await executor.replay(run.run_id)
+        assert (replay.status, replay.same, replay.made) == ("paused", True, 0), replay.diff.to_text()
+        assert world.made == ["pay tea"]
+
+
+# -- generated graphs --------------------------------------------------------------------------------------------------
 
 
 async def replayed(kind: str, seed: int, forks: int) -> Counter[str] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orchestrator.executor.answers import about
+from orchestrator.executor.answers import FAMILY, about
 from orchestrator.executor.commands import Stop
 from orchestrator.executor.recording import question_digest
 from orchestrator.executor.run_log import RunLog
@@ -21,8 +21,8 @@ def answer_from_tape(log: RunLog, tape: Tape, activation: Activation, question: 
     Returns:
         Whether nothing more is to be done about it.
     """
-    if tape.is_live(activation) or tape.asks_about_live_call(activation):
-        return False
+    if FAMILY in question.payload or tape.is_live(activation) or tape.asks_about_live_call(activation):
+        return False  # no recorded answer admits a call
     found = tape.question(activation, question)
     answer: Answer | None = LATE if found is None and question.kind == "timer" else None  # nothing is asked by it
     if found is not None:

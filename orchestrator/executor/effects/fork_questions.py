@@ -17,6 +17,7 @@ from orchestrator.jsontypes import canonical, digest
 from orchestrator.kernel.ids import hash_id
 from orchestrator.kernel.question import Approve, Deny, Question
 from orchestrator.kernel.records import Asked
+from orchestrator.kernel.state import Activation
 from orchestrator.tools.truncation import cut
 
 RECORDED = "recorded"
@@ -61,7 +62,7 @@ async def call_in_fork(
     """
     attempt = under_way.attempt
     log, activation = attempt.log, attempt.activation
-    name = hash_id(activation.key, "in a fork", key, *asking_again(activation))
+    name = question_id(activation, key)
     calls: Sequence[FamilyCall] = ()
     gone: Sequence[str] = ()
     if name not in activation.answers:
@@ -79,6 +80,11 @@ async def call_in_fork(
     if isinstance(answer, Deny):
         raise CallDenied(effect.name, answer.reason)
     return Adopted(await _recorded(attempt, name))
+
+
+def question_id(activation: Activation, key: str) -> str:
+    """The id of the question before the call with this key."""
+    return hash_id(activation.key, "in a fork", key, *asking_again(activation))
 
 
 def fork_question(

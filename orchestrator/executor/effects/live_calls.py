@@ -36,7 +36,7 @@ async def admit_live(
     """
     attempt = under_way.attempt
     activation = attempt.activation
-    if not tape.is_live(activation) and not inside.get():
+    if (tape.live == "never" or not tape.is_live(activation)) and not inside.get():
         _note(attempt, tape, effect, wanted, occurrence, why)
     if tape.live == "never":
         raise end_replay(attempt, f"{effect.kind} {effect.name}: {why or 'the replayed run did not ask this'}")

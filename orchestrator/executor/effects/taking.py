@@ -3,6 +3,7 @@
 recorded, with a result              journaled as taken from the record of that result; nothing is called
 recorded, stopped by its time limit  the step's time is over here too
 recorded, stopped or without an end  waits for what stopped it: a sibling, a cancel, a time limit of the run
+asked about, without an answer       the same is asked here
 not recorded, of a stopped step      the same
 anything else                        live: `never` ends the replay here, `ask` asks first, `always` makes the call
 """
@@ -16,7 +17,7 @@ from typing import Any
 from orchestrator import errors
 from orchestrator.errors import EffectFailed, ModelError
 from orchestrator.executor.effects.effect import Attempt, Effect
-from orchestrator.executor.effects.fork_questions import CallDenied, call_in_fork
+from orchestrator.executor.effects.fork_questions import CallDenied, call_in_fork, question_id
 from orchestrator.executor.effects.live_calls import admit_live
 from orchestrator.executor.effects.repeats import ask_before_another
 from orchestrator.executor.effects.replay import NOT_MADE, Ending
@@ -29,7 +30,7 @@ from orchestrator.executor.tape import Tape
 from orchestrator.graph.limits import Reserve
 from orchestrator.kernel.ledger import EffectEntry
 from orchestrator.kernel.queries import exceeded_limit
-from orchestrator.kernel.question import Deny
+from orchestrator.kernel.question import Approve, Deny
 from orchestrator.kernel.records import EffectIntended, EffectSettled, Failure, Spent
 
 
@@ -81,6 +82,8 @@ async def _take_or_admit(
     if call is None:
         if effect.kind != "effect" and exceeded_limit(attempt.activation) is not None:
             return None, None  # the limit refuses it, as it did in the replayed run
+        if _is_up_to_a_person(tape, attempt, effect, key):
+            return None, None
         if not inside.get() and tape.was_stopped(attempt.activation):
             async with attempt.aside():
                 await stand_still(attempt.log, tape, attempt.activation)
@@ -112,6 +115,17 @@ async def _take_or_admit(
     under_way.settle(key, started, Ending(error=attempt.failure_named(NOT_MADE, why_live)))
     await admit_live(under_way, tape, effect, key, wanted, occurrence, why_live)
     return None, 1
+
+
+def _is_up_to_a_person(tape: Tape, attempt: Attempt, effect: Effect[Any], key: str) -> bool:
+    """Whether a call is asked about, as in the replayed run, or a person has said not to make it."""
+    at = attempt.activation
+    if not effect.irreversible or inside.get():
+        return False
+    answered = at.answers.get(question_id(at, key))
+    if answered is not None or tape.is_live(at):
+        return answered is not None and not isinstance(answered.answer, Approve)
+    return tape.recording.asks_about((at.path, at.node), effect.name, effect.request.get("args", effect.request))
 
 
 def _denied(tape: Tape, attempt: Attempt, effect: Effect[Any]) -> Deny | None:
