@@ -359,7 +359,7 @@ class RunFailed(RunError):
         traceback: where the error was raised, as text, or an empty text.
     """
 
-    def __init__(self, run_id: str, status: str, why: str = "", *, type: str = "", traceback: str = "") -> None:  # noqa: A002  a name of the contract
+    def __init__(self, run_id: str, status: str, why: str = "", *, type: str = "", traceback: str = "") -> None:  # noqa: A002  a public name
         self.run_id, self.status, self.type, self.traceback = run_id, status, type, traceback
         message = f"run {run_id!r} {'failed' if status == 'failed' else f'is {status}'}{f': {why}' if why else ''}"
         super().__init__(f"{message}\n\n{traceback}" if traceback else message)
@@ -404,7 +404,7 @@ class UserDenied(StepError):
 class EffectFailed(StepError):
     """Raised when a recorded effect that failed is replayed; `type` is the name of the original error."""
 
-    def __init__(self, message: str, *, type: str = "EffectFailed") -> None:  # noqa: A002  a name of the contract
+    def __init__(self, message: str, *, type: str = "EffectFailed") -> None:  # noqa: A002  a public name
         self.type = type
         super().__init__(message)
 

@@ -87,7 +87,7 @@ def _open_streams() -> None:
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - for the rest of the process
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115  open until the process ends
 
 
 def run(arguments: Sequence[str] | None = None) -> NoReturn:

@@ -13,7 +13,7 @@ import typer
 from orchestrator.cli.dotenv import load_dotenv
 from orchestrator.cli.error_texts import error_text
 from orchestrator.cli.exits import INTERRUPTED, UsageError, of_error
-from orchestrator.cli.output import nobody_reads, show_log, warn
+from orchestrator.cli.output import discard_output, show_log, warn
 from orchestrator.cli.process_end import settle
 from orchestrator.cli.redaction import redacted
 from orchestrator.errors import OrchestratorError
@@ -58,7 +58,7 @@ def _code(command: Callable[[], int], store: str | None = None) -> int:
     try:
         return command()
     except BrokenPipeError:
-        nobody_reads()
+        discard_output()
         return 0
     except KeyboardInterrupt:
         return INTERRUPTED

@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import TextIO
 
 from orchestrator.cli.redaction import redacted
 from orchestrator.cli.words import visible
@@ -22,7 +23,7 @@ def out(text: str, *, exact: bool = False) -> None:
     so that what is read by a program is what was written.
 
     Raises:
-        BrokenPipeError: nobody reads any more.
+        BrokenPipeError: stdout is closed at the other end.
     """
     print(text if exact and not sys.stdout.isatty() else visible(text), flush=True)
 
@@ -74,17 +75,19 @@ def written(path: str | None) -> Iterator[Callable[[bytes], object]]:
             os.unlink(draft)
 
 
-def nobody_reads() -> None:
-    """Stdout is closed at the other end: let the interpreter's last flush go nowhere."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def discard_output(stream: TextIO | None = None) -> None:
+    """Discard what is written to stdout, or to another stream, from now on: no process reads it any more."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, (stream or sys.stdout).fileno())
+    os.close(nowhere)
 
 
 def warn(text: str) -> None:
-    """Write lines to stderr. A stderr that nobody reads is no reason to stop."""
+    """Write lines to stderr. The command continues if stderr is closed at the other end."""
     try:
         print(visible(text), file=sys.stderr, flush=True)
     except BrokenPipeError:
-        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - for the rest of the process
+        discard_output(sys.stderr)
 
 
 def show_log() -> None:

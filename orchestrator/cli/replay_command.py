@@ -18,10 +18,12 @@ if TYPE_CHECKING:
 
     from orchestrator.cli.launch import Launch
     from orchestrator.executor import Executor, Replay, Run
+    from orchestrator.executor.tape import Live
     from orchestrator.models import Model
 
 _NAMED = re.compile(r"([A-Za-z_][\w-]*)=(.+)", re.DOTALL)
 """`NAME=REF`, or `FIELD=JSON`."""
+_LIVE: Mapping[str, Live] = {"never": "never", "ask": "ask", "always": "always"}
 _MOST = 10
 """First differences that are printed."""
 
@@ -87,7 +89,8 @@ def replay(
     from orchestrator.cli.redaction import redacted
     from orchestrator.cli.storage import store_url
 
-    if live not in ("never", "ask", "always"):
+    mode = _LIVE.get(live)
+    if mode is None:
         raise UsageError(f"--live {live}: use never, ask or always")
     if bool(runs) == every:
         raise UsageError("name the runs to replay, or use --all, one of both")
@@ -96,7 +99,7 @@ def replay(
     url, found = store_url(store), _Found()
     wanted = list(dict.fromkeys(runs or ())) if not every else _all_runs(url, graph_name, status, options.pairs(label))
     work = _Work(
-        url, live, Given.of(graph, tools, _for_runs(live, model or ()), trust), _models(model or ()),
+        url, mode, Given.of(graph, tools, _for_runs(live, model or ()), trust), _models(model or ()),
         dict(_pair(one, "--set") for one in set_ or ()), options.risk(approve), json=json, store=store,
     )  # fmt: skip
     try:
@@ -150,7 +153,7 @@ class _Work:
     """How runs are replayed."""
 
     url: str
-    live: str
+    live: Live
     given: Any
     models: Mapping[str, str]
     update: Mapping[str, object]
@@ -200,7 +203,7 @@ class _Work:
                         models or None,
                         dict(self.update) or None,
                         approve=self.approve,
-                        live=self.live,  # type: ignore[arg-type]  # checked above
+                        live=self.live,
                     )
                     found.replays.append(await self._asked(executor, made))
                 except OrchestratorError as error:

@@ -17,7 +17,7 @@ from orchestrator.cli.error_texts import error_text
 from orchestrator.cli.guard import alone
 from orchestrator.cli.interrupts import Interrupted, run_async
 from orchestrator.cli.launch import Code, Launch
-from orchestrator.cli.output import nobody_reads, out_line, warn
+from orchestrator.cli.output import discard_output, out_line, warn
 from orchestrator.cli.process_end import telling
 from orchestrator.cli.redaction import redacted
 from orchestrator.cli.run_lookup import load
@@ -131,7 +131,7 @@ def drive(
             return _interrupted(url, code, run_id, manner, exit_code=exits.FAILED)
         if not isinstance(error, BrokenPipeError):
             raise
-        nobody_reads()  # whoever read the events has gone
+        discard_output()  # whoever read the events has gone
         return _interrupted(url, code, run_id, manner)
     return _concluded(run, _knowing(run, url, code, manner), exits.of_status(run.status))
 
@@ -173,7 +173,7 @@ def _concluded(run: Run, manner: Manner, code: int) -> int:
         try:
             conclude(run, manner)
         except BrokenPipeError:
-            nobody_reads()
+            discard_output()
     return code
 
 

@@ -218,7 +218,7 @@ class Executor(RunWorker, RunReplaying, RunStreams):
         self._host.background().start_soon(self._host.drive_alone, live)
         return live.run_id
 
-    async def wait(self, run_id: str, timeout: float | None = None) -> Run:  # noqa: ASYNC109  a name of the contract
+    async def wait(self, run_id: str, timeout: float | None = None) -> Run:  # noqa: ASYNC109  a public name
         """Wait until a run ends or pauses, or no executor drives it any more. Any executor may drive it.
 
         Args:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias, TypeGuard, TypeVar
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -27,6 +27,7 @@ FAILED = "failed"
 IF_NAMED = (*RESERVED, FAILED)
 """Outcomes that no edge without an outcome stands for: those that every node has, and those that some kinds have."""
 
+V = TypeVar("V")
 Join: TypeAlias = int | str | None
 """`all`, `each`, a number of branches, or the name of the state field with that number."""
 Rest: TypeAlias = Literal["drop", "run"]
@@ -120,7 +121,7 @@ def reached(
     return seen
 
 
-def digraph(following: Mapping[str, Iterable[str]]) -> nx.DiGraph[str]:
+def digraph(following: Mapping[V, Iterable[V]]) -> nx.DiGraph[V]:
     """Make a networkx graph.
 
     Args:
@@ -131,7 +132,7 @@ def digraph(following: Mapping[str, Iterable[str]]) -> nx.DiGraph[str]:
     """
     import networkx as nx
 
-    graph: nx.DiGraph[str] = nx.DiGraph()
+    graph: nx.DiGraph[V] = nx.DiGraph()
     graph.add_nodes_from(following)
     graph.add_edges_from((vertex, target) for vertex, targets in following.items() for target in targets)
     return graph

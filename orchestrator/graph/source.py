@@ -115,7 +115,7 @@ def _loader() -> type[yaml.SafeLoader]:
             """What each composed node stands for, by its id; the document keeps the nodes alive."""
 
         def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-            event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+            event: Any = self.peek_event()  # type: ignore[no-untyped-call]  # its stubs omit it
             line = event.start_mark.line + 1
             alias = isinstance(event, yaml.AliasEvent)
             before = self._count

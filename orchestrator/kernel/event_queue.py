@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from pydantic_core import to_json
 
@@ -48,9 +49,9 @@ class EventQueue:
         return EventQueue(self.kept.copy(), self.ids.copy(), self.count, self.size, self._mask)
 
     @classmethod
-    def restored(cls, rows: Sequence[Sequence[object]], ids: Mapping[str, int], count: int) -> EventQueue:
+    def restored(cls, rows: Sequence[Sequence[Any]], ids: Mapping[str, int], count: int) -> EventQueue:
         """The queue that a snapshot holds: `rows` as of `rows`."""
-        kept = {event.number: event for event in (Event(*row) for row in rows)}  # type: ignore[arg-type]
+        kept = {event.number: event for event in (Event(*row) for row in rows)}
         return cls(kept, dict(ids), count, sum(map(_size, kept.values())), sum(1 << number for number in kept))
 
     def rows(self) -> list[list[object]]:

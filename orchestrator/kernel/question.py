@@ -111,7 +111,7 @@ class Question(Erased, BaseModel, Generic[KindT, PayloadT]):
     """What the event's data must hold: key -> value, as plain JSON."""
 
     @property
-    def schema(self) -> dict[str, object] | None:  # type: ignore[override]
+    def schema(self) -> dict[str, object] | None:  # type: ignore[override]  # pydantic's deprecated method
         """JSON Schema of the answer, if it is not a choice."""
         return self.schema_
 

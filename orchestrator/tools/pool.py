@@ -124,7 +124,7 @@ class Pool(Generic[T]):
     # -- using -----------------------------------------------------------------------------------------------------
 
     @asynccontextmanager
-    async def use(self, id: Hashable = None) -> AsyncIterator[T]:  # noqa: A002  the name of the contract
+    async def use(self, id: Hashable = None) -> AsyncIterator[T]:  # noqa: A002  a public name
         """Hold the instance of an id for one call. The id keeps the instance until `release`.
 
         If the call is cancelled inside the block, the instance is closed, because its state is unknown.
@@ -169,7 +169,7 @@ class Pool(Generic[T]):
                 if lease.broken or key is None:
                     await self._put_back(lease)
 
-    async def release(self, id: Hashable) -> bool:  # noqa: A002  the name of the contract
+    async def release(self, id: Hashable) -> bool:  # noqa: A002  a public name
         """Release the instance of an id after its earlier calls.
 
         Args:

@@ -400,7 +400,7 @@ class Tool:
         ctx = next((given.pop(name) for name in wants.ctx if name in given), None)
         return await self._call(self.validate(given), key, ctx, whose)
 
-    async def release(self, *, id: Hashable) -> bool:  # noqa: A002  the name of the contract
+    async def release(self, *, id: Hashable) -> bool:  # noqa: A002  a public name
         """Release the instance that an id has in the tool's pool.
 
         Args:

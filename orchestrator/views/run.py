@@ -142,7 +142,7 @@ class Run(Generic[StateT]):
         """The graph's output as plain JSON; None before the end, and of a run that failed or was cancelled."""
         return None if self.machine.ended is None else self.machine.ended.output
 
-    def output_as(self, type: type[T]) -> T:  # noqa: A002  the word for it
+    def output_as(self, type: type[T]) -> T:  # noqa: A002  a public name
         """Return the output as a value of a type: `run.output_as(list[str])`.
 
         Args:

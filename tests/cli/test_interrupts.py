@@ -210,7 +210,7 @@ def test_the_same_from_a_shell(shell: Shell) -> None:
     assert done.err.replace("\n", "").isprintable()
 
 
-def test_a_stderr_that_nobody_reads_is_no_reason_to_stop(shell: Shell) -> None:
+def test_a_command_continues_when_stderr_is_closed_at_the_other_end(shell: Shell) -> None:
     (shell.place / "go").touch()
     if FULL:
         done = shell.sh("python -m orchestrator run trial:waits x 2>&1 >out.json | head -1")

@@ -95,7 +95,7 @@ class RunControl(RunReader):
         *,
         id: str | None = None,  # noqa: A002  the argument's name in the documentation
         labels: Mapping[str, str] | None = None,
-        all: bool = False,  # noqa: A002
+        all: bool = False,  # noqa: A002  the argument's name in the documentation
         by: str = "",
         resume: bool = True,
         background: bool = False,

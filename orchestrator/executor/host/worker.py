@@ -113,13 +113,14 @@ class _Worker:
         """Wait until there may be something to take: it is due, a run here was given back, or the store changed."""
         store, host = self._host.store, self._host
         self._ended = anyio.Event()
-        before = store.changes() if isinstance(store, Changing) else None
+        changing = store if isinstance(store, Changing) else None
+        before = None if changing is None else changing.changes()
         times = [one.next_at for one in await store.schedules() if scheduling.waits_for(host, one)]
         next_due = await store.next_due(self._names)
         due = min(times if next_due is None else [next_due, *times], default=None)
         unobserved = await recovery.call_observers(host)
         others = before is None or unobserved or bool((await store.runs(status="running", limit=1)).runs)
-        if before is not None and before != store.changes():  # type: ignore[attr-defined]
+        if changing is not None and before is not None and before != changing.changes():
             return
         while not self._stops:
             wait = self._poll

@@ -75,7 +75,7 @@ def _ways(place: Place, *, free: bool) -> nx.DiGraph[Spot]:
     paths, nodes = place.paths, place.graph.nodes
     visits = place.limits.visits if free else ()
     called = free and bool(_called(place))
-    found: nx.DiGraph[Spot] = digraph({})  # type: ignore[assignment]
+    found: nx.DiGraph[Spot] = digraph({})
     for spot in paths.spots:
         if spot.spent or spot.vertex in visits:
             continue

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import replace
+from typing import Any
 from uuid import uuid4
 
 import anyio
@@ -201,9 +202,9 @@ async def check_claims(store: Store) -> None:
     mark, past = uuid4().hex, time.time() - 10
     owner = an_owner()
 
-    async def run(what: str, status: str = "running", **row: object) -> str:
+    async def run(what: str, status: str = "running", **row: Any) -> str:
         info, records = new_run(labels={"what": what})
-        info = replace(info, graph=mark, status=status, **row)  # type: ignore[arg-type]
+        info = replace(info, graph=mark, status=status, **row)
         await store.create(info, records)
         return info.run_id
 
@@ -295,8 +296,8 @@ async def check_interrupted(store: Store) -> None:
         if what in ("held", "expired"):
             await store.take_lease(a_lease(info.run_id, "t"), ttl=60.0 if what == "held" else 0.0)
 
-    async def found(**filters: str) -> set[str]:
-        page = await store.runs(labels={"mark": mark}, **filters)  # type: ignore[arg-type]
+    async def found(**filters: Any) -> set[str]:
+        page = await store.runs(labels={"mark": mark}, **filters)
         for info in page.runs:
             equal(info.lease, await store.lease(info.run_id), "the lease in the list")
             held = info.lease is not None and info.lease.left > 0

@@ -24,9 +24,9 @@ async def check_listing(store: Store) -> None:
         infos.append(info)
     newest_first = list(reversed(infos))
 
-    async def expect(what: str, fits: Callable[[RunInfo], bool], **filters: object) -> None:
+    async def expect(what: str, fits: Callable[[RunInfo], bool], **filters: Any) -> None:
         labels = {"mark": mark, **texts(filters.pop("labels", {}))}
-        page = await store.runs(labels=labels, limit=100, **filters)  # type: ignore[arg-type]
+        page = await store.runs(labels=labels, limit=100, **filters)
         equal(list(page.runs), [info for info in newest_first if fits(info)], f"runs by {what}")
         equal(page.cursor, None, f"the cursor after all runs by {what}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 from uuid import uuid4
 
 from orchestrator.graph.limits import Usage
@@ -66,11 +67,11 @@ async def check_filters(store: Store) -> None:
         await store.create(info, records)
         infos.append(info)
 
-    async def found(**filters: object) -> list[int]:
+    async def found(**filters: Any) -> list[int]:
         numbers: list[int] = []
         cursor: str | None = None
         while True:
-            page = await store.runs(labels={"mark": mark}, after=cursor, limit=5, **filters)  # type: ignore[arg-type]
+            page = await store.runs(labels={"mark": mark}, after=cursor, limit=5, **filters)
             numbers += [infos.index(info) for info in page.runs]
             cursor = page.cursor
             if cursor is None:
