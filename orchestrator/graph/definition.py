@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -274,6 +274,42 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT]):
         """
         kept = (limits or self.limits).model_dump()
         return self._with(limits=Limits(**{**kept, **changes}))
+
+    def with_tools(self, tools: Collection[object] | None) -> Self:
+        """Return the graph with these tools for every node that sees tools, also inside subgraphs.
+
+        These are the nodes of kinds that show tools to a model, check calls of tools or make them (`Node.takes_tools`).
+        Functions get them only if they have `tools=` already.
+
+        Args:
+            tools: names of tools, tools, functions and toolboxes, as in `Node.tools`; None: whatever a run is given.
+
+        Returns:
+            The new graph.
+
+        Raises:
+            pydantic.ValidationError: one of the objects cannot be a tool.
+        """
+        from orchestrator.graph.editing import nodes_with
+
+        given = tools if tools is None or isinstance(tools, str) else tuple(tools)
+        return self._with(nodes=nodes_with(self.nodes, lambda node: node.takes_tools, "tools", given))
+
+    def with_model(self, model: str | None) -> Self:
+        """Return the graph with this model for every node that asks a model, also inside subgraphs.
+
+        These are the nodes of kinds with `asks = "model"`, and async functions with a parameter for the context
+        (`Node.asks_model`).
+
+        Args:
+            model: a name in `models=` of the executor; None: the executor's default model.
+
+        Returns:
+            The new graph.
+        """
+        from orchestrator.graph.editing import nodes_with
+
+        return self._with(nodes=nodes_with(self.nodes, lambda node: node.asks_model, "model", model))
 
     def _known(self, name: str) -> None:
         if name not in self.nodes:

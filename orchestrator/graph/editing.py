@@ -1,13 +1,18 @@
-"""Edits of a graph's edges."""
+"""Edits of a graph: of its edges, and of one setting of many nodes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from orchestrator.errors import GraphError
 from orchestrator.graph.edge import Edge
+from orchestrator.graph.node import Node
 from orchestrator.graph.outcome import DONE
+
+if TYPE_CHECKING:
+    from orchestrator.graph.definition import GraphDefinition
 
 
 def edges_with_node_before(
@@ -30,3 +35,19 @@ def edges_with_node_before(
         return (*moved, Edge(name, node))
     added = [Edge(name, node if outcome == onward else otherwise, outcome) for outcome in outcomes]
     return (*moved, *added)
+
+
+def nodes_with(
+    nodes: Mapping[str, Node], wanted: Callable[[Node], bool], setting: str, value: object
+) -> dict[str, Node]:
+    """The nodes with one setting changed of those that are wanted, also of those in the graphs inside them."""
+    return {name: _with_setting(node, wanted, setting, value) for name, node in nodes.items()}
+
+
+def _with_setting(node: Node, wanted: Callable[[Node], bool], setting: str, value: object) -> Node:
+    inner: GraphDefinition | None = node.subgraph
+    if inner is None:
+        return node.with_(**{setting: value}) if wanted(node) else node
+    if "graph" not in type(node).model_fields:  # stored, without its code
+        return node
+    return node.with_(graph=inner.model_copy(update={"nodes": nodes_with(inner.nodes, wanted, setting, value)}))

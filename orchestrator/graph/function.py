@@ -60,6 +60,16 @@ class FunctionNode(Erased, Node, Generic[P, R], kind="function"):
         return any(want.gives == "ctx" for want in self.wanted)
 
     @property
+    def takes_tools(self) -> bool:
+        """Whether `tools=` says that it calls tools: a function may take the context for other reasons."""
+        return self.tools is not None
+
+    @property
+    def asks_model(self) -> bool:
+        """Whether it gets at a model by its context, and can await the reply."""
+        return self.sees_tools and self.awaits
+
+    @property
     def calls_tools(self) -> bool:
         return self.sees_tools and bool(self.tools)
 

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from orchestrator.graph.definition import GraphDefinition
 
 Effect: TypeAlias = Literal["pure", "idempotent", "irreversible"]
+Asked: TypeAlias = Literal["model", "person"]
+"""What the steps of a node ask."""
 ITEM = "$item"
 """In a subgraph's `inputs`: the item of the map that the node runs in."""
 
@@ -104,6 +106,9 @@ class Node(BaseModel):
     """The ports with the names of all state fields that `run` may update; None: not known."""
     after_model: ClassVar[tuple[str, ...]] = ()
     """Outcomes with which a step only ends after a call of a model."""
+    asks: ClassVar[Asked | None] = None
+    """What each step asks, unless it finds that it need not: a model, or a person. Drawings tell the steps that asked
+    from those that did not. None: not declared."""
 
     retry: Retry | None = None
     """When a failed attempt is made again; None: never."""
@@ -167,6 +172,8 @@ class Node(BaseModel):
             cls.fills = None  # and it may update other fields
         if "run" in cls.__dict__ and "after_model" not in cls.__dict__:
             cls.after_model = ()
+        if cls.__dict__.get("after_model") and "asks" not in cls.__dict__:
+            cls.asks = "model"
         if not inspect.iscoroutinefunction(cls.run):
             raise TypeError(f"run of node kind {cls.__qualname__} is not async: write async def run(self, state, ctx)")
         taken = Node.kinds.get(cls.kind)
@@ -190,6 +197,19 @@ class Node(BaseModel):
     def sees_tools(self) -> bool:
         """Whether its work can call tools."""
         return True
+
+    @property
+    def asks_model(self) -> bool:
+        """Whether its work can ask a model, the one of `model=`.
+
+        By default, that of a kind with `asks = "model"` can. `graph.with_model` sets the model of these nodes.
+        """
+        return self.asks == "model"
+
+    @property
+    def takes_tools(self) -> bool:
+        """Whether `graph.with_tools` sets the node's tools: by default, if its work sees tools."""
+        return self.sees_tools
 
     @property
     def calls_tools(self) -> bool:
@@ -391,6 +411,14 @@ class UnresolvedNode(Node, kind="unresolved"):
     @property
     def calls_tools(self) -> bool:
         return bool(self.tools)
+
+    @property
+    def takes_tools(self) -> bool:
+        return False
+
+    @property
+    def asks_model(self) -> bool:
+        return False
 
     @cached_property
     def _inner(self) -> GraphDefinition | None:

@@ -72,6 +72,11 @@ class Advance(Node, kind="advance"):
     answer: Annotated[str, Port(str)] = "answer"
     """Field that gets the last result."""
 
+    @property
+    def sees_tools(self) -> bool:
+        """See `Node.sees_tools`."""
+        return False
+
     async def run(self, state: object, ctx: object) -> Outcome[Literal["step", "done"]]:
         question = str(getattr(state, self.question))
         steps: Sequence[str] = getattr(state, self.steps)

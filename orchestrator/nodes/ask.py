@@ -28,6 +28,7 @@ class Ask(Node, kind="ask"):
     """
 
     fills = ("answer",)
+    asks = "person"
 
     class State(BaseModel):
         """The field that the port names by default."""
@@ -56,6 +57,11 @@ class Ask(Node, kind="ask"):
     def _check(self) -> Self:
         check(self.prompt, self.show)
         return self
+
+    @property
+    def sees_tools(self) -> bool:
+        """See `Node.sees_tools`."""
+        return False
 
     async def run(self, state: object, ctx: Context) -> dict[str, object]:
         shown = plain({name: getattr(state, name) for name in self.show})

@@ -36,6 +36,11 @@ class Call(Node, kind="call"):
     """Field that gets what it returns; None: it returns an update of the state, or None."""
 
     @property
+    def sees_tools(self) -> bool:
+        """See `Node.sees_tools`."""
+        return False
+
+    @property
     def updates(self) -> frozenset[str] | None:
         return frozenset((self.result,)) if self.writes is None and self.result is not None else self.writes
 

@@ -40,6 +40,7 @@ class ChooseArgs(Node, kind="choose_args"):
     """
 
     fills = ("args",)
+    asks = "model"
 
     class State(BaseModel):
         """The fields that the ports name by default."""

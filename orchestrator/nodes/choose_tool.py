@@ -31,6 +31,7 @@ class ChooseTool(Node, kind="choose_tool"):
     """
 
     fills = ("tool",)
+    asks = "model"
 
     class State(BaseModel):
         """The fields that the ports name by default."""

@@ -50,6 +50,7 @@ class Classify(Node, kind="classify"):
 
     in_order = ("choices",)
     fills = ("result",)
+    asks = "model"
 
     class State(BaseModel):
         """The field that the port names by default."""

@@ -75,6 +75,7 @@ class Complete(Node, kind="complete"):
     """
 
     fills = ("result", "fault")
+    asks = "model"
     class_field = "output"
     after_model = ("done", "unusable")
 
@@ -123,6 +124,11 @@ class Complete(Node, kind="complete"):
         for fault in schema_faults(output):
             raise ValueError(f"output is a JSON Schema that {fault}")
         return dict(output)
+
+    @property
+    def sees_tools(self) -> bool:
+        """See `Node.sees_tools`."""
+        return False
 
     @property
     def _class(self) -> type[BaseModel] | None:

@@ -34,6 +34,7 @@ class Confirm(Node, kind="confirm"):
     """
 
     fills = ("reason", "args", "message")
+    asks = "person"
 
     class State(BaseModel):
         """The fields that its ports name where a tool call is confirmed."""

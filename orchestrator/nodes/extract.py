@@ -121,6 +121,11 @@ class Extract(Node, kind="extract"):
     fault: Annotated[str | None, Port(str)] = None
     """Field for the message that a text has no answer; None: no field."""
 
+    @property
+    def sees_tools(self) -> bool:
+        """See `Node.sees_tools`."""
+        return False
+
     async def run(self, state: object, ctx: Context) -> Outcome[Literal["found", "missing"]]:
         text = str(getattr(state, self.text))
         found = find_answer(text, self.form, announced=self.announced)

@@ -52,6 +52,11 @@ class Observe(Node, kind="observe"):
         return self
 
     @property
+    def sees_tools(self) -> bool:
+        """See `Node.sees_tools`."""
+        return False
+
+    @property
     def outcomes(self) -> tuple[str, ...]:
         return ("more", "finished") if self.most is None else ("more", "finished", "spent")
 

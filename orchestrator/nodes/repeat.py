@@ -27,5 +27,10 @@ class Repeat(Node, kind="repeat"):
     into: Annotated[str, Port(list)] = "rounds"
     """Field that gets the numbers."""
 
+    @property
+    def sees_tools(self) -> bool:
+        """See `Node.sees_tools`."""
+        return False
+
     async def run(self, state: object, ctx: object) -> dict[str, object]:
         return {self.into: list(range(1, self.times + 1))}

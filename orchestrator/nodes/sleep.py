@@ -38,6 +38,11 @@ class Sleep(Node, kind="sleep"):
         return self
 
     @property
+    def sees_tools(self) -> bool:
+        """See `Node.sees_tools`."""
+        return False
+
+    @property
     def does(self) -> str:
         """See `Node.does`."""
         return f"sleeps until {self.until}" if self.seconds is None else f"sleeps {duration(self.seconds)}"

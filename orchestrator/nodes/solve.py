@@ -40,6 +40,7 @@ class Solve(Node, kind="solve"):
     """
 
     fills = ("answer",)
+    asks = "model"
 
     class State(BaseModel):
         """The fields that the ports name by default."""
@@ -65,6 +66,11 @@ class Solve(Node, kind="solve"):
     """Field with the evidence."""
     answer: Annotated[str, Port(str)] = "answer"
     """Field that gets the answer."""
+
+    @property
+    def sees_tools(self) -> bool:
+        """See `Node.sees_tools`."""
+        return False
 
     async def run(self, state: object, ctx: Context) -> dict[str, object]:
         question = str(getattr(state, self.question))

@@ -45,6 +45,7 @@ class Think(Node, kind="think"):
     """
 
     fills = ("current", "answer")
+    asks = "model"
     after_model = ("question",)
 
     class State(BaseModel):
@@ -71,6 +72,11 @@ class Think(Node, kind="think"):
     """Field with the steps so far."""
     answer: Annotated[str, Port(str)] = "answer"
     """Field that gets the final answer."""
+
+    @property
+    def sees_tools(self) -> bool:
+        """See `Node.sees_tools`."""
+        return False
 
     async def run(self, state: object, ctx: Context) -> Outcome[Literal["answer", "question"]]:
         question = str(getattr(state, self.question))

@@ -43,6 +43,11 @@ class Vote(Node, kind="vote"):
     faults: Annotated[str | None, Port(list)] = None
     """Field with a list of what was wrong with those that are empty."""
 
+    @property
+    def sees_tools(self) -> bool:
+        """See `Node.sees_tools`."""
+        return False
+
     async def run(self, state: object, ctx: object) -> dict[str, object]:
         answers: Sequence[str] = getattr(state, self.answers)
         if not answers:

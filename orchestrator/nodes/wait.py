@@ -53,6 +53,11 @@ class Wait(Node, kind="wait", outcomes=("received",)):
             raise ValueError(str(error)) from None
 
     @property
+    def sees_tools(self) -> bool:
+        """See `Node.sees_tools`."""
+        return False
+
+    @property
     def does(self) -> str:
         """See `Node.does`."""
         return f"waits for {self.event}"

@@ -17,10 +17,6 @@ from orchestrator.kernel.run_state import RunState
 from orchestrator.tools.tool import Tool
 from orchestrator.tools.toolbox import Toolbox
 
-WITHOUT = frozenset({
-    "advance", "ask", "call", "complete", "extract", "observe", "repeat", "sleep", "solve", "think", "vote", "wait",
-})  # fmt: skip
-"""Kinds of nodes that call no tools."""
 _MOST = 20
 """Arguments of a changed tool that an error names."""
 
@@ -49,7 +45,7 @@ class Reach:
             self.own |= {f"{path}{name}/{one.name}": one for one in own}
             if node.subgraph is not None:
                 self.note(node.subgraph, None, f"{path}{name}/", scope)
-            elif not node.sees_tools or node.kind in WITHOUT:
+            elif not node.sees_tools:
                 continue
             elif scope.names is None:
                 self.all = True
