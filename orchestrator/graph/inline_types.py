@@ -17,7 +17,8 @@ from orchestrator.graph.typetext import parse_type
 from orchestrator.upward import above
 
 _SHIPPED: Mapping[str, Literal["messages", "nodes"]] = {
-    "Message": "messages", "ToolCall": "messages", "ToolResult": "nodes", "Step": "nodes",
+    "Message": "messages", "Reply": "messages", "ToolCall": "messages",
+    "PlannedCall": "nodes", "Step": "nodes", "ToolResult": "nodes",
 }  # fmt: skip
 """Types of this library, with the package that has them."""
 _PLAIN = (str, int, float, bool, type(None))

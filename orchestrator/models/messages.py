@@ -262,5 +262,5 @@ def with_results(messages: Iterable[Message]) -> tuple[Message, ...]:
     return tuple(found)
 
 
-STATE_TYPES: Mapping[str, type] = {"Message": Message, "ToolCall": ToolCall}
+STATE_TYPES: Mapping[str, type] = {"Message": Message, "Reply": Reply, "ToolCall": ToolCall}
 """Name in the type text of a state that is written as data -> the type."""

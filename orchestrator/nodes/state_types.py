@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from orchestrator.nodes.plans.blueprint import PlannedCall
 from orchestrator.nodes.steps import Step
 from orchestrator.tools.result import ToolResult
 
-STATE_TYPES: Mapping[str, type] = {"Step": Step, "ToolResult": ToolResult}
+STATE_TYPES: Mapping[str, type] = {"PlannedCall": PlannedCall, "Step": Step, "ToolResult": ToolResult}
 """Name in a type text -> the type."""

@@ -7,6 +7,7 @@ import sys
 
 from tests.frozen.index import TEXTS
 from tests.frozen.texts import differences, joined, keep, kept
+from tests.kinds.page import COMMAND, stale
 
 
 def main() -> int:
@@ -31,6 +32,12 @@ def main() -> int:
         code |= bool(found)
         for line in found:
             print(line)
+    if not given.write and not given.names:
+        found = stale()
+        print(f"docs/kinds.md: {'differs' if found else 'equal'}")
+        code |= bool(found)
+        for line in found:
+            print(f"docs/{line}: if that is meant, run {COMMAND}")
     return code
 
 
