@@ -38,6 +38,8 @@ class Graph(GraphDefinition[StateT]):
         input: the state field (or fields) for an input that is not a mapping.
         output: the state field (or fields) that form the run's output; None: the whole state.
         limits: the limits of a run.
+        pools: name -> how many steps of nodes that name this pool (`pool=`) may run at the same time in a run, with
+            the graphs inside it. None: only `Executor(pools=)` limits them.
         version: the version of the graph, for people.
         description: what the graph does, for people and for MCP clients.
 
@@ -58,12 +60,13 @@ class Graph(GraphDefinition[StateT]):
         input: Names = None,  # noqa: A002  the argument's name in the documentation
         output: Names = None,
         limits: Limits | Mapping[str, Any] | None = None,
+        pools: Mapping[str, int | None] | None = None,
         version: str | None = None,
         description: str = "",
     ) -> None:
         self._fill(
             name=name, state=state, nodes=nodes, edges=edges, input=input, output=output, limits=limits,
-            version=version, description=description,
+            pools=pools, version=version, description=description,
         )  # fmt: skip
         self._refuse_problems()
 

@@ -1,7 +1,7 @@
 """How many steps run at the same time, and when steps that never wait give the event loop to other tasks.
 
-`Executor(concurrency=)` makes a limiter in `executor.resources`, and each step takes a `Place` in it in
-`executor.step.node_call`. `Limits(concurrency=)` of one graph is the kernel's (`kernel.admission`).
+`Executor(concurrency=, pools=)` makes limiters in `executor.resources`, and each step takes a `Place` in them in
+`executor.step.node_call`. `Limits(concurrency=)` and `Graph(pools=)` are the kernel's (`kernel.admission`).
 """
 
 from __future__ import annotations
@@ -43,18 +43,20 @@ class YieldBudget:
 
 
 class Place:
-    """The place of one step: `async with place`. It is given up while the step only waits for other steps."""
+    """The place of one step: `async with place`. It is given up while the step only waits for other steps.
 
-    __slots__ = ("_coming", "_gate", "_held", "_waits")
+    All steps pass the gates in one order, a pool before the number of all steps, so no two wait for each other.
+    """
 
-    def __init__(self, gate: anyio.CapacityLimiter) -> None:
-        self._gate = gate
+    __slots__ = ("_coming", "_gates", "_held", "_waits")
+
+    def __init__(self, *gates: anyio.CapacityLimiter) -> None:
+        self._gates = gates
         self._held = self._coming = False
         self._waits = 0
 
     async def __aenter__(self) -> None:
-        await self._gate.acquire_on_behalf_of(self)
-        self._held = True
+        await self._take()
 
     async def __aexit__(self, *error: object) -> None:
         self._give_up()
@@ -74,14 +76,26 @@ class Place:
     async def _come_back(self) -> None:
         self._coming = True
         try:
-            await self._gate.acquire_on_behalf_of(self)
-            self._held = True
+            await self._take()
         finally:
             self._coming = False
         if self._waits:  # another call of the step waits by now
             self._give_up()
 
+    async def _take(self) -> None:
+        passed: list[anyio.CapacityLimiter] = []
+        try:
+            for gate in self._gates:
+                await gate.acquire_on_behalf_of(self)
+                passed.append(gate)
+            self._held = True
+        finally:
+            if not self._held:
+                for gate in passed:
+                    gate.release_on_behalf_of(self)
+
     def _give_up(self) -> None:
         if self._held:
             self._held = False
-            self._gate.release_on_behalf_of(self)
+            for gate in self._gates:
+                gate.release_on_behalf_of(self)

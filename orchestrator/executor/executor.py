@@ -51,6 +51,7 @@ class Executor(RunWorker, RunReplaying, RunStreams):
             (`arithmetic`, `module:attr`). Toolboxes of servers are connected while the executor is open.
         deps: the value of `ctx.deps` in nodes: clients, connections, secrets. Never journaled.
         concurrency: how many steps of all runs may run at the same time; None: no limit.
+        pools: pool -> how many steps of all runs whose nodes name it may run at the same time here (docs/concepts.md).
         on_change: what to do if the graph's content (prompts, parameters, code) changed since a run was last driven:
             `continue` and journal the differences, or `strict`: refuse with `GraphChanged`.
         lease_ttl: seconds after which another host may take over a run that this executor no longer renews.
@@ -82,6 +83,7 @@ class Executor(RunWorker, RunReplaying, RunStreams):
         tools: ToolsLike = (),
         deps: object = None,
         concurrency: int | None = None,
+        pools: Mapping[str, int] | None = None,
         on_change: Literal["continue", "strict"] = "continue",
         lease_ttl: float = 30.0,
         streams: Literal["watched", "always"] = "watched",
@@ -102,7 +104,7 @@ class Executor(RunWorker, RunReplaying, RunStreams):
         children = ChildRuns()
         resources = Resources.of(
             graphs, model, models or {}, toolbox_of(tools), deps, clock, children=children, concurrency=concurrency,
-            streams=streams,
+            pools=pools, streams=streams,
         )  # fmt: skip
         self._host = host = Host(
             self.store, resources, lease_ttl=lease_ttl, strict=on_change == "strict", seal=seal, awake=idle == "awake"
@@ -247,7 +249,7 @@ class App:
         models: named models, by the names that nodes use.
         tools: the tools that nodes may call.
         deps: the value of `ctx.deps` in nodes.
-        concurrency: how many steps of all runs may run at the same time; None: no limit.
+        concurrency, pools: see `Executor`.
         on_change: see `Executor`.
     """
 
@@ -257,6 +259,7 @@ class App:
     tools: ToolsLike = ()
     deps: object = None
     concurrency: int | None = None
+    pools: Mapping[str, int] | None = None
     on_change: Literal["continue", "strict"] = "continue"
 
     def executor(
@@ -276,5 +279,6 @@ class App:
         """
         return Executor(
             store, graphs=self.graphs, model=self.model, models=self.models, tools=self.tools, deps=self.deps,
-            concurrency=self.concurrency, on_change=on_change or self.on_change, lease_ttl=lease_ttl, seal=seal,
+            concurrency=self.concurrency, pools=self.pools, on_change=on_change or self.on_change, lease_ttl=lease_ttl,
+            seal=seal,
         )  # fmt: skip

@@ -174,7 +174,7 @@ class Comparison(Compared):
                 grade, text = "migration", f"{text}, and the run is at it"
             case "graph_inside" if self._is_inside(change):
                 grade, text = "migration", f"{text}, and the run is inside it"
-            case "outcomes" | "graph_inside" | "join" | "order" if ahead:
+            case "outcomes" | "graph_inside" | "join" | "order" | "pool" if ahead:
                 grade = "decision"
             case "edges" if here or (change.name == ANY and self.at.get(change.place)):
                 grade = "decision"

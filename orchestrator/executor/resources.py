@@ -98,6 +98,8 @@ class Resources:
     """For nodes that are sync functions."""
     gate: anyio.CapacityLimiter | None
     """How many steps of all runs may run at the same time."""
+    pools: Mapping[str, anyio.CapacityLimiter] = field(default_factory=dict)
+    """The same of steps whose nodes name a pool."""
     versions: dict[str, tuple[GraphDefinition, ...]] = field(default_factory=dict)
     """All versions of each graph that was given, by name, the newest first."""
     always_streams: bool = False
@@ -117,13 +119,17 @@ class Resources:
         *,
         children: Children,
         concurrency: int | None,
+        pools: Mapping[str, int] | None = None,
         streams: Literal["watched", "always"] = "watched",
     ) -> Resources:
         """What `Executor(...)` was given, with the graphs inside its tools.
 
         Raises:
-            ValueError: `concurrency` is below 1, or `streams` is neither of the two.
+            ValueError: `concurrency`, or the size of a pool, is below 1, or `streams` is neither of the two.
         """
+        for name, size in (pools or {}).items():
+            if size < 1:
+                raise ValueError(f"pools={{{name!r}: {size}}}: give the number of steps that may run at the same time")
         if concurrency is not None and concurrency < 1:
             raise ValueError(
                 f"concurrency={concurrency}: give the number of steps that may run at the same time, 1 or more"
@@ -140,6 +146,7 @@ class Resources:
             children=children,
             threads=anyio.CapacityLimiter(_THREADS),
             gate=None if concurrency is None else anyio.CapacityLimiter(concurrency),
+            pools={name: anyio.CapacityLimiter(size) for name, size in (pools or {}).items()},
             always_streams=streams == "always",
         )
         for graph in graphs:
@@ -152,6 +159,11 @@ class Resources:
             if inner is not None:
                 found.graphs.setdefault(inner.name, inner)
         return found
+
+    def gates_of(self, pool: str | None) -> tuple[anyio.CapacityLimiter, ...]:
+        """What a step has to pass before it runs: the pool that its node names, then the limit of all steps."""
+        own = None if pool is None else self.pools.get(pool)
+        return tuple(gate for gate in (own, self.gate) if gate is not None)
 
     @property
     def tool_map(self) -> Mapping[str, Tool]:

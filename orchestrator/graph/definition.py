@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Generic, Self, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, RootModel, SkipValidation, model_serializer
+from pydantic import BaseModel, ConfigDict, PositiveInt, RootModel, SkipValidation, model_serializer
 
 from orchestrator.errors import GraphError, InvalidInput
 from orchestrator.graph.arrows import EdgesLike, format_edges, parse_edges
@@ -45,6 +45,7 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT]):
     input: Names = None
     output: Names = None
     limits: Limits = Limits()
+    pools: Mapping[str, PositiveInt | None] = MappingProxyType({})
     version: str | None = None
     description: str = ""
 
@@ -69,6 +70,7 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT]):
         input: Names = None,  # noqa: A002  the argument's name in the documentation
         output: Names = None,
         limits: Limits | Mapping[str, Any] | None = None,
+        pools: Mapping[str, int | None] | None = None,
         **rest: Any,
     ) -> None:
         BaseModel.__init__(
@@ -79,6 +81,7 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT]):
             input=tuple(input) if isinstance(input, list) else input,
             output=tuple(output) if isinstance(output, list) else output,
             limits=Limits() if limits is None else limits,
+            pools={} if pools is None else pools,
             **rest,
         )
 
@@ -123,15 +126,16 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT]):
 
     @cached_property
     def structure(self) -> str:
-        """Digest of nodes, outcomes, joins, edges and the state's schema, on which live runs depend."""
+        """Digest of nodes, outcomes, joins, pools, edges and the state's schema, on which live runs depend."""
         from orchestrator.graph.digests import structure_digest
 
         ways: dict[str, object] = {}
         for name, node in self.nodes.items():
             inner = node.subgraph
             join = node.join if node.rest == "drop" else [node.join, node.rest]
-            ways[name] = [list(node.outcomes), join, None if inner is None else inner.structure]
-        return structure_digest(ways, self.edges, self.schema)
+            pool = () if node.pool is None else (node.pool,)
+            ways[name] = [list(node.outcomes), join, None if inner is None else inner.structure, *pool]
+        return structure_digest(ways, self.edges, self.schema, self.pools)
 
     @cached_property
     def content(self) -> str:
@@ -335,6 +339,7 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT]):
             "nodes": {name: node_data(node) for name, node in self.nodes.items()},
             "edges": format_edges(self.edges),
             "limits": self.limits.model_dump(mode="json", exclude_defaults=True),
+            **({"pools": dict(self.pools)} if self.pools else {}),
         }
         return data
 

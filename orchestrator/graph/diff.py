@@ -13,7 +13,7 @@ from orchestrator.jsontypes import JsonObject
 
 ChangeKind: TypeAlias = Literal[
     "node_gone", "node_new", "outcomes", "join", "graph_inside", "edges", "order", "field_gone", "field_new",
-    "field_type", "field_reducer",
+    "field_type", "field_reducer", "pool", "pool_size",
 ]  # fmt: skip
 
 
@@ -25,7 +25,7 @@ class Change:
     place: str
     """Path of the graph in the old version: names of the subgraph nodes around it, joined by `/`; empty at the top."""
     name: str
-    """The node or the state field, under its old name if it has one; of edges the node that they begin at."""
+    """The node, the state field or the pool, under its old name if it has one; of edges the node that they begin at."""
     text: str
     """The difference in words."""
 
@@ -81,12 +81,19 @@ def structure_changes(
             yield Change(
                 "join", place, name, f"node {name!r}{where} says rest={now.rest!r}, it said rest={node.rest!r}"
             )
+        if now.pool != node.pool:
+            words = f"names pool {now.pool!r}" if now.pool else "names no pool"
+            yield Change("pool", place, name, f"node {name!r}{where} {words}, it named {node.pool or 'none'}")
         if (node.subgraph is None) != (now.subgraph is None):
             has = "has a graph inside" if now.subgraph else "has no graph inside any more"
             yield Change("graph_inside", place, name, f"node {name!r}{where} {has}")
     for name in new.nodes:
         if name not in known:
             yield Change("node_new", place, name, f"node {name!r}{where} is new")
+    for pool in {**old.pools, **new.pools}:
+        before, after = (str(one.pools.get(pool) or "any number of") for one in (old, new))
+        if (pool in old.pools, before) != (pool in new.pools, after):
+            yield Change("pool_size", place, pool, f"pool {pool!r}{where} has {after} places, it had {before}")
     yield from _edge_changes(old, new, names, place)
     yield from _state_changes(old, new, names, place)
     for name, node in old.nodes.items():

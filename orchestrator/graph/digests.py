@@ -15,14 +15,20 @@ _LEVELS = 800
 _SAYS_NOTHING = ("title", "description", "examples", "default", "deprecated")
 
 
-def structure_digest(nodes: JsonObject, edges: Sequence[Edge], schema: StateSchema) -> str:
-    """Of what a run sits on: edges, the state's types and reducers, and nodes.
+def structure_digest(
+    nodes: JsonObject, edges: Sequence[Edge], schema: StateSchema, pools: Mapping[str, int | None]
+) -> str:
+    """Of what a run sits on: edges, the state's types and reducers, nodes, and pools.
 
     Args:
-        nodes: name -> outcomes, join, and the digest of the graph inside.
+        nodes: name -> outcomes, join, the digest of the graph inside, and the pool, if it names one.
+        edges: the edges.
+        schema: the state.
+        pools: pool -> its size.
     """
     arrows: list[object] = [[edge.source, edge.target, edge.outcome, edge.each] for edge in edges]
-    return content_digest({"nodes": nodes, "edges": arrows, "state": state_shape(schema)})
+    shape: JsonObject = {"nodes": nodes, "edges": arrows, "state": state_shape(schema)}
+    return content_digest({**shape, "pools": dict(pools)} if pools else shape)
 
 
 def content_digest(data: JsonObject) -> str:

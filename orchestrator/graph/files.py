@@ -32,7 +32,7 @@ from orchestrator.jsontypes import JsonObject
 
 GraphT = TypeVar("GraphT", bound="GraphDefinition")
 
-_KEYS = ("name", "version", "description", "state", "input", "output", "limits", "nodes", "edges")
+_KEYS = ("name", "version", "description", "state", "input", "output", "limits", "pools", "nodes", "edges")
 
 
 # -- reading ----------------------------------------------------------------------------------------------------
@@ -223,8 +223,8 @@ def file_form(graph: GraphDefinition) -> dict[str, Any]:
         if data[key]:
             form[key] = data[key]
     form["state"] = _state_form(graph)
-    for key in ("input", "output", "limits"):
-        if data[key] not in (None, {}):
+    for key in ("input", "output", "limits", "pools"):
+        if data.get(key) not in (None, {}):
             form[key] = data[key]
     form["nodes"] = {name: _node_form(name, node) for name, node in graph.nodes.items()}
     form["edges"] = f"{format_edges(graph.edges, lists=True)}\n"

@@ -160,6 +160,7 @@ def node(
     timeout: float | None = None,
     join: Join = None,
     rest: Rest = "drop",
+    pool: str | None = None,
     reads: Names | None = None,
     writes: Names | None = None,
     version: str | None = None,
@@ -177,6 +178,7 @@ def node(
     timeout: float | None = None,
     join: Join = None,
     rest: Rest = "drop",
+    pool: str | None = None,
     reads: Names | None = None,
     writes: Names | None = None,
     version: str | None = None,
@@ -197,6 +199,7 @@ def node(
         timeout: seconds that one attempt may take; None: no limit.
         join: as of `Node`.
         rest: as of `Node`.
+        pool: as of `Node`.
         reads: as of `Node`.
         writes: as of `Node`.
         version: as of `Node`.
@@ -215,7 +218,7 @@ def node(
     around = sys._getframe(1).f_locals
     options: dict[str, object] = {
         "retry": retry, "timeout": timeout, "join": join, "reads": reads, "writes": writes, "version": version,
-        "effect": effect, "model": model, "tools": tools,
+        "effect": effect, "model": model, "tools": tools, "pool": pool,
     }  # fmt: skip
     given = {key: value for key, value in options.items() if value is not None}
     if effect == "idempotent":

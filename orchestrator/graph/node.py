@@ -119,6 +119,8 @@ class Node(BaseModel):
     state field with n, read where the fork opened."""
     rest: Rest = "drop"
     """What becomes of the other branches once a join has its first n: they are dropped, or run on to their ends."""
+    pool: str | None = None
+    """The pool of the graph in which a step needs a place, from its start until it has ended; None: none."""
     reads: frozenset[str] | None = None
     """State fields that the node may see; None: all."""
     writes: frozenset[str] | None = None

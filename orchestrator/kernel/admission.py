@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orchestrator.kernel import breakpoints
+from orchestrator.kernel import breakpoints, pools
 from orchestrator.kernel.frame import collapse, exhaust
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.state import Activation, FrameState, Phase
@@ -20,6 +20,8 @@ def admit(run: RunState) -> None:
     """Start everything that may start, in all marked graphs."""
     while True:
         if not run.paused:
+            for pool in tuple(run.lines):
+                _serve(run, pool)
             for key, frame in tuple(run.ready_frames.items()):
                 queue = frame.queue
                 if frame.result is None:
@@ -49,25 +51,57 @@ def _is_full(frame: FrameState) -> bool:
     return most is not None and frame.active >= most
 
 
+def _serve(run: RunState, pool: str) -> None:
+    """Start the steps that wait for a place in a pool, in their order (R18)."""
+    while (line := run.lines.get(pool)) and pools.is_free(run, pool):
+        activation = next(iter(line.values()))
+        if not _has_room(activation.frame) or not _may_begin(run, activation.frame, activation):
+            return
+        pools.leave_line(run, activation)
+        _begin(run, activation)
+
+
 def _admit_one(run: RunState, frame: FrameState, activation: Activation) -> bool:
-    line = frame.line
+    """Start the first step of a queue, or have it wait for its pool; False if it stays where it is."""
+    if not _has_room(frame):
+        return False
+    pool = frame.plan.pooled.get(activation.node)
+    if pool is not None and not pools.has_place(run, activation, pool):
+        frame.queue.popleft()
+        pools.line_up(run, activation, pool)
+        return True
+    if not _may_begin(run, frame, activation):
+        return False
+    frame.queue.popleft()
+    _begin(run, activation)
+    return True
+
+
+def _has_room(frame: FrameState) -> bool:
+    """Whether a graph, and those around it, let another step begin now."""
     if frame.interrupting:
         return False
-    for outer in line:
+    for outer in frame.line:
         most = outer.limits.concurrency
         if outer.exhausting is not None or outer.result is not None or (most is not None and outer.active >= most):
             return False
+    return True
+
+
+def _may_begin(run: RunState, frame: FrameState, activation: Activation) -> bool:
+    """Whether neither a breakpoint nor a limit holds a step back; it is counted then."""
     if run.breakpoints is not None and (run.paused or breakpoints.stops_before(run, frame, activation)):
         return False
-    if not activation.counted and not _count_step(run, frame, activation):
-        return False
-    frame.queue.popleft()
+    return activation.counted or _count_step(run, frame, activation)
+
+
+def _begin(run: RunState, activation: Activation) -> None:
+    pools.hold(run, activation)
     activation.phase = Phase.RUNNING
-    for outer in line:
+    for outer in activation.frame.line:
         outer.active += 1
     run.running[activation.key] = activation
     run.delta.started.append(activation)
-    return True
 
 
 def _count_step(run: RunState, frame: FrameState, activation: Activation) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from orchestrator.kernel import pools
 from orchestrator.kernel.question import Question
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.state import Activation, Breakpoints, FrameState
@@ -57,7 +58,7 @@ def let_through(run: RunState) -> None:
         waiting = {
             token.key
             for frame in run.frames()
-            for token in frame.queue
+            for token in (*frame.queue, *pools.in_line(run, frame))
             if not token.counted and _place(frame, token.node) == stops.at
         }
         run.breakpoints = replace(stops, at="", passed=stops.passed | waiting)

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
 
-from orchestrator.kernel import reservations, tokens
+from orchestrator.kernel import pools, reservations, tokens
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.state import Activation, FrameResult, FrameState, FrozenTokens, Phase
 
@@ -28,8 +28,11 @@ def stop(run: RunState, key: str) -> Activation | None:
 
 def drop(run: RunState, token: Activation) -> None:
     """Remove a live token for good: stop it, end the graph inside it, withdraw its questions."""
+    if token.phase is Phase.IN_LINE:
+        pools.leave_line(run, token)
     tokens.withdraw(token)
     _silence(run, token, keep=False)
+    pools.give_up(run, token)
     forget_kept(run, token)
     run.stopped.pop(token.key, None)
 
@@ -63,6 +66,7 @@ def _silence(run: RunState, token: Activation, *, keep: bool) -> None:
 
 def set_aside(run: RunState, frame: FrameState) -> FrozenTokens:
     """Take all tokens out of a graph as they are, so that they can be put back."""
+    pools.rejoin_queue(run, frame)
     frozen = FrozenTokens(frame.live, frame.queue, frame.ended_versions)
     frame.live, frame.queue, frame.ended_versions = {}, deque(), []
     for token in frozen.live.values():
@@ -75,6 +79,7 @@ def forget(run: RunState, frozen: FrozenTokens | None) -> None:
     for token in () if frozen is None else frozen.live.values():
         run.stopped.pop(token.key, None)
         run.ledger.forget_failed(token.key)
+        pools.give_up(run, token)
         forget_kept(run, token)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from orchestrator.errors import StepError
 from orchestrator.graph.topology import END, START, STOP
-from orchestrator.kernel import tokens
+from orchestrator.kernel import pools, tokens
 from orchestrator.kernel.endings import finish, forget, set_aside
 from orchestrator.kernel.ids import hash_id
 from orchestrator.kernel.joins import Due, fire_if_ready, next_touched
@@ -82,6 +82,8 @@ def land(
     else:
         version = passed_version(activation, alone=alone)
     tokens.remove(activation)
+    if run.places:
+        pools.give_up(run, activation)
     if outcome == "exhausted" and not frame.plan.topology.has_route(activation.node, outcome):
         # Journals of early versions hold this: there a spent limit of an inner graph also ended the graph around it.
         parked = Activation(frame, activation.key, activation.node, version, activation.rank, activation.forks)
@@ -199,6 +201,7 @@ def _collapse(run: RunState, frame: FrameState) -> None:
         return
     version, aside = found
     if frame.parent is None and frame.before_limit is None:
+        pools.give_up_all(run, aside)
         frame.before_limit = aside
     else:
         forget(run, aside)

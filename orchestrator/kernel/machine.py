@@ -66,7 +66,7 @@ def apply(run: RunState, record: Record) -> Delta:
     handler = _HANDLERS.get(kind)
     if handler is not None:
         handler(run, record)
-    if run.ready_frames or run.exhausting_frames:
+    if run.ready_frames or run.exhausting_frames or run.lines:
         admit(run)
     run.was_running = bool(run.running)
     return delta

@@ -14,14 +14,15 @@ from typing import Any, cast
 
 from orchestrator.graph.renames import Renames, inside
 from orchestrator.jsontypes import JsonObject
-from orchestrator.kernel.endings import all_tokens, forget_frozen, has_aside
+from orchestrator.kernel import pools
+from orchestrator.kernel.endings import all_tokens, forget_frozen, has_aside, kept_frames
 from orchestrator.kernel.frame import settle
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.records import Migrated
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.snapshot import dump_frame, load_frames
 from orchestrator.kernel.snapshot.format import Data
-from orchestrator.kernel.state import Activation, FrameCounters, FrameState
+from orchestrator.kernel.state import Activation, FrameCounters, FrameState, Phase
 
 
 def migrate(run: RunState, record: Migrated, plan: Plan) -> None:
@@ -37,6 +38,7 @@ def migrate(run: RunState, record: Migrated, plan: Plan) -> None:
     run.lineage = (*run.lineage, (record.structure, record.content))
     observers, run.observers = run.observers, ()
     running, asked = list(run.running), {question: token.key for question, token in run.askers.items()}
+    held, lines = {key for keys in run.places.values() for key in keys}, pools.dissolve_lines(run)
     ready, exhausting = list(run.ready_frames), [frame.key for frame in run.exhausting_frames]
     _move_counters(run, names, plan)
     made, live = _moved_frames(run, record, names, plan)
@@ -48,6 +50,7 @@ def migrate(run: RunState, record: Migrated, plan: Plan) -> None:
     for question in asked.keys() - run.askers.keys():
         run.questions.pop(question, None)
         run.asked_at.pop(question, None)
+    _move_pools(run, held, lines, live)
     run.ready_frames = {key: made[key] for key in ready}
     run.exhausting_frames = [made[key] for key in exhausting]
     _move_breakpoints(run, names)
@@ -111,6 +114,25 @@ def _wake(run: RunState, frame: FrameState) -> None:
     settle(run, frame)
     if frame.queue:
         run.ready_frames[frame.key] = frame
+
+
+_BEGUN = frozenset({Phase.RUNNING, Phase.INSIDE, Phase.ASKING})
+
+
+def _move_pools(run: RunState, held: set[str], lines: Sequence[Sequence[str]], live: Mapping[str, Activation]) -> None:
+    """Places and lines, by the pools of the new version: what has begun goes on, also where they are fewer now."""
+    run.places = {}
+    for frame in (*run.frames(), *kept_frames(run)):
+        for token in all_tokens(frame):
+            if token.key in held or (token.phase in _BEGUN and live.get(token.key) is token):
+                pools.hold(run, token)
+    for line in lines:
+        for key in line:
+            found = live.get(key)
+            pool = None if found is None else found.frame.plan.pooled.get(found.node)
+            if found is not None and pool is not None and found.phase is Phase.QUEUED:
+                found.frame.queue.remove(found)
+                pools.line_up(run, found, pool)
 
 
 def _move_breakpoints(run: RunState, names: Renames) -> None:

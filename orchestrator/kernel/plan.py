@@ -26,12 +26,23 @@ class Plan:
     graph: GraphDefinition | None = None
     topology: Topology = None  # type: ignore[assignment]  # made below when it is not given
     local: frozenset[str] = frozenset()
+    pooled: Mapping[str, str] = field(default_factory=dict)
+    """Node -> the pool that it names."""
+    pools: Mapping[str, int | None] = field(default_factory=dict)
+    """Pool -> its places in a run of this graph, here or inside: the fewest of all graphs that declare it. None: any
+    number."""
     later: Mapping[str, Plan] = field(default_factory=dict)
     """Content digest -> plan of a version of the graph that a run of this one may migrate to."""
 
     def __post_init__(self) -> None:
         if self.topology is None:
             self.topology = Topology(self.nodes, self.edges)
+        sizes = dict(self.pools)
+        for inner in self.sub.values():
+            for name, size in inner.pools.items():
+                known = sizes.get(name)
+                sizes[name] = size if known is None else known if size is None else min(known, size)
+        self.pools = sizes
         self.local = frozenset(name for name, entry in self.schema.fields.items() if entry.local)
 
     def __deepcopy__(self, memo: object) -> Plan:
@@ -59,6 +70,8 @@ class Plan:
             limits=graph.limits,
             output=graph.output,
             sub={name: cls.of(node.subgraph) for name, node in graph.nodes.items() if node.subgraph is not None},
+            pooled={name: node.pool for name, node in graph.nodes.items() if node.pool is not None},
+            pools=graph.pools,
             graph=graph,
             topology=graph.topology,
         )

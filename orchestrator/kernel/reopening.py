@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 
 from orchestrator.graph.limits import Limits
-from orchestrator.kernel import admission, tokens
+from orchestrator.kernel import admission, pools, tokens
 from orchestrator.kernel.frame import land, settle
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.state import Activation, FrameState, FrozenTokens, Phase
@@ -138,6 +138,7 @@ def begin_inside(run: RunState, token: Activation, kept: FrameState) -> None:
 
 def _enter(run: RunState, token: Activation, kept: FrameState) -> None:
     token.failed, token.kept, token.child = False, None, None
+    pools.hold(run, token)
     token.phase, token.reopened = Phase.INSIDE, run.head
     run.inner_frames[token.key] = kept
 

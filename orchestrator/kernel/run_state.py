@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -109,6 +109,10 @@ class RunState:
     """Activation of a subgraph's node -> the graph inside."""
     ready_frames: dict[str, FrameState] = field(default_factory=dict)
     """Graphs with tokens in their queues."""
+    places: dict[str, set[str]] = field(default_factory=dict)
+    """Pool -> the activations that hold a place in it."""
+    lines: dict[str, OrderedDict[str, Activation]] = field(default_factory=dict)
+    """Pool -> the tokens that wait for a place in it, by activation, the next one first."""
     exhausting_frames: list[FrameState] = field(default_factory=list)
     """Graphs of which a limit is spent, and that have not been merged yet."""
     stopped: dict[str, Activation] = field(default_factory=dict)

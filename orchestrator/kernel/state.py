@@ -35,6 +35,8 @@ class Phase(Enum):
     """At a join."""
     QUEUED = "queued"
     """May run as soon as limits allow."""
+    IN_LINE = "in_line"
+    """Waits for a place in the pool of its node (R18)."""
     RUNNING = "running"
     """Admitted. An executor runs it, or will run it after taking over the run."""
     INSIDE = "inside"

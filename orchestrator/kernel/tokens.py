@@ -101,7 +101,7 @@ def remove(token: Activation) -> None:
 
 
 def withdraw(token: Activation) -> None:
-    """Remove a token from the live ones and from the queue, join or map in which it waits."""
+    """Remove a token from the live ones and from the queue, join or map in which it waits (of a line: `drop`)."""
     if token.phase is Phase.WAITING:
         for entry in token.forks:
             waiting = entry.arrivals.get(token.node)

@@ -116,6 +116,7 @@ class _Builder:
             does=plain(node.does, 60) if node.does else "",
             tooltip="\n".join(self._told(label, node, per_item)),
             join=_join(node),
+            pool="" if node.pool is None else f"pool {plain(node.pool, 40)}",
             per_item=per_item,
             cluster=cluster,
             closed=inner is not None and not opened,
@@ -187,6 +188,8 @@ class _Builder:
                 yield told(text, 160)
         if node.join is not None:
             yield f"join: {node.join}" + (", the rest runs" if node.rest == "run" else "")
+        if node.pool is not None:
+            yield f"pool: {node.pool}"
         if per_item:
             yield "runs once per item"
         for field in _TELLING:

@@ -49,6 +49,8 @@ class NodeMark:
     """What it does, instead of its kind on the small line."""
     join: str = ""
     """`join all`, `join 2`, `join each`, or nothing."""
+    pool: str = ""
+    """`pool printer`, or nothing."""
     per_item: bool = False
     """Runs once per item of a map."""
     cluster: str | None = None
@@ -88,10 +90,10 @@ class NodeMark:
 
     @property
     def detail(self) -> str:
-        """The small line: what it does and its join. Its kind says what it does, unless its name says that already."""
+        """The small line: what it does, join, pool. Its kind says what it does, unless its name says that already."""
         named = self.name.replace("_", " ") == self.kind
         said = self.does or (_DOES.get(self.look, self.kind) if named else self.kind)
-        return f"{said} · {self.join}" if self.join else said
+        return " · ".join(filter(None, (said, self.join, self.pool)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from orchestrator.views.work_time import WorkTime
 
 _BEGINNINGS = ("resumed", "migrated", "forked")
 """Types of records before which a run stood still."""
-_STILL = frozenset({Phase.QUEUED, Phase.WAITING, Phase.PENDING})
+_STILL = frozenset({Phase.QUEUED, Phase.IN_LINE, Phase.WAITING, Phase.PENDING})
 _COUNTS = ("visits", "taken", "seconds", "items", "told", "faulty")
 _PLACES = ("waiting", "running", "failed", "queued", "entered")
 """Fields of an `Overlay` that are mappings, and those that are sets."""

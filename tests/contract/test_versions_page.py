@@ -66,7 +66,7 @@ def pay(state: Any, ctx: Context) -> Update:
     return {"log": "paid"}
 
 
-def graph(edges: str = EDGES, *, of: Any = None, limits: Limits | None = None, **nodes: Any) -> Graph:
+def graph(edges: str = EDGES, *, of: Any = None, limits: Limits | None = None, places: int = 0, **nodes: Any) -> Graph:
     """The graph of the page; a node that is None is left out."""
     edges = edges.replace(";", "\n")
     named = {name for name in re.findall(r"[a-z]+", re.sub(r":\s*\w+( \w+)?", "", edges)) if name != "each"}
@@ -74,7 +74,10 @@ def graph(edges: str = EDGES, *, of: Any = None, limits: Limits | None = None, *
     found = {name: nodes.get(name, known.get(name, says(name))) for name in sorted(named)}
     if "j" in found and "j" not in nodes:
         found["j"] = says("j", join="all")
-    return Graph(name="g", state=of or state(), input="question", nodes=found, edges=edges, output="log", limits=limits)
+    return Graph(
+        name="g", state=of or state(), input="question", nodes=found, edges=edges, output="log", limits=limits,
+        pools={"p": places} if places else None,
+    )  # fmt: skip
 
 
 def nested(inner: Graph, name: str = "draft") -> Graph:
@@ -127,6 +130,12 @@ ROWS: dict[str, Row] = {
     ),
     "a later join waits for fewer branches": (
         graph(BRANCHES, z=says("z", join="all")), graph(BRANCHES, z=says("z", join=1)),
+    ),
+    "a later node names a pool": (
+        graph(EDGES, places=1), graph(EDGES, places=1, final=says("final", pool="p")),
+    ),
+    "the pool of a later node gets more places": (
+        graph(EDGES, places=1, final=says("final", pool="p")), graph(EDGES, places=2, final=says("final", pool="p")),
     ),
     "a later node gets a graph inside": (OLD, graph(final=Subgraph(graph("START -> x -> END")))),
     "the confirmation before a later node that acts is removed": (graph(SURE, **PAYS), graph(TALKS, **PAYS)),

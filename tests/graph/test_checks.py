@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 import pytest
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, ValidationError
 
 from orchestrator import Graph
 from orchestrator.errors import InvalidGraph
@@ -311,3 +311,62 @@ def test_what_is_legal_and_often_not_meant_is_a_note() -> None:
     graph = build("START -> a -> b : each items\nb -> END", TWO)
     assert graph.check().errors == ()
     assert graph.check().notes == ("the map over 'items' has no join: b run once per item",)
+
+
+# -- pools --------------------------------------------------------------------------------------------------------
+
+
+def test_a_pool_that_the_graph_does_not_have() -> None:
+    assert messages(A, {"a": Step(pool="printre")}, pools={"printer": 1}) == [
+        "a names pool 'printre', which the graph does not have: did you mean 'printer'?"
+    ]
+    assert messages(A, {"a": Step(pool="printer")}) == [
+        "a names pool 'printer', which the graph does not have: add it to the graph: pools={'printer': 1}"
+    ]
+
+
+@pytest.mark.parametrize("size", [0, -1, 1.5, "many"])
+def test_the_size_of_a_pool_is_a_positive_number(size: object) -> None:
+    with pytest.raises(ValidationError, match="pools"):
+        build(A, pools={"printer": size})
+
+
+def test_the_name_of_a_pool() -> None:
+    assert messages(A, pools={"my printer": 1}) == [
+        "pool name 'my printer' is not a valid name: use letters, digits, '_' and '-', and start with a letter or '_'"
+    ]
+
+
+def test_a_pool_inside_itself() -> None:
+    printing = build(A, {"a": Step(pool="printer")}, pools={"printer": 2})
+    section = Inside(graph=printing, pool="printer")
+    assert messages("START -> s -> END", {"s": section}, pools={"printer": 2}) == [
+        (
+            "s/a waits for pool printer while s holds printer: "
+            "name pools inside each other in one order, and none inside itself"
+        )
+    ]
+
+
+def test_pools_that_wait_for_each_other() -> None:
+    def holds(outer: str, name: str) -> Inside:
+        graph = build("START -> x -> END", {"x": Step(pool=name)}, pools={name: 1})
+        return Inside(graph=graph, pool=outer)
+
+    pools = {"p": 1, "q": 1, "r": 1}
+    nodes = {"a": holds("p", "q"), "b": holds("q", "p"), "c": holds("p", "r")}
+    assert messages("START -> a -> b -> c -> END", nodes, pools=pools) == [
+        (
+            "a/x waits for pool q while a holds p; b/x waits for pool p while b holds q: "
+            "name pools inside each other in one order, and none inside itself"
+        )
+    ]
+    assert build("START -> a -> c -> END", {"a": nodes["a"], "c": nodes["c"]}, pools=pools).pools == pools
+
+
+def test_pools_that_wait_for_each_other_through_two_depths() -> None:
+    deep = build("START -> x -> END", {"x": Step(pool="p")}, pools={"p": 1})
+    middle = build("START -> y -> END", {"y": Inside(graph=deep)})
+    assert messages("START -> s -> END", {"s": Inside(graph=middle, pool="p")}, pools={"p": 1})[0].startswith(
+        "s/y/x waits for pool p while s holds p:"
+    )

@@ -6,8 +6,10 @@ what comes of it (`order`, `or`, `sees`, `place`, `status`, `error`, `rounds`).
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -43,12 +45,16 @@ DOES = (
     "steps",
     "inside",
     "inside steps",
+    "places",
+    "pools",
+    "inside places",
+    "inside pools",
     "overdue",
     "forked",
     "migrated",
     "reopened",
 )
-COMES = ("order", "or", "sees", "place", "status", "error", "rounds")
+COMES = ("order", "or", "sees", "place", "at once", "status", "error", "rounds")
 IDS = ("run", "another-run", "0")
 
 
@@ -98,9 +104,17 @@ EXAMPLES = examples()
 def plan_of(example: Example) -> Plan:
     wanted: dict[str, Any] = {name: int(n) if n.isdigit() else n for name, n in example.words("join")}
     inner, _, text = example.one("inside").partition(":")
-    sub = {inner: plan(text, name="inner", limits=limits_of(example, "inside steps"))} if inner else None
+    within = limits_of(example, "inside steps")
+    sub = {inner: pooled(plan(text, name="inner", limits=within), example, "inside ")} if inner else None
     says = joins("j k j1 j2", **wanted)
-    return plan(example.text, says, limits=limits_of(example, "steps"), sub=sub, rest=example.one("rest").split())
+    limits, rest = limits_of(example, "steps"), example.one("rest").split()
+    return pooled(plan(example.text, says, limits=limits, sub=sub, rest=rest), example)
+
+
+def pooled(made: Plan, example: Example, where: str = "") -> Plan:
+    """The plan with the pools that an example gives it, or the graph inside it."""
+    sizes = {name: int(count) for name, count in example.words(f"{where}places")}
+    return dataclasses.replace(made, pooled=dict(example.words(f"{where}pools")), pools=sizes) if sizes else made
 
 
 def limits_of(example: Example, key: str) -> Limits:
@@ -194,6 +208,17 @@ def migration_of(example: Example, simulation: Simulation) -> Trace:
     return simulation.trace
 
 
+def most_at_once(trace: Trace, nodes: Collection[str]) -> int:
+    """How many steps of these nodes ran at the same time, at most."""
+    running: set[str] = set()
+    most = 0
+    for record, (started, cancelled) in zip(trace.records, trace.deltas, strict=True):
+        running -= {getattr(record, "activation", ""), *cancelled}
+        running |= {key for key in started if trace.seen[key].node in nodes}
+        most = max(most, len(running))
+    return most
+
+
 def label(node: str, items: str) -> str:
     item = json.loads(items)[0]
     return node if item is None else f"{node}:{item['id'] if isinstance(item, dict) else item}"
@@ -215,6 +240,9 @@ def test_an_example_of_the_page_is_true(example: Example) -> None:
         stood = {(seen.node, seen.path or "-") for seen in trace.seen.values()}
         for node, place in example.words("place"):
             assert (node, place) in stood, stood
+    for line in example.says.get("at once", []):
+        *nodes, count = line.split()
+        assert max(most_at_once(trace, nodes) for trace in traces) == int(count)
 
 
 @pytest.mark.parametrize("example", [e for e in EXAMPLES if "rounds" in e.says], ids=lambda e: e.name)
@@ -229,6 +257,6 @@ def test_a_loop_of_the_page_costs_the_same_memory_in_every_round(example: Exampl
 
 
 def test_every_rule_has_an_example_that_says_what_comes_of_it() -> None:
-    assert {e.name.partition(".")[0] for e in EXAMPLES} == {f"R{number}" for number in range(1, 18)}
+    assert {e.name.partition(".")[0] for e in EXAMPLES} == {f"R{number}" for number in range(1, 19)}
     for example in EXAMPLES:
         assert example.says.keys() & {"order", "error", "rounds"}, example.name

@@ -30,9 +30,9 @@ def call_node(attempt: Attempt, context: StepContext, state: object) -> Awaitabl
 
     No coroutine itself: each one around a node's own would cost every step that waits.
     """
-    gate = attempt.resources.gate
-    if gate is not None:
-        return _in_place(attempt, context, state, Place(gate))
+    gates = attempt.resources.gates_of(attempt.spec.pool)
+    if gates:
+        return _in_place(attempt, context, state, Place(*gates))
     return _run_node(attempt, context, state)
 
 

@@ -11,6 +11,7 @@ from orchestrator.graph.checks.interrupts import interrupt_problems
 from orchestrator.graph.checks.kinds import kind_problems
 from orchestrator.graph.checks.names import name_problems
 from orchestrator.graph.checks.nested import entry_problems, mapping_problems, nested_problems
+from orchestrator.graph.checks.pools import pool_problems
 from orchestrator.graph.checks.proofs import unconfirmed
 from orchestrator.graph.checks.reach import reach_problems
 from orchestrator.graph.checks.shape import shape_problems
@@ -32,7 +33,7 @@ def problems_of(graph: GraphDefinition, *, stored: bool = False) -> list[Problem
     found = [*name_problems(graph), *edge_problems(graph)]
     if not found:
         found += reach_problems(graph)
-    found += [*field_problems(graph), *nested_problems(graph)]
+    found += [*field_problems(graph), *nested_problems(graph), *pool_problems(graph)]
     if not stored:
         found += [*failure_problems(graph), *mapping_problems(graph), *entry_problems(graph), *kind_problems(graph)]
     if not found:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
@@ -77,6 +77,8 @@ def load(plan: Plan, data: Mapping[str, Any]) -> RunState:
     run.result = run.root.result
     run.running = {key: live[key] for key in data["running"]}
     run.askers = {question: live[key] for question, key in data["asked"]}
+    run.places = {pool: set(keys) for pool, keys in data.get("places", ())}
+    run.lines = {pool: OrderedDict((key, live[key]) for key in keys) for pool, keys in data.get("lines", ())}
     run.ready_frames = {key: frames[key] for key in data["ready"]}
     run.exhausting_frames = [frames[key] for key in data["spent"]]
     return run

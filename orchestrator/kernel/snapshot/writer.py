@@ -44,6 +44,7 @@ def dump(run: RunState) -> Data:
         **({"events": _events(run.events)} if run.events.count else {}),
         **_breakpoints(run),
         **({} if run.latest_refs is None else {"refs": dict(run.latest_refs)}),
+        **_pools(run),
         "running": list(run.running),
         "ready": [frame.key for frame in run.ready_frames.values()],
         "spent": [frame.key for frame in run.exhausting_frames],
@@ -69,6 +70,13 @@ def _breakpoints(run: RunState) -> Data:
         return {}
     named = {"before": sorted(stops.before), "after": sorted(stops.after), "passed": sorted(stops.passed)}
     return {"breakpoints": {**named, "at": stops.at}}
+
+
+def _pools(run: RunState) -> Data:
+    """Who holds a place in a pool, and who waits for one, as pairs: stores sort the keys of mappings."""
+    places = [[pool, sorted(keys)] for pool, keys in run.places.items()]
+    lines = [[pool, list(line)] for pool, line in run.lines.items()]
+    return {**({"places": places} if places else {}), **({"lines": lines} if lines else {})}
 
 
 def dump_frame(frame: FrameState) -> Data:

@@ -1,0 +1,87 @@
+"""Pools: of the steps whose nodes name one, never more hold a place than it has (R18).
+
+A step holds its place from its admission until it has landed, or was dropped: also while it asks, waits for a timer or
+its next attempt, and while the graph inside it runs. Graphs that are frozen keep their places, because they may go on.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+
+from orchestrator.kernel.run_state import RunState
+from orchestrator.kernel.state import Activation, FrameState, FrozenTokens, Phase
+
+
+def has_place(run: RunState, token: Activation, pool: str) -> bool:
+    """Whether a step holds a place, or can have one without passing others that wait for it."""
+    if token.key in run.places.get(pool, ()):
+        return True
+    return pool not in run.lines and is_free(run, pool)
+
+
+def is_free(run: RunState, pool: str) -> bool:
+    """Whether a pool has a free place."""
+    size = run.plan.pools.get(pool)
+    return size is None or len(run.places.get(pool, ())) < size
+
+
+def hold(run: RunState, token: Activation) -> None:
+    """Give a step a place, if its node names a pool."""
+    pool = token.frame.plan.pooled.get(token.node)
+    if pool is not None:
+        run.places.setdefault(pool, set()).add(token.key)
+
+
+def line_up(run: RunState, token: Activation, pool: str) -> None:
+    """Have a step wait for a place, behind all that wait for one."""
+    token.phase = Phase.IN_LINE
+    run.lines.setdefault(pool, OrderedDict())[token.key] = token
+
+
+def leave_line(run: RunState, token: Activation) -> None:
+    """Take a step out of the line that it waits in."""
+    pool = token.frame.plan.pooled[token.node]
+    del run.lines[pool][token.key]
+    if not run.lines[pool]:
+        del run.lines[pool]
+
+
+def give_up(run: RunState, token: Activation) -> None:
+    """Take away the place that a step holds, if it does."""
+    pool = token.frame.plan.pooled.get(token.node)
+    holders = None if pool is None else run.places.get(pool)
+    if pool is not None and holders is not None:
+        holders.discard(token.key)
+        if not holders:
+            del run.places[pool]
+
+
+def give_up_all(run: RunState, frozen: FrozenTokens) -> None:
+    """Take away the places of tokens that were set aside, and of the graphs inside them."""
+    for token in frozen.live.values():
+        give_up(run, token)
+        if token.kept is not None and token.kept.frozen is not None:
+            give_up_all(run, token.kept.frozen)
+
+
+def dissolve_lines(run: RunState) -> list[list[str]]:
+    """Put all that wait for a place back into the queues of their graphs; gives the lines, as activations."""
+    lines = [list(line) for line in run.lines.values()]
+    for frame in run.frames():
+        rejoin_queue(run, frame)
+    return lines
+
+
+def rejoin_queue(run: RunState, frame: FrameState) -> None:
+    """Put the tokens of a graph that wait for a place in front of its queue."""
+    for token in list(in_line(run, frame))[::-1]:
+        leave_line(run, token)
+        token.phase = Phase.QUEUED
+        frame.queue.appendleft(token)
+
+
+def in_line(run: RunState, frame: FrameState) -> Iterator[Activation]:
+    """The tokens of a graph that wait for a place, pool by pool, in the order in which they will get one."""
+    for line in run.lines.values():
+        yield from (token for token in line.values() if token.frame is frame)
