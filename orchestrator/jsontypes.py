@@ -13,6 +13,8 @@ JsonObject: TypeAlias = Mapping[str, object]
 
 _encoder = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
+_ordered_encoder = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
 _plain_encoder = json.JSONEncoder(ensure_ascii=False)
 
 
@@ -24,6 +26,16 @@ def canonical(value: object) -> str:
         TypeError: the value is not plain JSON.
     """
     return _encoder.encode(value)
+
+
+def json_text(value: object) -> str:
+    """A JSON value as text, as `canonical` writes it, but with its keys in their own order.
+
+    Raises:
+        ValueError: the value holds NaN or an infinity, which JSON cannot say.
+        TypeError: the value is not plain JSON.
+    """
+    return _ordered_encoder.encode(value)
 
 
 def storable(text: str) -> str:

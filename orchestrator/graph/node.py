@@ -95,7 +95,7 @@ class Node(BaseModel):
     """The field with the outcomes that the graph names, in data and constructors `outcomes`; None: the kind has all."""
 
     in_order: ClassVar[tuple[str, ...]] = ()
-    """Fields with a mapping whose order matters: stores sort the keys of mappings, so data has them as pairs."""
+    """Fields with a mapping whose order matters: digests sort the keys of mappings, so data has them as pairs."""
 
     class_field: ClassVar[str | None] = None
     """The field that holds a pydantic model, in data `module:Class`; None: there is none."""

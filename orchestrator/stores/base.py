@@ -219,6 +219,8 @@ class Store(Protocol):
     async def put_graph(self, digest: str, data: JsonObject) -> None:
         """Store a graph's data under its digest. Storing it again changes nothing.
 
+        The order of keys is stored as well, which is the order of the nodes: joins that one record enables fire in it.
+
         Args:
             digest: the digest of the graph's content.
             data: the result of `Graph.data()`.
@@ -232,7 +234,7 @@ class Store(Protocol):
             digest: the digest of the graph's content.
 
         Returns:
-            The data, as given to `put_graph`.
+            The data, as given to `put_graph`, with its keys in the same order.
 
         Raises:
             GraphUnknown: the store has no graph with this digest.

@@ -104,7 +104,9 @@ class RunLoader:
         read = self._read.get(key)
         if read is None:
             data = await self._graph_data(info.run_id, content)
-            read = GraphDefinition.from_data(data if newest is None else _in_order(data, newest.data()))
+            if newest is not None and _is_sorted(data):
+                data = _in_order(data, newest.data())
+            read = GraphDefinition.from_data(data)
             if len(self._read) >= _MOST_READ:
                 self._read.clear()
             self._read[key] = read
@@ -190,9 +192,16 @@ class RunLoader:
         return Fit(changes)
 
 
+def _is_sorted(data: JsonObject) -> bool:
+    """Whether a stored graph has lost the order of its nodes: earlier versions of the library sorted all keys."""
+    return [*data] == sorted(data)
+
+
 def _in_order(data: JsonObject, like: JsonObject) -> JsonObject:
-    """A stored graph, with its nodes in the order of a later version: a store does not keep it, and joins that one
-    record enables together fire in this order."""
+    """A stored graph whose order was lost, with its nodes in the order of a later version.
+
+    Joins that one record enables together fire in this order.
+    """
     nodes, others = data.get("nodes"), like.get("nodes")
     if not isinstance(nodes, Mapping) or not isinstance(others, Mapping):
         return data

@@ -12,7 +12,7 @@ from dataclasses import replace
 from threading import RLock
 
 from orchestrator.errors import RunExists, RunUnknown, StoreError
-from orchestrator.jsontypes import JsonObject, canonical
+from orchestrator.jsontypes import JsonObject, canonical, json_text
 from orchestrator.kernel.records import FINAL, Record, encode
 from orchestrator.stores.base import Finding, Lease, Message, Page, Relation, RunInfo, RunSummary, Schedule, Store
 from orchestrator.stores.memory.claims import claimable, idle_runs, next_due
@@ -83,7 +83,7 @@ class MemoryStore:
                     return  # asked again
                 raise RunExists(info.run_id)
             if graph is not None and info.content not in self._graphs:
-                self._graphs[info.content] = canonical(graph)
+                self._graphs[info.content] = json_text(graph)
             run = MemoryRun(replace(info, labels=dict(info.labels), lease=None), next(self._numbers), encoded)
             if lease is not None:
                 run.token, run.holder = lease.token, lease.holder
@@ -231,7 +231,7 @@ class MemoryStore:
     # -------------------------------------------------------------------- graphs and snapshots
 
     async def put_graph(self, digest: str, data: JsonObject) -> None:
-        text = canonical(data)
+        text = json_text(data)
         with self._writing():
             self._graphs.setdefault(digest, text)
 

@@ -12,7 +12,7 @@ from sqlite3 import Connection, Error
 from anyio import CancelScope, to_thread
 
 from orchestrator.errors import StoreUnavailable
-from orchestrator.jsontypes import JsonObject, canonical
+from orchestrator.jsontypes import JsonObject, canonical, json_text
 from orchestrator.kernel.records import FINAL, Record
 from orchestrator.stores.base import Finding, Lease, Message, Page, Relation, RunInfo, RunSummary, Schedule, Store
 from orchestrator.stores.owner import Owner
@@ -193,15 +193,15 @@ class SQLiteStore:
     # -------------------------------------------------------------------- graphs and snapshots
 
     async def put_graph(self, digest: str, data: JsonObject) -> None:
-        text = canonical(data)
+        text = json_text(data)
         await self._writer.write(partial(writes.put_graph, digest=digest, data=text), size=len(text))
 
     def _text_of(self, graph: JsonObject) -> str:
-        """The graph's canonical text, made once for an object that runs are begun with again and again."""
+        """The graph's text, made once for an object that runs are begun with again and again."""
         for known, text in self._texts:
             if known is graph:
                 return text
-        text = canonical(graph)
+        text = json_text(graph)
         self._texts = ((graph, text), *self._texts[: _TEXTS - 1])
         return text
 
