@@ -6,10 +6,10 @@ import pytest
 from hypothesis import settings
 
 # Laws are declared where their rules are tested. All of them are here in every process, whatever it imported before.
-from . import test_events, test_forks_of_runs, test_laws, test_reopening
+from . import test_events, test_forks_of_runs, test_laws, test_pools, test_reopening
 from .test_laws import LAWS, quick
 
-DECLARED = (test_laws, test_events, test_forks_of_runs, test_reopening)
+DECLARED = (test_laws, test_events, test_forks_of_runs, test_pools, test_reopening)
 
 
 def test_each_module_declares_laws() -> None:
