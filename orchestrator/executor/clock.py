@@ -57,7 +57,7 @@ class DriveClock:
 
     def first_due(self, machine: RunState) -> float | None:
         """When the first deadline of an open question passes, if the run waits for it; None while steps run."""
-        if not machine.questions or machine.status != "paused":
+        if not machine.questions or machine.status != "paused" or machine.is_held:
             return None
         return min(
             (at for one in machine.questions.values() if (at := self.due(machine, one)) is not None), default=None

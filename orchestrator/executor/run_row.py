@@ -45,8 +45,11 @@ def row_of(machine: RunState, *, structure: str, content: str, calling: RunState
 
 
 def due_of(machine: RunState) -> float | None:
-    """When the next deadline of an open question is, Unix seconds, if the run waits for it; None while steps run."""
-    if not machine.questions or machine.status != "paused":
+    """When the next deadline of an open question is, Unix seconds, if the run waits for it; None while steps run.
+
+    A fork that is not started does not wait for it.
+    """
+    if not machine.questions or machine.status != "paused" or machine.is_held:
         return None
     return min((q.deadline for q in machine.questions.values() if q.deadline is not None), default=None)
 

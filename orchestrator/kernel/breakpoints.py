@@ -6,12 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from orchestrator.kernel import pools
-from orchestrator.kernel.question import Question
+from orchestrator.kernel.question import PAUSE, Question
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.state import Activation, Breakpoints, FrameState
-
-PAUSE = "pause"
-"""The id of the question that a pause asks."""
 
 
 def change(run: RunState, before: Sequence[str] | None, after: Sequence[str] | None) -> None:

@@ -17,6 +17,12 @@ Shown: TypeAlias = Mapping[str, object]
 """Fields of the state that a node shows with its question, by name, as plain JSON."""
 
 
+PAUSE = "pause"
+"""The id of the question that a pause asks."""
+NOT_STARTED = "the fork is not started"
+"""The prompt of that question in a fork in which nothing runs before it is resumed."""
+
+
 class FamilyCallPayload(TypedDict):
     """A call that a relative of a fork made, as the relative's journal knows it."""
 

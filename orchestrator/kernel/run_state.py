@@ -13,7 +13,7 @@ from orchestrator.kernel.event_queue import EventQueue
 from orchestrator.kernel.ledger import Ledger
 from orchestrator.kernel.observer import Observer
 from orchestrator.kernel.plan import Plan
-from orchestrator.kernel.question import Question
+from orchestrator.kernel.question import NOT_STARTED, PAUSE, Question
 from orchestrator.kernel.records import Answered, Caller, Ended, Forked, RunStarted
 from orchestrator.kernel.rules import RULES, Rules, rules_of
 from orchestrator.kernel.state import Activation, Breakpoints, FrameCounters, FrameResult, FrameState
@@ -192,10 +192,18 @@ class RunState:
         return rules_of(RULES if self.started is None else self.started.rules)
 
     @property
+    def is_held(self) -> bool:
+        """Whether it is a fork in which nothing runs until it is resumed."""
+        pause = self.questions.get(PAUSE)
+        return pause is not None and pause.prompt == NOT_STARTED
+
+    @property
     def status(self) -> str:
         """`running`, `paused`, or how it ended. Whether an executor drives a running one, only its lease says."""
         if self.ended is not None:
             return self.ended.status
+        if self.is_held:
+            return "paused"
         if self.running or self.result is not None:
             return "running"
         if self.paused or self.questions:

@@ -103,7 +103,10 @@ def test_values_results_and_the_place_are_given_as_options(paid: Shell) -> None:
 def test_a_fork_that_is_not_started_goes_on_by_the_printed_command(paid: Shell) -> None:
     done = paid("fork", "r", "--at", 2, "--run-id", "f", "--no-start", "--set", "amount=3")
     assert done.code == 0, done.err
-    assert json.loads(paid("show", "f", "--json").out)["status"] == "interrupted"
+    assert "the fork is not started" in done.err
+    assert json.loads(paid("show", "f", "--json").out)["status"] == "paused"
+    assert paid("recover").code == 0
+    assert json.loads(paid("show", "f", "--json").out)["status"] == "paused"
     done = paid.go_on(done)
     assert done.code == 3
     assert "with other arguments" in done.err

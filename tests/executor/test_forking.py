@@ -275,7 +275,7 @@ async def test_a_fork_waits_to_be_resumed(executor: Executor, store: Store) -> N
     await executor.start(BILL, {}, run_id="r")
     async with Executor(store) as looking:  # without code
         made = await looking.fork("r", at=2, start=False, run_id="f")
-        assert (made.status, made.seq) == ("interrupted", 3)
+        assert (made.status, made.seq) == ("paused", 3)
         assert (await looking.load("f")).values["log"] == ["first"]
         assert [point.node for point in await looking.history("f")] == ["first"]
         assert "it is a fork of r, from record 2 on" in str((await looking.load("f")).why())
@@ -334,7 +334,7 @@ async def test_a_fork_moves_to_a_version_that_its_parent_does_not_fit(executor: 
         assert [point.node for point in await looking.history("f")] == ["first", "settles", "last"]
     async with Executor(store, graphs=[LATER]) as later:
         kept = await later.fork("r", at=2, migrate=MOVE, run_id="g", start=False)
-        assert (kept.values["cents"], kept.status) == (7, "interrupted")
+        assert (kept.values["cents"], kept.status) == (7, "paused")
         assert (await later.resume("g", accept_changes=True)).output == ["first", "settled 7 soon ", "last"]
     assert (await executor.load("r")).values["amount"] == 7
 

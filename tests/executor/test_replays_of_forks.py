@@ -55,7 +55,7 @@ async def test_a_fork_that_asks_before_a_call_asks_in_its_replay_too(store: Stor
             for at in (None, *range(1, fork.seq, sized(3, 1))):
                 replay = await executor.replay(fork.run_id, at=at, live=live)
                 assert (replay.status, replay.same, replay.made) == ("paused", True, 0), (at, replay.diff.to_text())
-                assert replay.run.waiting[0].payload["args"] == fork.waiting[0].payload["args"]
+                assert replay.run.waiting[0].payload.get("args") == fork.waiting[0].payload.get("args")
                 again = await executor.replay(replay.run.run_id)
                 assert (again.status, again.same) == ("paused", True)
             fork = await executor.answer(fork.run_id, fork.waiting[0].id, "recorded")

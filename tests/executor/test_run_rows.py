@@ -92,7 +92,7 @@ async def test_runs_of_graph_tools_and_forks_name_where_they_come_from() -> None
         fork = await executor.fork("r", at=1, start=False)
         assert [one.run_id for one in (await executor.runs(parent="r", relation="fork")).runs] == [fork.run_id]
         info = await executor.store.info(fork.run_id)
-        assert (info.parent, info.status) == (fork.parent, "running")
+        assert (info.parent, info.status) == (fork.parent, "paused")
         assert [one.run_id for one in await executor.forks("r")] == [fork.run_id]
 
 

@@ -13,7 +13,7 @@ async def end_if_over(log: RunLog, children: Children) -> None:
     """Journal the end of the run, when nothing is left to do but that."""
     machine = log.machine
     result = machine.result
-    if result is None or machine.ended is not None:
+    if result is None or machine.ended is not None or machine.is_held:
         return
     await _end_abandoned_runs(log, children)
     _settle_abandoned(log)

@@ -50,6 +50,7 @@ class Workers:
         self._log, self._resources, self._steps, self._pace = log, resources, steps, pace
         self._tasks: TaskGroup | None = None
         self._queue: deque[Activation] = deque()
+        self._held: list[Activation] = []
         self._scopes: dict[str, anyio.CancelScope] = {}
         """Activation that is run -> the scope of its worker."""
         self._coming = 0
@@ -60,7 +61,12 @@ class Workers:
     def open(self, tasks: TaskGroup) -> None:
         """Begin, as tasks of a group, with all that runs."""
         self._tasks, self._context = tasks, copy_context()
-        for activation in list(self._log.machine.running.values()):
+        self._begin(list(self._log.machine.running.values()))
+
+    def _begin(self, stopped: list[Activation]) -> None:
+        """Have run what was under way when the run was last driven; in a fork that is not started, when it is."""
+        self._held = stopped if self._log.machine.is_held else []
+        for activation in () if self._held else stopped:
             self.add(activation)
 
     def add(self, activation: Activation) -> None:
@@ -78,6 +84,7 @@ class Workers:
 
     async def quiet(self) -> None:
         """Wait until nothing runs any more."""
+        self._begin(self._held)
         while self.active:  # something may have been added since it was quiet
             self._quiet = anyio.Event()
             await self._quiet.wait()

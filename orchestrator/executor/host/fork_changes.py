@@ -14,9 +14,8 @@ from orchestrator.graph.codec import as_json, explain
 from orchestrator.graph.reducers import Replace, replace
 from orchestrator.graph.state import StateSchema
 from orchestrator.jsontypes import JsonObject, digest
-from orchestrator.kernel.breakpoints import PAUSE
 from orchestrator.kernel.handlers.forking import edited_tokens
-from orchestrator.kernel.question import Answer
+from orchestrator.kernel.question import PAUSE, Answer
 from orchestrator.kernel.records import Answered, Asked, EffectIntended, EffectSettled, Record
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.state import Phase

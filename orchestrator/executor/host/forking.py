@@ -56,8 +56,8 @@ class RunForking(RunControl):
                 changes above are made first, in the version that the run has.
             run_id: an id for the fork. The same id and the same fork mean the same run.
             labels: labels that the fork has beside those of its parent.
-            start: whether to go on until the fork ends or pauses. False needs no code of the graph; `resume` goes on
-                later.
+            start: whether to go on until the fork ends or pauses. False needs no code of the graph; the fork is paused,
+                and nothing happens in it until `resume`, or until its questions are answered.
             context: the fork's `ctx.context`, see `start`.
 
         Returns:

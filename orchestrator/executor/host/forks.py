@@ -18,12 +18,13 @@ from orchestrator.executor.answers import about, as_answer, check_answer
 from orchestrator.executor.host.fork_changes import Changes, changes_of
 from orchestrator.executor.host.fork_versions import fitting, version_of
 from orchestrator.executor.host.host import Host
+from orchestrator.executor.host.loader import Fit
 from orchestrator.executor.host.manner import Manner
 from orchestrator.executor.host.reader import load
 from orchestrator.executor.host.recovery import drive_on
 from orchestrator.executor.host.start import check_run_id, join
 from orchestrator.executor.migration import Migration
-from orchestrator.executor.run_row import row_of
+from orchestrator.executor.run_row import due_of, row_of
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.kernel.machine import apply
 from orchestrator.kernel.question import Answer
@@ -84,7 +85,7 @@ async def fork(host: Host, order: Order, *, start: bool, context: object = None)
     if start:
         host.background()  # refuses a closed executor before there is a fork
     name = os.urandom(8).hex() if order.run_id is None else check_run_id(order.run_id)
-    draft = await draft_of(host, order, name, start=start)
+    draft = await draft_of(host, order, name, start=start, hold=not start)
     if start:
         host.contexts.check(order.parent, draft.records[0], context)
     try:
@@ -125,6 +126,8 @@ def _content(record: Record) -> Record:
     plain: dict[str, object] = {"ts": 0.0, "seal": ""}
     if isinstance(record, Resumed):
         plain["holder"] = ""
+    if isinstance(record, Forked):
+        plain["held"] = False
     return record.model_copy(update=plain)
 
 
@@ -135,7 +138,7 @@ def _fork_of(records: Sequence[Record]) -> Forked:
 # -- the draft ---------------------------------------------------------------------------------------------------------
 
 
-async def draft_of(host: Host, order: Order, name: str, *, start: bool) -> Draft:
+async def draft_of(host: Host, order: Order, name: str, *, start: bool, hold: bool = False) -> Draft:
     """The row and the records of a fork.
 
     Args:
@@ -143,6 +146,7 @@ async def draft_of(host: Host, order: Order, name: str, *, start: bool) -> Draft
         order: what is to be forked.
         name: the fork's id.
         start: whether it is to go on at once, so that its code must be there.
+        hold: whether nothing is to happen in it before a user resumes or answers it.
 
     Raises:
         RunUnknown, InvalidValue, InvalidUpdate, InvalidAnswer, QuestionUnknown, GraphUnknown, GraphChanged
@@ -161,7 +165,10 @@ async def draft_of(host: Host, order: Order, name: str, *, start: bool) -> Draft
         labels = {"parent": order.caller.run_id}
     elif order.replay is not None:
         labels = {}
-    _push(moment, _forked(host, order, moment, name, changed, labels))
+    forked = _forked(host, order, moment, name, changed, labels)
+    if hold and _goes_on_by_itself(order, fit, going_on, forked):
+        forked = forked.model_copy(update={"held": True})
+    _push(moment, forked)
     if order.replay is not None and moment.machine.approve is not None:
         why = "a replay does not take the policy of the replayed run over"
         seq, now = moment.machine.head + 1, moment.machine.updated
@@ -213,6 +220,18 @@ def _forked(host: Host, order: Order, moment: Moment, name: str, changed: Change
         **changed.fields(),
         **(order.replay or {}),
     )
+
+
+def _goes_on_by_itself(order: Order, fit: Fit, machine: RunState, forked: Forked) -> bool:
+    """Whether a worker would drive the fork as it is: it does not wait for answers alone.
+
+    Args:
+        machine: the parent at the record that is forked; it is folded on.
+    """
+    if order.answers or fit.migrated is not None:
+        return True
+    apply(machine, forked)
+    return machine.status == "running" or due_of(machine) is not None
 
 
 def _answer(host: Host, moment: Moment, question: str, given: Answer) -> None:

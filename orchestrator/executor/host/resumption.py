@@ -20,7 +20,8 @@ def journal_resumed(live: Drive, holder: str, approve: str | None, *, unpause: b
     unpause = unpause and machine.paused
     changed = approve is not None and approve != machine.approve
     new = changed or live.changes is not None or live.stops is not None or live.refs is not None
-    if machine.running or machine.result is not None or unpause or new:
+    works = (bool(machine.running) or machine.result is not None) and not machine.is_held
+    if works or unpause or new:
         graph = machine.plan.graph
         before, after = live.stops or (None, None)
         live.log.push(

@@ -10,6 +10,7 @@ from orchestrator.kernel import records as r
 from orchestrator.kernel.endings import finish, forget_kept, stop
 from orchestrator.kernel.handlers.effects import supersede, unmake
 from orchestrator.kernel.ids import hash_id
+from orchestrator.kernel.question import NOT_STARTED, PAUSE, Question
 from orchestrator.kernel.reopening import begin_inside, raise_limits, reopen_fork
 from orchestrator.kernel.reservations import release_all
 from orchestrator.kernel.run_state import RunState
@@ -41,6 +42,9 @@ def forked(run: RunState, record: r.Forked) -> None:
             _set_values(token, record)
     run.inherited, run.saved = run.usage, Usage()
     _begin_behind(run, record)
+    if record.held:
+        run.paused = True
+        run.questions[PAUSE] = Question(id=PAUSE, kind="pause", node="", prompt=NOT_STARTED)
 
 
 def _begin_behind(run: RunState, record: r.Forked) -> None:

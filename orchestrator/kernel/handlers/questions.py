@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from orchestrator.kernel import admission, breakpoints
 from orchestrator.kernel import records as r
-from orchestrator.kernel.breakpoints import PAUSE
 from orchestrator.kernel.endings import stop
 from orchestrator.kernel.event_queue import Event, fits
 from orchestrator.kernel.frame import interrupt
 from orchestrator.kernel.handlers.forking import withdraw
 from orchestrator.kernel.handlers.steps import timed_out
-from orchestrator.kernel.question import LATE, Question, Value, until
+from orchestrator.kernel.question import LATE, PAUSE, Question, Value, until
 from orchestrator.kernel.reservations import release_all
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.state import Activation, Phase

@@ -161,6 +161,8 @@ class Forked(RecordBase):
     """Of such a replay: how often the run was reopened after a spent limit."""
     limits: Limits | None = None
     """Of a replay that begins behind a record: the limits that the run was given later."""
+    held: bool = False
+    """Whether nothing runs in it until it is resumed, not even a step that was under way in the parent."""
 
 
 class Migrated(RecordBase):
