@@ -129,7 +129,9 @@ class ArrowSyntaxError(GraphError):
     def __init__(self, fault: str, *, line: int, column: int, text: str = "", mend: str = "") -> None:
         self.line, self.column = line, column
         pointer = f"\n  {text}\n  {' ' * (column - 1)}^" if text else ""
-        super().__init__(f"line {line}, column {column}: {fault}{'; ' + mend if mend else ''}{pointer}")
+        self.fault = f"{fault}{'; ' + mend if mend else ''}{pointer}"
+        """The message without the place."""
+        super().__init__(f"line {line}, column {column}: {self.fault}")
 
 
 class GraphUnknown(GraphError):

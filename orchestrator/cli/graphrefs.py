@@ -20,7 +20,7 @@ from orchestrator.cli.environment import import_for
 from orchestrator.cli.exits import UsageError
 from orchestrator.cli.output import warn
 from orchestrator.cli.redaction import redacted
-from orchestrator.cli.trust_prompt import DATA, reach, read, refused, source_of, trust_of
+from orchestrator.cli.trust_prompt import DATA, reach, refused, source_of, trust_of
 from orchestrator.errors import GraphUnknown, OrchestratorError
 from orchestrator.graph.refs import attribute, module_named, module_of_file
 from orchestrator.graph.source_lines import located
@@ -105,10 +105,11 @@ def shape_from_ref(ref: str, trust: Sequence[str] = ()) -> tuple[GraphDefinition
     Raises:
         GraphUnknown, InvalidGraph, UsageError: as `graph_from_ref`.
     """
-    if ref.endswith(DATA) and refused(data := read(ref), trust):
+    if ref.endswith(DATA) and refused((source := source_of(ref)).data, trust):
         from orchestrator.graph.outline import outline
 
-        found = outline(data)
+        with located(Path(ref), source.text):
+            found = outline(source.data)
         return found.graph, found.skipped
     return graph_from_ref(ref, None, trust), ()
 

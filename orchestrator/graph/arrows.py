@@ -54,20 +54,43 @@ def parse_edges(edges: EdgesLike) -> tuple[Edge, ...]:
         return tuple(_parse_text(edges, 1))
     if isinstance(edges, Edge):
         return (edges,)
-    found: list[Edge] = []
+    if isinstance(edges, Mapping) or not isinstance(edges, Iterable):
+        found = "empty" if edges is None else f"of type {type(edges).__name__}"
+        mend = "write arrow text, such as 'START -> draft', or a list of it"
+        raise ArrowSyntaxError(f"'edges' is {found}", line=1, column=1, mend=mend)
+    read: list[Edge] = []
     line = 1
     for item in edges:
         if isinstance(item, Edge):
-            found.append(item)
+            read.append(item)
         elif isinstance(item, str):
-            found.extend(_parse_text(item, line))
+            read.extend(_parse_text(item, line))
             line += item.count("\n")
         elif isinstance(item, Mapping):
-            found.append(_of_parts([item.get(key) for key in ("source", "target", "outcome", "each")], line))
+            read.append(_of_mapping(item, line))
+        elif isinstance(item, Sequence):
+            read.append(_of_parts(list(item), line))
         else:
-            found.append(_of_parts(list(item), line))
+            raise ArrowSyntaxError(f"{item!r} is not an edge", line=line, column=1, mend="write 'source -> target'")
         line += 1
-    return tuple(found)
+    return tuple(read)
+
+
+def _of_mapping(item: Mapping[str, object], line: int) -> Edge:
+    """An edge of `source`, `target`, `outcome` and `each`."""
+    arrow = next((str(key) for key in item if "->" in str(key)), None)
+    if arrow is not None:  # YAML reads `- a -> b: done` as a mapping
+        mend = f"quote the arrow, '{arrow} : {item[arrow]}'"
+        raise ArrowSyntaxError(f"{arrow!r} is the key of a mapping", line=line, column=1, mend=mend)
+    unknown = [str(key) for key in item if key not in _PARTS]
+    if unknown:
+        raise ArrowSyntaxError(
+            f"an edge has no {unknown[0]!r}", line=line, column=1, mend=f"it has {', '.join(_PARTS)}; or write an arrow"
+        )
+    return _of_parts([item.get(key) for key in _PARTS], line)
+
+
+_PARTS = ("source", "target", "outcome", "each")
 
 
 def _of_parts(parts: list[object], line: int) -> Edge:

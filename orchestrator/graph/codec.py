@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
-from pydantic_core import PydanticSerializationError, to_json
+from pydantic_core import ErrorDetails, PydanticSerializationError, to_json
 
 from orchestrator.errors import InvalidValue, SecretInState
 from orchestrator.graph.annotations import SCALARS, SECRETS, holds_anything, is_native, members_of, parts_of, secret_in
@@ -24,7 +24,18 @@ from orchestrator.graph.isolation import isolated, isolation_of
 from orchestrator.jsontypes import canonical, deeper_than
 from orchestrator.values import MAX_BYTES, MAX_DEPTH, Unfit, check, too_deep
 
-__all__ = ["Codec", "JsonCodec", "Unfit", "as_json", "explain", "ordered", "refuse_secrets", "secret_in", "shown"]
+__all__ = [
+    "Codec",
+    "JsonCodec",
+    "Unfit",
+    "as_json",
+    "explain",
+    "explain_fault",
+    "ordered",
+    "refuse_secrets",
+    "secret_in",
+    "shown",
+]
 
 _NONE = type(None)
 _READABLE = 254
@@ -193,17 +204,19 @@ class JsonCodec:
 
 def explain(error: ValidationError) -> str:
     """All of a validation error's faults in one line."""
-    faults = []
-    for fault in error.errors(include_url=False, include_context=False):
-        place = ".".join(str(part) for part in fault["loc"])
-        got = fault["input"]
-        message = fault["msg"]
-        if not message[:2].isupper():  # JSON stays JSON
-            message = message[:1].lower() + message[1:]
-        if fault["type"] not in ("missing", "value_error", "assertion_error"):  # those say it, or have nothing to say
-            message += ", got a secret" if isinstance(got, SECRETS) else f", got {shown(got)} ({type(got).__name__})"
-        faults.append(f"{place}: {message}" if place else message)
-    return "; ".join(faults)
+    return "; ".join(explain_fault(fault) for fault in error.errors(include_url=False, include_context=False))
+
+
+def explain_fault(fault: ErrorDetails) -> str:
+    """One fault of a validation error, in a line."""
+    place = ".".join(str(part) for part in fault["loc"])
+    got = fault["input"]
+    message = fault["msg"]
+    if not message[:2].isupper():  # JSON stays JSON
+        message = message[:1].lower() + message[1:]
+    if fault["type"] not in ("missing", "value_error", "assertion_error"):  # those say it, or have nothing to say
+        message += ", got a secret" if isinstance(got, SECRETS) else f", got {shown(got)} ({type(got).__name__})"
+    return f"{place}: {message}" if place else message
 
 
 def shown(value: object) -> str:

@@ -30,7 +30,7 @@ def code_refs(data: object) -> Iterator[CodeRef]:
 
 
 def _of_state(state: object) -> Iterator[CodeRef]:
-    if isinstance(state, str):
+    if isinstance(state, str) and ":" in state:
         yield CodeRef("state", state, "state")
     if not isinstance(state, Mapping):
         return
@@ -45,7 +45,7 @@ def _of_state(state: object) -> Iterator[CodeRef]:
 
 
 def _of_node(spec: object) -> Iterator[CodeRef]:
-    if isinstance(spec, str):
+    if isinstance(spec, str) and ":" in spec:
         yield CodeRef("", spec, "node")
     if not isinstance(spec, Mapping):
         return
@@ -61,10 +61,10 @@ def _of_node(spec: object) -> Iterator[CodeRef]:
         if isinstance(tool, str) and ":" in tool[1:]:
             yield CodeRef("tools", tool, "tool")
         elif isinstance(tool, Mapping):
-            if isinstance(tool.get("graph"), str):
+            if isinstance(tool.get("graph"), str) and ":" in tool["graph"]:
                 yield CodeRef("tools", tool["graph"], "graph")
             yield from code_refs(tool.get("graph"))
     graph = spec.get("graph")
-    if isinstance(graph, str):
+    if isinstance(graph, str) and ":" in graph:
         yield CodeRef("graph", graph, "graph")
     yield from code_refs(graph)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -50,7 +50,20 @@ def place_of(problem: Problem) -> Place:
     """Where in a graph's data a problem is; empty if it is no single part."""
     if problem.edges:
         return ("edges", problem.edges[0])
-    return ("nodes", problem.nodes[0]) if problem.nodes else ()
+    if problem.nodes:
+        return ("nodes", problem.nodes[0])
+    return next((place for begin, place in _BEGINNINGS.items() if problem.message.startswith(begin)), ())
+
+
+_BEGINNINGS: Mapping[str, Place] = {
+    "graph name": ("name",),
+    "the graph has no nodes": ("nodes",),
+    "input of the graph": ("input",),
+    "output of the graph": ("output",),
+    "limits.visits": ("limits", "visits"),
+    "nothing follows START": ("edges",),
+}
+"""How messages about other parts of a graph begin."""
 
 
 class Faults:

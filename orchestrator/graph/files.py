@@ -14,12 +14,13 @@ from pydantic import ValidationError
 
 from orchestrator.errors import GraphError, GraphUnknown, InvalidGraph, NotSerialisable, UntrustedCode
 from orchestrator.graph.arrows import format_edges, parse_edges
-from orchestrator.graph.codec import explain
 from orchestrator.graph.coderefs import code_refs
+from orchestrator.graph.data_faults import booleans_for_numbers, explain_detail, unknown_field
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.edge import Edge
-from orchestrator.graph.faults import Fault, Faults, place_of
+from orchestrator.graph.faults import Fault, Faults, PlacedFault, place_of
 from orchestrator.graph.function import FunctionNode, function_node
+from orchestrator.graph.names_meant import close_to
 from orchestrator.graph.node import Node, UnresolvedNode, is_shipped
 from orchestrator.graph.nodedata import node_data, node_from_data, tools_data
 from orchestrator.graph.refs import find
@@ -95,10 +96,29 @@ def built(cls: type[GraphT], options: Mapping[str, Any], *, restored: bool = Fal
         GraphError: a part is of the wrong type.
         InvalidGraph: the checks found problems.
     """
+    faults = Faults()
+    for fault in () if restored else booleans_for_numbers(cls, options):
+        with faults.at(*fault.partition(":")[0].split(".")):
+            raise GraphError(f"graph {options['name']!r}: {fault}")
+    faults.raise_any()
     try:
         return cls._restored(**options) if restored else cls(**options)
     except ValidationError as error:
-        raise GraphError(f"graph {options['name']!r}: {explain(error)}") from None
+        raise _placed(options["name"], error) from None
+
+
+def _placed(name: object, error: ValidationError) -> GraphError:
+    """What is wrong with parts of a graph, each with its place."""
+    faults = Faults()
+    for detail in error.errors(include_url=False):
+        place = tuple(str(part) for part in detail["loc"])
+        with faults.at(*place):
+            raise GraphError(f"graph {name!r}: {explain_detail(detail, GraphDefinition)}")
+    try:
+        faults.raise_any()
+    except GraphError as found:
+        return found
+    return GraphError(f"graph {name!r}: {error}")
 
 
 def graph_keys(data: object) -> dict[str, Any]:
@@ -108,15 +128,33 @@ def graph_keys(data: object) -> dict[str, Any]:
         GraphError: it is no graph's.
     """
     if not isinstance(data, Mapping):
-        raise GraphError(f"a graph is a mapping with {', '.join(_KEYS)}, and this is {data!r:.60}")
-    unknown = [str(key) for key in data if key not in _KEYS]
+        found = "empty" if data is None else f"{data!r:.60}"
+        wanted = f"a graph is a mapping with {', '.join(_KEYS)}"
+        raise PlacedFault(Fault((), GraphError(f"{wanted}, and this is {found}: begin with 'name: NAME'")))
+    faults = Faults()
     missing = [key for key in ("name", "state", "nodes", "edges") if key not in data]
-    if unknown or missing:
-        fault = f"has no {unknown[0]!r}" if unknown else f"needs {missing[0]!r}"
-        raise GraphError(f"a graph written as data {fault}: it has {', '.join(_KEYS)}")
-    if not isinstance(data["nodes"], Mapping):
-        raise GraphError("'nodes' is a mapping from name to node")
+    for key in data:
+        if key not in _KEYS:
+            with faults.at(str(key)):
+                raise GraphError(f"a graph written as data {_misplaced(key, data[key])}")
+            missing = [name for name in missing if close_to(str(key), _KEYS) != name]
+    for key in missing:
+        with faults.at():
+            raise GraphError(f"a graph written as data needs {key!r}: it has {', '.join(_KEYS)}")
+    if not isinstance(data.get("nodes", {}), Mapping):
+        with faults.at("nodes"):
+            raise GraphError("'nodes' is a mapping from name to node, such as draft: {kind: complete}")
+    faults.raise_any()
     return {key: data[key] for key in _KEYS if key in data}
+
+
+def _misplaced(key: object, value: object) -> str:
+    """What is wrong with a key that no graph has."""
+    if isinstance(value, Mapping) and "kind" in value:
+        return f"has no {key!r}: it is a node, so indent it below 'nodes'"
+    if key in ("fields", "types"):
+        return f"has no {key!r}: indent it below 'state'"
+    return unknown_field(key, _KEYS)
 
 
 def node_name(name: object) -> str:
@@ -125,18 +163,22 @@ def node_name(name: object) -> str:
         GraphError: it is no text.
     """
     if not isinstance(name, str):
-        raise GraphError(f"node name {name!r} is not a text (YAML reads yes, no, on and off as booleans): quote it")
+        raise GraphError(
+            f"node name {name!r} is not a text (YAML reads yes, no, on and off as booleans): quote or rename it"
+        )
     return name
 
 
 def _state(data: object, trust: Trust | None) -> StateSchema | type[object]:
     if isinstance(data, str):
+        if ":" not in data:
+            raise GraphError(f"state {data!r} is no 'module:Class': name the module, or write the fields below 'state'")
         if trust is None:
             raise GraphUnknown(f"state {data!r} is code, which is not imported here: use Graph.load")
         found: type[object] = trust.follow(data, "state")
         return found
     if not isinstance(data, Mapping):
-        raise GraphError("'state' is 'module:Class', or a mapping with name and fields")
+        raise GraphError("'state' is 'module:Class', or a mapping with name and fields: write 'fields:' below it")
     return StateSchema.from_data(data, resolve=trust or False)
 
 
@@ -145,7 +187,9 @@ def _node(name: str, spec: object, trust: Trust | None) -> Node:
         if isinstance(spec, Mapping):
             return node_from_data(spec, resolve=trust or False)
         if not isinstance(spec, str):
-            raise GraphError("write 'module:function', or a mapping with a kind")
+            raise GraphError("write a mapping with a kind, such as {kind: complete}, or 'module:function'")
+        if ":" not in spec:
+            raise GraphError(f"{spec!r} is no 'module:function': write a kind as {{kind: {spec:.40}}}")
         found = trust.follow(spec, "node") if trust is not None else None
         if isinstance(found, Node):
             return found

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError, create_model
 from pydantic.errors import PydanticUserError
 
 from orchestrator.errors import GraphError
-from orchestrator.graph.codec import explain
+from orchestrator.graph.data_faults import explain_data
 from orchestrator.graph.typetext import parse_type
 from orchestrator.upward import above
 
@@ -79,7 +79,8 @@ class InlineTypes:
         try:
             value = adapter.validate_python(given)
         except ValidationError as error:
-            raise GraphError(f"field {name!r} has a default that is not {spec['type']}: {explain(error)}") from None
+            why = explain_data(error)
+            raise GraphError(f"field {name!r} has a default that is not {spec['type']}: {why}") from None
         return {"default": value} if isinstance(value, _PLAIN) else {"default_factory": partial(_made, adapter, given)}
 
     def _known(self) -> Iterator[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Any, cast
 
 from pydantic import ValidationError
@@ -11,8 +10,10 @@ from pydantic_core import PydanticSerializationError
 
 from orchestrator.errors import GraphError, GraphUnknown, NotSerialisable
 from orchestrator.graph.codec import explain
+from orchestrator.graph.data_faults import booleans_for_numbers, explain_data
 from orchestrator.graph.function import FunctionNode, function_node
 from orchestrator.graph.limits import Limits
+from orchestrator.graph.names_meant import close_to
 from orchestrator.graph.node import Node, UnresolvedNode, is_shipped
 from orchestrator.graph.node_tools import node_tools
 from orchestrator.graph.outcome import DONE
@@ -200,7 +201,9 @@ def node_from_data(data: JsonObject, *, resolve: bool | Trust = False, strict: b
 def _from_data(data: JsonObject, trust: Trust | None, strict: bool) -> Node:
     kind = data.get("kind")
     if not isinstance(kind, str):
-        raise GraphError("a node written as data needs a 'kind'")
+        meant = data.get("type")
+        close = close_to(meant, _shipped_kinds()) if isinstance(meant, str) else None
+        raise GraphError(f"a node written as data needs a 'kind', such as kind: {close or 'complete'}")
     if kind == "function":
         return _function(data, data.get("ref"), trust) if trust is not None else _unresolved(kind, data)
     if "class" not in data:
@@ -232,12 +235,17 @@ def _of_kind(cls: type[Node], data: JsonObject, trust: Trust | None, strict: boo
 
         if isinstance(graph, Mapping):
             fields["graph"] = GraphDefinition.from_data(graph, resolve=trust or False)
+        elif isinstance(graph, str) and ":" not in graph and strict:
+            fault = f"graph {graph!r} is neither 'module:attr' nor a mapping: write the graph here"
+            raise GraphError(f"node of kind {cls.kind!r}: {fault}")
         elif isinstance(graph, str) and trust is not None:
             fields["graph"] = trust.follow(graph, "graph")
         elif isinstance(graph, str):
             return _unresolved(cls.kind, data)
     if trust is not None and "tools" in fields:
         fields["tools"] = _resolved(data, trust)
+    if strict and (wrong := [*booleans_for_numbers(cls, fields)]):
+        raise GraphError(f"node of kind {cls.kind!r}: {'; '.join(wrong)}")
     try:
         if trust is None and "tools" in fields:
             fields["tools"] = _resolved(data, None)
@@ -245,9 +253,14 @@ def _of_kind(cls: type[Node], data: JsonObject, trust: Trust | None, strict: boo
     except (ValidationError, GraphError) as error:
         if not strict:
             return _unresolved(cls.kind, data)
-        fault = explain(error) if isinstance(error, ValidationError) else str(error)
-        raise GraphError(f"node of kind {cls.kind!r}: {fault}") from None
+        fault = explain_data(error, cls) if isinstance(error, ValidationError) else str(error)
+        said = " " if fault.startswith("has no ") else ": "
+        raise GraphError(f"node of kind {cls.kind!r}{said}{fault}") from None
     stored = data.get("outcomes")
+    unknown = [one for one in stored if one not in node.outcomes] if isinstance(stored, list) and strict else []
+    if unknown:
+        has = ", ".join(node.outcomes)
+        raise GraphError(f"node of kind {cls.kind!r} has no outcome {unknown[0]!r}, it has {has}: remove 'outcomes'")
     if stored is not None and list(node.outcomes) != stored and not strict:
         return _unresolved(cls.kind, data)  # the kind has changed since; the run was drawn with the old one
     return node
@@ -275,8 +288,8 @@ def _kind_of_a_user(kind: str, ref: object, trust: Trust) -> type[Node]:
     found = trust.follow(ref, "kind") if isinstance(ref, str) else Node.kinds.get(kind)
     if not isinstance(found, type) or not issubclass(found, Node):
         known = ["function", *sorted(_shipped_kinds())]
-        close = get_close_matches(kind, known, n=1)
-        mend = f"did you mean {close[0]!r}?" if close else f"the kinds are {', '.join(known)}."
+        close = close_to(kind, known)
+        mend = f"did you mean {close!r}?" if close else f"the kinds are {', '.join(known)}."
         raise GraphUnknown(f"there is no node kind {kind!r}; {mend} Your own kind needs class: module:Class")
     return found
 

@@ -16,6 +16,7 @@ from orchestrator.graph.arrows import parse_edges
 from orchestrator.graph.coderefs import CodeRef, code_refs
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.edge import Edge
+from orchestrator.graph.faults import Faults
 from orchestrator.graph.files import built, graph_keys, node_name
 from orchestrator.graph.node import Node, UnresolvedNode
 from orchestrator.graph.nodedata import node_from_data
@@ -74,9 +75,17 @@ def _graph(data: object, named: Collection[str] = ()) -> GraphDefinition:
     named: fields of the state that a graph around names.
     """
     options = graph_keys(data)
-    edges = parse_edges(options["edges"])
-    nodes = {node_name(name): _node(str(name), spec, edges) for name, spec in options["nodes"].items()}
-    options["state"] = _state(options["state"], lambda: (*named, *_named(options, edges, nodes)))
+    faults = Faults()
+    nodes: dict[str, Node] = {}
+    edges: tuple[Edge, ...] = ()
+    with faults.at("edges"):
+        edges = parse_edges(options["edges"])
+    for name, spec in options["nodes"].items():
+        with faults.at("nodes", str(name)):
+            nodes[node_name(name)] = _node(str(name), spec, edges)
+    with faults.at("state"):
+        options["state"] = _state(options["state"], lambda: (*named, *_named(options, edges, nodes)))
+    faults.raise_any()
     try:
         return built(GraphDefinition, {**options, "nodes": nodes, "edges": edges})
     except InvalidGraph as error:
@@ -111,10 +120,10 @@ def _named(options: Mapping[str, object], edges: Collection[Edge], nodes: Mappin
 
 
 def _node(name: str, spec: object, edges: Collection[Edge]) -> Node:
-    if isinstance(spec, str):
+    if isinstance(spec, str) and ":" in spec:
         spec = {"kind": "function", "ref": spec}
     if not isinstance(spec, Mapping):
-        raise GraphError(f"node {name!r}: write 'module:function', or a mapping with a kind")
+        raise GraphError(f"node {name!r}: write a mapping, such as {{kind: complete}}, or 'module:function'")
     inner = spec.get("graph")
     if isinstance(inner, Mapping):
         taken = (spec.get("inputs"), spec.get("outputs"))

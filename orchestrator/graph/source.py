@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from orchestrator.errors import GraphError
+from orchestrator.graph.yaml_faults import yaml_fault
 
 if TYPE_CHECKING:
     import yaml
@@ -25,6 +26,7 @@ MOST = 100_000
 """Values in it, with those that aliases stand for."""
 _DIGITS = 400
 """Characters of a number or a date."""
+_OTHER_BASE = re.compile(r"[-+]?(?:[0-9][0-9_]*(?::[0-9.]+)+|0[0-9_]+)")
 _BRACKET = re.compile(r'"(?:[^"\\]|\\.)*+"?|(?P<open>[\[{])|(?P<close>[\]}])', re.DOTALL)
 
 
@@ -98,7 +100,22 @@ def read_yaml(text: str) -> Any:
     try:
         return yaml.load(text, _loader())  # a safe loader
     except yaml.YAMLError as error:
-        raise ValueError(str(error)) from None
+        raise ValueError(yaml_fault(error, text)) from None
+
+
+def _check_number(text: str, line: int) -> None:
+    """Refuse numbers that are too long, and those that YAML reads as other ones than they look like.
+
+    Raises:
+        ValueError: it is one of these.
+    """
+    if len(text) > _DIGITS:
+        raise ValueError(f"line {line}: a number of more than {_DIGITS} characters: quote it if it is text")
+    if _OTHER_BASE.fullmatch(text):
+        raise ValueError(
+            f"line {line}: YAML reads {text} as a number of another base (60 with colons, 8 with a zero in front): "
+            "write the number that is meant, or quote it if it is text"
+        )
 
 
 def _loader() -> type[yaml.SafeLoader]:
@@ -134,19 +151,23 @@ def _loader() -> type[yaml.SafeLoader]:
                 )
             if not alias:
                 self._sizes[id(node)] = self._count - before
-                if isinstance(node, yaml.ScalarNode) and node.tag in numbers and len(node.value) > _DIGITS:
-                    raise ValueError(f"line {line}: a number of more than {_DIGITS} characters: quote it if it is text")
+                if isinstance(node, yaml.ScalarNode) and node.tag in numbers:
+                    _check_number(node.value, line)
             return node
 
     def mapping(loader: yaml.SafeLoader, node: yaml.MappingNode) -> dict[Any, Any]:
         loader.flatten_mapping(node)
         read = loader.construct_object
-        pairs = [(read(key, deep=True), read(value, deep=True)) for key, value in node.value]
-        for number, (key, _) in enumerate(pairs):
+        found: dict[Any, Any] = {}
+        lines: dict[Any, int] = {}
+        for place, value in node.value:
+            key, line = read(place, deep=True), place.start_mark.line + 1
             if not isinstance(key, Hashable):
-                line = node.value[number][0].start_mark.line + 1
-                raise ValueError(f"line {line}: a key is a list or a mapping: write a text")
-        return _once(pairs)
+                raise ValueError(f"line {line}: a key is a list or a mapping: write a text, in quotes if it has braces")
+            if key in found:
+                raise ValueError(f"line {line}: {key!r} occurs twice, first on line {lines[key]}: keep one")
+            found[key], lines[key] = read(value, deep=True), line
+        return found
 
     Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, mapping)
     return Loader

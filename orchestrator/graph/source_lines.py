@@ -59,7 +59,7 @@ class _Lines:
         node: Any = self._root
         line = 0
         for key in place:
-            found = next((pair for pair in _pairs(node) if pair[0].value == key), None)
+            found = next((pair for pair in _pairs(node) if _key(pair[0]) == key), None)
             if found is None:
                 return self._edge_line(node, key) or line
             line, node = int(found[0].start_mark.line) + 1, found[1]
@@ -76,7 +76,8 @@ class _Lines:
         """A fault with its line."""
         number, text = self.number(fault.place, fault.error), str(fault.error)
         if isinstance(fault.error, ArrowSyntaxError):
-            text = text.partition(", ")[2]  # its own line counts from the first of the edges
+            column = f"column {fault.error.column}: " if "\n" in text else ""  # that of no text says nothing
+            text = f"{column}{fault.error.fault}"  # its own line counts from the first of the edges
         return f"line {number}: {text}" if number and text else text
 
     def _edge_line(self, node: Any, edge: str) -> int:
@@ -101,6 +102,13 @@ def _pairs(node: Any) -> list[Any]:
     import yaml
 
     return list(node.value) if isinstance(node, yaml.MappingNode) else []
+
+
+def _key(node: Any) -> str:
+    """A key as messages and places have it; `yes` is `True`."""
+    if node.tag == "tag:yaml.org,2002:bool":
+        return str(str(node.value).lower() in ("yes", "true", "on"))
+    return str(node.value)
 
 
 def _first_line(node: Any) -> int:

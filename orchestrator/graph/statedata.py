@@ -7,7 +7,6 @@ is kept as its JSON schema and its `ref`: enough to draw, show and fold a stored
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from typing import Annotated, Any
 
 from pydantic import create_model
@@ -16,9 +15,11 @@ from pydantic_core import core_schema
 
 from orchestrator.errors import GraphError
 from orchestrator.graph.codec import JsonCodec
+from orchestrator.graph.data_faults import BOOLEANS, unknown_field
 from orchestrator.graph.faults import Faults
 from orchestrator.graph.fields import Field, fields_of, reduce_json
 from orchestrator.graph.inline_types import InlineTypes, model_faults
+from orchestrator.graph.names_meant import close_to
 from orchestrator.graph.reducers import BUILTIN, local
 from orchestrator.graph.state import StateSchema
 from orchestrator.graph.trust import Trust
@@ -88,7 +89,9 @@ def schema_from_data(data: JsonObject, *, resolve: bool | Trust = False) -> Stat
 
     fields = data.get("fields")
     if not isinstance(fields, Mapping):
-        raise GraphError("a state written as data needs 'fields': a mapping from name to type")
+        meant = next((one for one in map(str, data) if one != "fields" and close_to(one, ["fields"])), None)
+        fix = f"did you mean 'fields' by {meant!r}?" if meant else "put the fields below 'fields:'"
+        raise GraphError(f"a state written as data needs 'fields': a mapping from name to type; {fix}")
     if "ref" not in data and not any(isinstance(spec, Mapping) and "schema" in spec for spec in fields.values()):
         return inline_schema(data, trust)
     name, ref = str(data.get("name", "State")), data.get("ref")
@@ -154,9 +157,9 @@ def inline_schema(data: JsonObject, trust: Trust | None = None) -> StateSchema:
     """
     from orchestrator.graph.state import StateSchema
 
-    unknown = sorted(set(data) - {"name", "fields", "types"})
+    unknown = sorted(set(map(str, data)) - {"name", "fields", "types"})
     if unknown:
-        raise GraphError(f"state data has no {unknown[0]!r}: it has name, fields and types")
+        raise GraphError(f"state data {unknown_field(unknown[0], ('name', 'fields', 'types'))}")
     name = str(data.get("name", "State"))
     specs = data.get("fields")
     assert isinstance(specs, Mapping)
@@ -168,6 +171,8 @@ def inline_schema(data: JsonObject, trust: Trust | None = None) -> StateSchema:
     definitions: dict[str, Any] = {}
     for key, spec in specs.items():
         with faults.at("fields", str(key)):
+            if trust is not None:
+                _check_name(key)
             definitions[str(key)] = _definition(str(key), spec, trust, unresolved, types)
     faults.raise_any()
     with model_faults(f"state {name}"):
@@ -184,6 +189,17 @@ def inline_schema(data: JsonObject, trust: Trust | None = None) -> StateSchema:
     return schema
 
 
+def _check_name(name: object) -> None:
+    """
+    Raises:
+        GraphError: a file names a field so, and graphs or prompts could not.
+    """
+    if isinstance(name, bool):
+        raise GraphError(f"field name {name} is not a text; {BOOLEANS}")
+    if not isinstance(name, str) or not name.isidentifier() or name.startswith("_"):
+        raise GraphError(f"field name {name!r}: use a name of letters, digits and _ that begins with a letter")
+
+
 def _definition(
     name: str, spec: object, trust: Trust | None, unresolved: list[str], types: InlineTypes
 ) -> tuple[object, object]:
@@ -191,12 +207,14 @@ def _definition(
         return types.parse(spec), ...
     if not isinstance(spec, Mapping) or not isinstance(spec.get("type"), str):
         raise GraphError(f"field {name!r} of the state needs a type, such as 'str' or {{type: 'list[str]'}}")
-    unknown = sorted(set(spec) - {"type", "reducer", "default", "description"})
+    unknown = sorted(set(map(str, spec)) - {"type", "reducer", "default", "description"})
     if unknown:
-        raise GraphError(f"field {name!r} has no {unknown[0]!r}: it has type, reducer, default and description")
+        raise GraphError(f"field {name!r} {unknown_field(unknown[0], ('type', 'reducer', 'default', 'description'))}")
     kind = types.parse(str(spec["type"]))
     default = types.default(name, kind, spec)
     reducer = spec.get("reducer")
+    if trust is not None and reducer is not None and not isinstance(reducer, str):
+        raise GraphError(f"field {name!r} has a reducer {reducer!r}: write one of {', '.join([*BUILTIN, 'local'])}")
     if reducer == "local":
         kind = Annotated[kind, local]
     elif isinstance(reducer, str):
@@ -210,8 +228,8 @@ def _definition(
                 kind = Annotated[kind, function]
         else:
             known = [*BUILTIN, "local"]
-            close = get_close_matches(reducer, known, n=1)
-            mend = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known)} and 'module:function'"
+            close = close_to(reducer, known)
+            mend = f"did you mean {close!r}?" if close else f"there are {', '.join(known)} and 'module:function'"
             raise GraphError(f"field {name!r} names reducer {reducer!r}: {mend}")
     from pydantic import Field as PydanticField
 

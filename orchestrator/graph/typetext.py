@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from difflib import get_close_matches
 from typing import Any, Literal, Union
 
 from orchestrator.errors import GraphError
+from orchestrator.graph.names_meant import close_to
 
 _SIMPLE: dict[str, Any] = {
     "str": str, "int": int, "float": float, "bool": bool, "any": Any, "None": None, "null": None,
@@ -19,6 +19,13 @@ _TOKEN = re.compile(r"""\s*(?:([A-Za-z_]\w*)|([\[\],|])|("[^"\\\n]*"|'[^'\\\n]*'
 _CONSTANTS: Mapping[str, object] = {
     "true": True, "True": True, "false": False, "False": False, "null": None, "None": None,
 }  # fmt: skip
+
+_ELSEWHERE = {
+    "string": "str", "text": "str", "integer": "int", "number": "float", "double": "float", "boolean": "bool",
+    "array": "list", "tuple": "list", "object": "dict", "map": "dict", "mapping": "dict", "optional": "T | None",
+    "union": "T | T", "enum": "Literal['a', 'b']", "date": "str", "datetime": "str", "nonetype": "None",
+}  # fmt: skip
+"""Names of types in other languages."""
 
 Named = Callable[[str], Any]
 """Gives the type of a name, or None if it does not know the name."""
@@ -115,9 +122,9 @@ class _TypeParser:
     def _fault(self, at: str) -> GraphError:
         further = tuple(self.known())
         words = [*_SIMPLE, *_GENERIC, "Literal", *further]
-        close = get_close_matches(at, words, n=1) if at[:1].isalpha() and at not in words else []
-        if close:
-            return GraphError(f"{self.text!r} names no type (at {at}): did you mean {close[0]!r}?")
+        meant = _ELSEWHERE.get(at.casefold()) or (close_to(at, words) if at[:1].isalpha() and at not in words else None)
+        if meant:
+            return GraphError(f"{self.text!r} names no type (at {at}): did you mean {meant!r}?")
         return GraphError(
             f"{self.text!r} names no type (at {at}): write str, int, float, bool, any, None, list[T], set[T], "
             f"dict[str, T], Literal['a', 'b'], {''.join(f'{name}, ' for name in further)}or T | T"

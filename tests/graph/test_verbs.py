@@ -139,7 +139,7 @@ def test_a_stored_node_that_does_not_fit_its_kind_any_more_can_still_be_drawn() 
     data = {"kind": "confirm", "outcomes": ["yes", "no"], "words": "an older version's field"}
     old = node_from_data(data)
     assert (old.kind, old.outcomes, node_data(old)) == ("unresolved", ("yes", "no"), data)
-    with pytest.raises(GraphError, match="node of kind 'confirm': words: extra inputs are not permitted"):
+    with pytest.raises(GraphError, match="node of kind 'confirm' has no 'words': it has"):
         Graph(name="g", state=Main, nodes={"a": data}, edges="START -> a -> END")
 
 

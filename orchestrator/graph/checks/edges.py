@@ -38,7 +38,7 @@ def _end_problems(graph: GraphDefinition, edge: Edge) -> Iterator[Problem]:
         if edge.source in (END, STOP):
             yield _problem(edge, f"edge {edge} starts at {edge.source}, where no edge can start: remove it")
         else:
-            mend = mend_name(edge.source, graph.nodes, "add the node, or remove the edge")
+            mend = mend_name(edge.source, (*graph.nodes, START), "add the node, or remove the edge")
             yield _problem(edge, f"edge {edge} starts at {edge.source!r}, which is not a node: {mend}")
     if edge.target not in graph.nodes and edge.target not in (END, STOP):
         if edge.target in (START, ANY):

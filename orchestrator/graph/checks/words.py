@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
+
+from orchestrator.graph.names_meant import close_to
 
 
 def listed(names: Iterable[str]) -> str:
@@ -14,5 +15,5 @@ def listed(names: Iterable[str]) -> str:
 
 def mend_name(name: str, known: Iterable[str], otherwise: str) -> str:
     """The likeliest mend for a name that is not there."""
-    close = get_close_matches(name, list(known), n=1)
-    return f"did you mean {close[0]!r}?" if close else otherwise
+    close = close_to(name, known)
+    return f"did you mean {close!r}?" if close else otherwise
