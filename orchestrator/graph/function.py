@@ -74,6 +74,11 @@ class FunctionNode(Erased, Node, Generic[P, R], kind="function"):
         return self.sees_tools and bool(self.tools)
 
     @property
+    def does(self) -> str:
+        """See `Node.does`."""
+        return "calls tools" if self.calls_tools else "runs code"
+
+    @property
     def awaits(self) -> bool:
         """Whether it may await anything, such as a call of a tool; False only if that is certain."""
         return self.is_async or not returns_plainly(self.fn)

@@ -249,7 +249,7 @@ class Node(BaseModel):
 
     @property
     def does(self) -> str:
-        """What this node does, in a few words for drawings; empty: its kind says it."""
+        """What this node does, in at most 40 characters: the second line of drawings; empty: its kind says it."""
         return ""
 
     def problems_in(self, name: str, graph: GraphDefinition) -> Iterable[str]:
@@ -422,6 +422,13 @@ class UnresolvedNode(Node, kind="unresolved"):
     def asks_model(self) -> bool:
         return False
 
+    @property
+    def does(self) -> str:
+        """See `Node.does`. Of a function the same as when it is loaded."""
+        if self.original != "function":
+            return ""
+        return "calls tools" if self.calls_tools else "runs code"
+
     @cached_property
     def _inner(self) -> GraphDefinition | None:
         from orchestrator.graph.definition import GraphDefinition
@@ -442,3 +449,11 @@ class UnresolvedNode(Node, kind="unresolved"):
         ref = self.stored.get("ref") or self.stored.get("class")
         what = f"{self.original} {ref}" if ref else f"kind {self.original}"
         raise GraphUnknown(f"the code of a node ({what}) is not loaded: give its graph to Executor(graphs=[...])")
+
+
+def asked_by(node: Node) -> Asked | None:
+    """What a node's steps ask, also where the code of a kind of the library is not loaded."""
+    if not isinstance(node, UnresolvedNode):
+        return node.asks
+    kind = Node.kinds.get(node.original)
+    return kind.asks if kind is not None and is_shipped(kind) else None

@@ -73,6 +73,11 @@ class Advance(Node, kind="advance"):
     """Field that gets the last result."""
 
     @property
+    def does(self) -> str:
+        """See `Node.does`."""
+        return "takes the next step"
+
+    @property
     def sees_tools(self) -> bool:
         """See `Node.sees_tools`."""
         return False

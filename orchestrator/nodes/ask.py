@@ -59,6 +59,11 @@ class Ask(Node, kind="ask"):
         return self
 
     @property
+    def does(self) -> str:
+        """See `Node.does`."""
+        return f"asks to choose one of {len(self.choices)}" if self.choices else "asks a person"
+
+    @property
     def sees_tools(self) -> bool:
         """See `Node.sees_tools`."""
         return False

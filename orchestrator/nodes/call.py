@@ -36,6 +36,11 @@ class Call(Node, kind="call"):
     """Field that gets what it returns; None: it returns an update of the state, or None."""
 
     @property
+    def does(self) -> str:
+        """See `Node.does`."""
+        return f"calls {self.ref.rpartition(':')[2]}"
+
+    @property
     def sees_tools(self) -> bool:
         """See `Node.sees_tools`."""
         return False

@@ -52,6 +52,11 @@ class CheckCall(Node, kind="check_call"):
     on_error: Literal["raise", "observe"] = "observe"
     """What happens to a call that cannot be made: the step fails, or the model gets the reason."""
 
+    @property
+    def does(self) -> str:
+        """See `Node.does`."""
+        return "checks a call"
+
     async def run(self, state: object, ctx: Context) -> Outcome[Literal["valid", "invalid"]]:
         call = ToolCall.model_validate(getattr(state, self.call))
         try:

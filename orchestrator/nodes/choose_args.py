@@ -67,6 +67,11 @@ class ChooseArgs(Node, kind="choose_args"):
     args: Annotated[str, Port(dict)] = "args"
     """Field that gets the arguments."""
 
+    @property
+    def does(self) -> str:
+        """See `Node.does`."""
+        return "chooses the arguments"
+
     async def run(self, state: object, ctx: Context) -> dict[str, object]:
         tool = tool_named(ctx, getattr(state, self.tool), self.kind)
         if not tool.parameters.get("properties"):

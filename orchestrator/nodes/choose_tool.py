@@ -54,6 +54,11 @@ class ChooseTool(Node, kind="choose_tool"):
     tool: Annotated[str, Port(str)] = "tool"
     """Field that gets the tool's name."""
 
+    @property
+    def does(self) -> str:
+        """See `Node.does`."""
+        return "chooses a tool"
+
     async def run(self, state: object, ctx: Context) -> dict[str, object]:
         tools = tools_of(ctx, self.kind)
         if len(tools) == 1:

@@ -156,7 +156,7 @@ class Complete(Node, kind="complete"):
     def does(self) -> str:
         """See `Node.does`."""
         if self.output is None:
-            return ""
+            return "completes a text"
         title = self.output.__name__ if isinstance(self.output, type) else self.output.get("title")
         return f"fills {title}" if title else "fills a schema"
 

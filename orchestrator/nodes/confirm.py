@@ -80,6 +80,15 @@ class Confirm(Node, kind="confirm"):
         return self
 
     @property
+    def does(self) -> str:
+        """See `Node.does`."""
+        if self.tool is None:
+            return "asks for approval"
+        if self.above is not None:
+            return f"asks above risk {self.above}"
+        return "asks about each call" if self.from_risk is None else f"asks from risk {self.from_risk}"
+
+    @property
     def outcomes(self) -> tuple[str, ...]:
         return ("approved", "denied") if self.on_denied == "route" else ("approved",)
 

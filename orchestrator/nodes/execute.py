@@ -126,6 +126,11 @@ class Execute(Node, kind="execute"):
         return self
 
     @property
+    def does(self) -> str:
+        """See `Node.does`."""
+        return "calls a tool" if self.calls is None else "calls tools"
+
+    @property
     def outcomes(self) -> tuple[str, ...]:
         return (*_OWN, *self.chosen)
 

@@ -80,6 +80,7 @@ _abbreviated = re.compile(
     r"\b(?:[^\W\d_]|dr|mr|mrs|ms|st|mt|ft|jr|sr|vs|prof|gen|inc|ltd|co|etc|e\.g|i\.e)$", re.IGNORECASE
 )
 _named = {"text": "answer", "number": "number", "choice": "letter from A to E", "yes_no": "yes or no"}
+_FINDS = {"text": "the answer", "number": "a number", "choice": "a letter from A to E", "yes_no": "yes or no"}
 _quotes = {'"': '"', "'": "'", "“": "”", "‘": "’", "`": "`"}
 
 
@@ -120,6 +121,11 @@ class Extract(Node, kind="extract"):
     """Whether a text without an answer fails the step."""
     fault: Annotated[str | None, Port(str)] = None
     """Field for the message that a text has no answer; None: no field."""
+
+    @property
+    def does(self) -> str:
+        """See `Node.does`."""
+        return f"finds {_FINDS[self.form]}"
 
     @property
     def sees_tools(self) -> bool:

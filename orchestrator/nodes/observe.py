@@ -52,6 +52,11 @@ class Observe(Node, kind="observe"):
         return self
 
     @property
+    def does(self) -> str:
+        """See `Node.does`."""
+        return "sees what the calls gave" if self.most is None else f"sees what the calls gave, {self.most} rounds"
+
+    @property
     def sees_tools(self) -> bool:
         """See `Node.sees_tools`."""
         return False

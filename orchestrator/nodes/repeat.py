@@ -28,6 +28,11 @@ class Repeat(Node, kind="repeat"):
     """Field that gets the numbers."""
 
     @property
+    def does(self) -> str:
+        """See `Node.does`."""
+        return f"counts to {self.times}"
+
+    @property
     def sees_tools(self) -> bool:
         """See `Node.sees_tools`."""
         return False

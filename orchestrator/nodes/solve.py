@@ -68,6 +68,11 @@ class Solve(Node, kind="solve"):
     """Field that gets the answer."""
 
     @property
+    def does(self) -> str:
+        """See `Node.does`."""
+        return "answers from the evidence"
+
+    @property
     def sees_tools(self) -> bool:
         """See `Node.sees_tools`."""
         return False

@@ -60,6 +60,11 @@ class Subgraph(Node, kind="subgraph"):
         return () if entered == (DONE,) else entered
 
     @property
+    def does(self) -> str:
+        """See `Node.does`."""
+        return "runs a graph"
+
+    @property
     def outcomes(self) -> tuple[str, ...]:
         return self.entered or (DONE,)
 

@@ -74,6 +74,11 @@ class Think(Node, kind="think"):
     """Field that gets the final answer."""
 
     @property
+    def does(self) -> str:
+        """See `Node.does`."""
+        return "answers, or asks the next question"
+
+    @property
     def sees_tools(self) -> bool:
         """See `Node.sees_tools`."""
         return False

@@ -44,6 +44,11 @@ class Vote(Node, kind="vote"):
     """Field with a list of what was wrong with those that are empty."""
 
     @property
+    def does(self) -> str:
+        """See `Node.does`."""
+        return "takes the most frequent answer"
+
+    @property
     def sees_tools(self) -> bool:
         """See `Node.sees_tools`."""
         return False

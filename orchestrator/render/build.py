@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.edge import Edge
-from orchestrator.graph.node import Node
+from orchestrator.graph.node import Asked, Node, asked_by
 from orchestrator.graph.topology import ANY, END, IF_NAMED, RESERVED, START, STOP, Topology
-from orchestrator.render.drawing import NOTHING, ClusterMark, Drawing, EdgeMark, Look, NodeMark
+from orchestrator.render.drawing import LONGEST_DOES, NOTHING, ClusterMark, Drawing, EdgeMark, Look, NodeMark
 from orchestrator.render.overlaid import Mark, RunLike, edge_mark, node_mark, overlay_of, status_mark
 from orchestrator.views.overlay import Overlay
 from orchestrator.views.safe_text import plain, told
@@ -23,16 +23,20 @@ _LOOKS: dict[str, Look] = {
     "route": "code",
     "execute": "tool",
     "tool": "tool",
-    "confirm": "human",
-    "ask": "human",
     "sleep": "time",
     "wait": "event",
     "subgraph": "graph",
-    **dict.fromkeys(
-        ("choose_args", "choose_tool", "classify", "complete", "model", "plan", "reflect", "respond", "solve", "think"),
-        "model",
-    ),
+    "advance": "code",
+    "check_call": "code",
+    "extract": "code",
+    "observe": "code",
+    "repeat": "code",
+    "vote": "code",
+    "work": "code",
+    "model": "model",
+    "reflect": "model",
 }
+_ASKING: dict[Asked, Look] = {"model": "model", "person": "human"}
 _TERMINALS: dict[str, Look] = {START: "start", END: "end", STOP: "stop", ANY: "any"}
 _TELLING = ("outcomes", "model", "tools", "reads", "writes", "retry", "timeout", "effect", "version")
 _PLAIN = {"outcomes": "done", "effect": "idempotent"}
@@ -113,7 +117,7 @@ class _Builder:
             path=path,
             look=_look(node),
             kind=_kind(node),
-            does=plain(node.does, 60) if node.does else "",
+            does=_does(node, label),
             tooltip="\n".join(self._told(label, node, per_item)),
             join=_join(node),
             pool="" if node.pool is None else f"pool {plain(node.pool, 40)}",
@@ -128,10 +132,10 @@ class _Builder:
             return mark.key
         self.counted += len(inner.nodes)
         number = len(self.clusters)
-        self.clusters.append(ClusterMark(mark, plain(inner.name, 80), "", ""))
+        self.clusters.append(ClusterMark(mark, "", ""))
         keys = self._frame(inner, place, mark.key)
         leaves = keys.get(END) or keys.get(STOP) or keys[START]
-        self.clusters[number] = ClusterMark(mark, plain(inner.name, 80), keys[START], leaves)
+        self.clusters[number] = ClusterMark(mark, keys[START], leaves)
         return mark.key
 
     def _terminal(self, name: str, path: str, cluster: str | None) -> str:
@@ -229,7 +233,17 @@ def _forked(topology: Topology, names: Iterable[str]) -> frozenset[int]:
 
 
 def _look(node: Node) -> Look:
-    return "graph" if node.subgraph is not None else _LOOKS.get(_original(node), "custom")
+    if node.subgraph is not None:
+        return "graph"
+    asked = asked_by(node)
+    return _LOOKS.get(_original(node), "custom") if asked is None else _ASKING[asked]
+
+
+def _does(node: Node, label: str) -> str:
+    """What a node does: of a subgraph, which graph it runs, unless its own name says that."""
+    inner = node.subgraph
+    said = node.does if inner is None or inner.name == label else f"runs {inner.name}"
+    return plain(said, LONGEST_DOES) if said else ""
 
 
 def _kind(node: Node) -> str:

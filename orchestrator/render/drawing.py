@@ -18,6 +18,7 @@ Look: TypeAlias = Literal[
 """What a node is drawn as. `any` stands for the sources of the `*` edges."""
 
 NOTHING = Mark()
+LONGEST_DOES = 40
 
 _DOES: dict[Look, str] = {
     "human": "asks a person",
@@ -28,6 +29,9 @@ _DOES: dict[Look, str] = {
     "code": "runs code",
     "graph": "runs a graph",
 }
+"""Said of kinds that do not say what they do (`Node.does`)."""
+_CUSTOM = "runs code of its own"
+"""Said of a node that is named like its kind, if that is the user's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +50,7 @@ class NodeMark:
     """The node's kind in words, `choose tool`; of a terminal its name."""
     tooltip: str = ""
     does: str = ""
-    """What it does, instead of its kind on the small line."""
+    """What it does (`Node.does`), at most `LONGEST_DOES` characters."""
     join: str = ""
     """`join all`, `join 2`, `join each`, or nothing."""
     pool: str = ""
@@ -90,9 +94,9 @@ class NodeMark:
 
     @property
     def detail(self) -> str:
-        """The small line: what it does, join, pool. Its kind says what it does, unless its name says that already."""
+        """The small line: what it does, join, pool. A kind of the user's that does not say what it does is named."""
         named = self.name.replace("_", " ") == self.kind
-        said = self.does or (_DOES.get(self.look, self.kind) if named else self.kind)
+        said = self.does or _DOES.get(self.look) or (_CUSTOM if named else self.kind)
         return " · ".join(filter(None, (said, self.join, self.pool)))
 
 
@@ -102,8 +106,6 @@ class ClusterMark:
 
     node: NodeMark
     """The node itself; its key is not among the drawing's nodes."""
-    graph: str
-    """The inner graph's name."""
     enters: str
     """Key of the inner node where edges to the cluster lead (its START)."""
     leaves: str

@@ -88,8 +88,7 @@ def edge_label(edge: EdgeMark) -> str:
 
 def head_texts(cluster: ClusterMark) -> tuple[str, str]:
     """A cluster's name and small text as drawn."""
-    detail = f"{cluster.node.detail} · {cluster.graph}" if cluster.graph != cluster.node.name else cluster.node.detail
-    return cut(cluster.node.name, LONGEST_NAME), cut(detail, LONGEST_DETAIL)
+    return cut(cluster.node.name, LONGEST_NAME), cut(cluster.node.detail, LONGEST_DETAIL)
 
 
 def _em(char: str) -> float:

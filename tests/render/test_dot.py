@@ -23,9 +23,9 @@ def test_a_graph() -> None:
         """\
 	n0 [label=START color="#344054" fillcolor="#344054" fontcolor="#ffffff" fontsize=10 id="node-START" shape=box \
 style="rounded,filled" tooltip="START: where a run starts"]
-	n1 [label="write\\nfunction" id="node-write" tooltip="write (function)"]
-	n2 [label="grade\\nfunction" id="node-grade" tooltip="grade (function)\\noutcomes: good, retry"]
-	n3 [label="publish\\nconfirm" id="node-publish" margin="0,0.06" shape=hexagon style=filled \
+	n1 [label="write\\nruns code" id="node-write" tooltip="write (function)"]
+	n2 [label="grade\\nruns code" id="node-grade" tooltip="grade (function)\\noutcomes: good, retry"]
+	n3 [label="publish\\nasks a person" id="node-publish" margin="0,0.06" shape=hexagon style=filled \
 tooltip="publish (confirm)\\nPublish?\\noutcomes: approved, denied"]
 	n4 [label=END color="#344054" fontsize=10 id="node-END" peripheries=2 shape=box \
 tooltip="END: where branches end"]
@@ -43,8 +43,8 @@ tooltip="END: where branches end"]
 def test_a_run_changes_looks_and_counts_only() -> None:
     still, moved = to_dot(essay()), to_dot(essay(), paused())
     assert re.findall(r'id="[^"]*"', still) == re.findall(r'id="[^"]*"', moved)
-    assert r'n1 [label="write ×2\nfunction" color="#00795a" fillcolor="#eefaf5"' in moved
-    assert r'n3 [label="publish\nconfirm · waiting" color="#b26a00"' in moved
+    assert r'n1 [label="write ×2\nruns code" color="#00795a" fillcolor="#eefaf5"' in moved
+    assert r'n3 [label="publish\nasks a person · waiting" color="#b26a00"' in moved
     assert 'n1 -> n2 [label=" ×2 " color="#00795a"' in moved
 
 

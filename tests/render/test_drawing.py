@@ -94,8 +94,8 @@ def test_counts_stay_short(count: int, said: str) -> None:
     assert short(count) == said
 
 
-def test_a_node_named_after_its_kind_says_what_it_does() -> None:
+def test_a_kind_whose_code_is_not_loaded_says_what_it_asks() -> None:
     graph = make(
         "g", {"choose_tool": stored("choose_tool"), "ok": stored("confirm")}, "START -> choose_tool -> ok -> END"
     )
-    assert [node.detail for node in draw(graph).nodes if not node.terminal] == ["asks a model", "confirm"]
+    assert [node.detail for node in draw(graph).nodes if not node.terminal] == ["asks a model", "asks a person"]

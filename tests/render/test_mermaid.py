@@ -14,9 +14,9 @@ def test_a_graph() -> None:
         == """\
 flowchart TB
   n0(["START"])
-  n1("write<br/>function")
-  n2("grade<br/>function")
-  n3{{"publish<br/>confirm"}}
+  n1("write<br/>runs code")
+  n2("grade<br/>runs code")
+  n3{{"publish<br/>asks a person"}}
   n4(["END"])
   n0 --> n1
   n1 --> n2
@@ -36,9 +36,9 @@ def test_a_run() -> None:
         == """\
 flowchart TB
   n0(["START"])
-  n1("write #215;2<br/>function")
-  n2("grade #215;2<br/>function")
-  n3{{"publish<br/>confirm #183; waiting"}}
+  n1("write #215;2<br/>runs code")
+  n2("grade #215;2<br/>runs code")
+  n3{{"publish<br/>asks a person #183; waiting"}}
   n4(["END"])
   n0 --> n1
   n1 -->|"#215;2"| n2
@@ -60,7 +60,7 @@ flowchart TB
 def test_what_is_inside_and_where_it_forks() -> None:
     lines = to_mermaid(research(), running(), direction="LR").splitlines()
     assert lines[0] == "flowchart LR"
-    assert '  subgraph n2 ["look subgraph #183; search #183; per item #183; running"]' in lines
+    assert '  subgraph n2 ["look runs search #183; per item #183; running"]' in lines
     assert '  n1 ==>|"each questions #215;3"| n2' in lines
     assert '  n10 -.->|"error"| n13' in lines
 

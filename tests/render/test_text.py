@@ -14,12 +14,12 @@ def test_a_graph() -> None:
 essay
 ● START
 ↓
-write  function
+write  runs code
 ↓
-grade  function
+grade  runs code
 ├─ retry → write ↑
 ↓ good
-publish  confirm
+publish  asks a person
 ├─ approved → ◎ END
 └─ denied → write ↑
 """
@@ -33,12 +33,12 @@ def test_a_run() -> None:
 essay  [paused]
 ● START
 ↓
-write  function  ✓ ×2
+write  runs code  ✓ ×2
 ↓ ×2
-grade  function  ✓ ×2
+grade  runs code  ✓ ×2
 ├─ retry → write ↑
 ↓ good
-publish  confirm  ‖ waiting
+publish  asks a person  ‖ waiting
 ├─ approved → ◎ END
 └─ denied → write ↑
 """
@@ -52,31 +52,31 @@ def test_forks_joins_maps_and_graphs_inside() -> None:
 research  [running]
 ● START
 ↓
-plan  think  ✓
+plan  asks a model  ✓
 ⇊ each questions ×3
-look  subgraph · search · per item  ▶ running ×2
+look  runs search · per item  ▶ running ×2
 ┊ ● START
 ┊ ↓ ×2
-┊ find  execute  ✓ ×5
+┊ find  calls tools  ✓ ×5
 ┊ ↓
-┊ judge  think  ▶ running ×4
+┊ judge  asks a model  ▶ running ×4
 ┊ ├─ more → find ↑
 ┊ └─ enough → ◎ END
 ↓ ×2
-merge  function · join all  ✓
-├─→ facts  function  ✗ failed
+merge  runs code · join all  ✓
+├─→ facts  runs code  ✗ failed
 │  └─→ vote
-├─→ tone  function  ▶ running
+├─→ tone  runs code  ▶ running
 │  └─→ vote
 │
-vote  function · join 1
+vote  runs code · join 1
 ├─ again → plan ↑
 ├─ fine → ◎ END
 └─ error ⇢ ■ STOP
 
 * any node
 ⇣ exhausted
-sorry  ask
+sorry  asks a person
 └─→ ◎ END
 """
     )
@@ -94,13 +94,13 @@ def test_equal_branches_are_set_in() -> None:
 g
 ● START
 ↓
-route  think
-├─ y → b  function
+route  asks a model
+├─ y → b  runs code
 │  └─→ ◎ END
 ↓ x
-a  function
+a  runs code
 ↓
-c  function
+c  runs code
 └─→ ◎ END
 """
     )
@@ -134,4 +134,4 @@ def test_every_edge_of_a_tangle_is_told_once() -> None:
     pairs = {(edge.source, edge.target) for edge in graph.edges}
     assert arrows >= len(pairs)
     for name in graph.nodes:
-        assert text.count(f"{name}  function") == 1
+        assert text.count(f"{name}  runs code") == 1
