@@ -131,7 +131,7 @@ def drive(
             return _interrupted(url, code, run_id, manner, exit_code=exits.FAILED)
         if not isinstance(error, BrokenPipeError):
             raise
-        discard_output()  # whoever read the events has gone
+        discard_output()  # the reader of the events is gone
         return _interrupted(url, code, run_id, manner)
     return _concluded(run, _knowing(run, url, code, manner), exits.of_status(run.status))
 

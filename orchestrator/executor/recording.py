@@ -158,7 +158,7 @@ def question_digest(question: Question) -> str:
     """Digest of what a question asks, without what each run has its own of; of a timer without its time."""
     if question.kind == "timer":
         return "timer"
-    if FAMILY in question.payload:  # each run is told what the others have done by then
+    if FAMILY in question.payload:  # each run sees what the others have done by then
         return digest([FAMILY, question.payload.get("tool"), question.payload.get("args")])
     payload = {key: value for key, value in question.payload.items() if key not in OWN}
     waits = [question.event, question.match] if question.event else []

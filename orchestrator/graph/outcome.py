@@ -79,7 +79,7 @@ class Guarded(Outcome[L]):
     Args:
         name: one of the node's outcomes.
         update: new values of state fields.
-        guards: outcome -> whether its condition holds, or why that cannot be told.
+        guards: outcome -> whether its condition holds, or why that is unknown.
     """
 
     __slots__ = ("guards",)

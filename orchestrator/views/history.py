@@ -37,7 +37,7 @@ class Point:
     failed: int
     """Tool calls that failed or could not be made in a step that ended with an outcome nevertheless."""
     guards: Mapping[str, bool | str]
-    """Of a `Route`: outcome -> whether its guard was true, or why that could not be told."""
+    """Of a `Route`: outcome -> whether its guard was true, or why that is unknown."""
     _cursor: StateCursor
 
     @property

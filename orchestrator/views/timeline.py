@@ -81,7 +81,7 @@ class TimelineRow:
     failed: int = 0
     """Failed tool calls of a step that ended with an outcome nevertheless."""
     guards: Mapping[str, bool | str] = field(default_factory=dict)
-    """Of a `Route`: outcome -> whether its guard was true, or why that could not be told."""
+    """Of a `Route`: outcome -> whether its guard was true, or why that is unknown."""
     graph: bool = False
     """Whether it runs, or ran, a subgraph."""
     waits: list[Wait] = field(default_factory=list)

@@ -16,4 +16,4 @@ def test_the_example_is_refuted_as_the_page_says() -> None:
 def test_the_picture_is_the_witness_of_the_example() -> None:
     assert [proof.about for proof in broken()] == ["confirmed"]
     kept = (PLACE / "witness.svg").read_text(encoding="utf-8")
-    assert shape(kept) == shape(witness()), "draw anew: python -m tests.graphs.pictures"
+    assert shape(kept) == shape(witness()), "redraw: python -m tests.graphs.pictures"

@@ -138,7 +138,7 @@ class Piped(Begun):
         return found.decode()
 
     def first_line(self, *, err: bool = False) -> str:
-        """The first line that it writes; nobody reads the rest of this stream."""
+        """The first line that it writes; the rest of this stream is not read."""
         line = self.line(err=err)
         self.read_no_further(err=err)
         return line

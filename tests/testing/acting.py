@@ -41,7 +41,7 @@ class Acting(Drawn, kind="acting"):
         if ctx.attempt <= act.retries:
             raise StepError("drawn to fail")
         if act.fail is not None:
-            raise ZeroDivisionError("drawn to fail for good")
+            raise ZeroDivisionError("drawn to fail permanently")
         for number in range(act.asks):
             told.append(str(await ctx.ask("input", prompt=f"{sight.label}?{number}")))
         update = {**act.update, **({"log": f"{sight.label}={'+'.join(told)}"} if told else {})}
@@ -87,7 +87,7 @@ def tools() -> list[Tool]:
 
 
 def acted(graph: Graph, seed: int, fails: float = 0.0) -> Graph:
-    """The same graph with nodes that act; `fails`: how likely a step fails for good."""
+    """The same graph with nodes that act; `fails`: how likely a step fails permanently."""
     nodes: dict[str, Node] = {}
     for name, drawn in graph.nodes.items():
         assert isinstance(drawn, Drawn)

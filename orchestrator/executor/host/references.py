@@ -1,6 +1,6 @@
 """References to the code of a run, as text, where the run continues with other code than it names.
 
-Nothing here, and nothing in a store, imports what they name: whoever reads a run decides whether to follow them.
+Nothing here, and nothing in a store, imports what they name: the reader of a run decides whether to follow them.
 """
 
 from __future__ import annotations

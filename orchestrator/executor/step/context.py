@@ -219,7 +219,7 @@ class StepContext(Context):
             raise TypeError(f"{self.node} sleeps: give seconds or until, one of both")
         at = self._due(seconds, "a time to sleep") if until is None else _moment(until)
         assert at is not None
-        # Asked by tasks beside each other, sleeps are told apart by what was meant: the time differs each time.
+        # Asked by tasks beside each other, sleeps are distinguished by what was meant: the time differs each time.
         beside = () if in_step_task() else (digest(["timer", seconds, until]),)
         question = self._waiting("timer", beside, prompt=until_text(at), deadline=at)
         await self._answer(question if until is not None else as_before(self.activation, question))

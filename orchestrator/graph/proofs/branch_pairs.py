@@ -18,9 +18,9 @@ from orchestrator.graph.report import WitnessStep
 from orchestrator.graph.topology import END, STOP, counts
 
 FEW = 40
-"""Spots behind a spent limit up to which the nodes that ran there are told apart."""
+"""Spots behind a spent limit up to which the nodes that ran there are distinguished."""
 MOST_PAIRS = 20_000
-"""Pairs of branches up to which they are told apart so."""
+"""Pairs of branches up to which they are distinguished in this way."""
 
 
 class _Token(NamedTuple):

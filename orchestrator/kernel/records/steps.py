@@ -24,7 +24,7 @@ class StepDone(ActivationRecord):
     failed: int = 0
     """Number of tool calls in this attempt that failed or could not be made."""
     guards: dict[str, bool | str] = {}
-    """Outcome -> whether its condition held, or why that could not be told; of a `Route`. No rule depends on them."""
+    """Outcome -> whether its condition held, or why that is unknown; of a `Route`. No rule depends on them."""
 
 
 def step_done(

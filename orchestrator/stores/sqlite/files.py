@@ -141,7 +141,7 @@ def _check_kind(path: Path, url: str) -> None:
     try:
         mode = path.stat().st_mode
     except OSError:
-        return  # whoever opens it says what is wrong
+        return  # opening it reports what is wrong
     if stat.S_ISDIR(mode):
         raise StoreUnavailable(f"store {url}: it cannot be opened, it is a directory; name a file in it")
     if not stat.S_ISREG(mode):

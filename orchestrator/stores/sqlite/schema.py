@@ -151,7 +151,7 @@ def _all_at_once(connection: sqlite3.Connection) -> None:
     for statement in _newest_tables():
         if "sqlite_sequence" not in statement:  # SQLite makes it, with the first table that needs it
             connection.execute(statement)
-    StoreClock().now(connection, write=True)  # as the migrations do: whoever asks next remembers it
+    StoreClock().now(connection, write=True)  # as the migrations do: the next caller remembers it
 
 
 def migrate(connection: sqlite3.Connection, url: str, migrations: Sequence[Migration] = MIGRATIONS) -> None:
@@ -165,7 +165,7 @@ def migrate(connection: sqlite3.Connection, url: str, migrations: Sequence[Migra
         return
     connection.execute("BEGIN IMMEDIATE")
     try:
-        version = check_version(connection, url, migrations)  # asked again, now that nobody else can change it
+        version = check_version(connection, url, migrations)  # asked again, now that no other process can change it
         at_once = version == 0 and [*migrations] == MIGRATIONS
         for change in [_all_at_once] if at_once else migrations[version:]:
             change(connection)
