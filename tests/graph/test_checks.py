@@ -1,4 +1,4 @@
-"""Every check has a graph that it refuses, and one exact message with the suggested fix. C2 to C7 are in the kernel's tests."""
+"""Every check has a graph that it refuses, and one exact message with a suggested fix; C2 to C7 are in tests/kernel."""
 
 from __future__ import annotations
 

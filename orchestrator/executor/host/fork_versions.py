@@ -96,9 +96,7 @@ async def fitting(
 def _graph_changed(wanted: Wanted, graph: GraphDefinition, error: GraphChanged) -> GraphChanged:
     """The refusal, with what makes the fork in place of what resumes a run: naming a graph accepts its changes."""
     if wanted.replay is not None:
-        hint = (
-            "A replay from a record continues in a graph that the run fits there; without at= it begins at the start."
-        )
+        hint = "A replay from a record continues in a graph that the run fits there; without at= it starts over."
         return GraphChanged(f"{error.fault}\n{hint}")
     options = None
     if error.options is not None:
