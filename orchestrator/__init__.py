@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from orchestrator.graph.function import node
     from orchestrator.graph.limits import Limits, LimitsLeft, Retry, Usage
     from orchestrator.kernel.question import AnyQuestion, Approve, Deny, Question, Value
+    from orchestrator.memory import Memory, MemoryItem, MemoryOptions
     from orchestrator.models import (
         Image,
         Message,
@@ -53,6 +54,7 @@ _HOMES = {
     "orchestrator.graph.function": ("node",),
     "orchestrator.graph.limits": ("Limits", "LimitsLeft", "Retry", "Usage"),
     "orchestrator.kernel.question": ("AnyQuestion", "Approve", "Deny", "Question", "Value"),
+    "orchestrator.memory": ("Memory", "MemoryItem", "MemoryOptions"),
     "orchestrator.models": (
         "Image", "Message", "Model", "OfflineModel", "OpenAIModel", "Price", "Profile", "Reply", "TextProtocol",
         "ToolCall", "with_middleware",
@@ -77,6 +79,9 @@ __all__ = [
     "Image",
     "Limits",
     "LimitsLeft",
+    "Memory",
+    "MemoryItem",
+    "MemoryOptions",
     "Message",
     "Migration",
     "Model",

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from orchestrator.graph.limits import LimitsLeft
     from orchestrator.kernel.question import Answer, Approve, Deny, QuestionKind, Value
     from orchestrator.kernel.records import EffectClass, Failure
+    from orchestrator.memory import Memory
     from orchestrator.models.base import Model
     from orchestrator.tools.result import ToolResult
     from orchestrator.tools.toolbox import Toolbox
@@ -113,6 +114,11 @@ class Context(ABC, Generic[DepsT, ContextT]):
     @abstractmethod
     def tools(self) -> Toolbox:
         """The node's tools. `await ctx.tools.execute(name=..., tool_input=...)` is journaled as `tool` is."""
+
+    @property
+    @abstractmethod
+    def memory(self) -> Memory:
+        """Values that stay across runs, shared by all runs of the store. Every access is journaled."""
 
     @abstractmethod
     async def tool(self, name: str, args: Mapping[str, object] | None = None, /, **more: object) -> ToolResult:

@@ -23,6 +23,7 @@
     │   ├── ReplayMismatch        changed code would leave a settled irreversible effect behind
     │   └── RunFailed             a run that had to complete did not
     ├── InvalidValue              a value cannot be stored and read back (also a `ValueError`)
+    ├── MemoryFull                the memory across runs has no room for a value
     ├── StepError                 a step failed
     │   ├── InvalidInput          (also an `InvalidValue`)
     │   ├── InvalidUpdate         (also an `InvalidValue`)
@@ -106,6 +107,10 @@ class InvalidValue(OrchestratorError, ValueError):
     def __init__(self, message: str, *, where: str = "") -> None:
         self.where = where
         super().__init__(message)
+
+
+class MemoryFull(OrchestratorError):
+    """Raised when the memory across runs has no room for a value; nothing was changed."""
 
 
 class GraphError(OrchestratorError):

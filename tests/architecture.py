@@ -30,6 +30,7 @@ PURPOSES: dict[str, tuple[Look, str]] = {
     "models": ("model", "servers, offline"),
     "views": ("code", "folds for people"),
     "tools": ("tool", "tools, servers, pools"),
+    "memory": ("code", "values across runs"),
     "context": ("code", "what a node gets"),
     "builtin": ("tool", "tools that come along"),
     "nodes": ("code", "kinds of nodes"),

@@ -18,6 +18,7 @@ from orchestrator.cli import (
     fork_command,
     graph_commands,
     listing,
+    memory_commands,
     replay_command,
     retention_commands,
     run_commands,
@@ -77,6 +78,14 @@ store = typer.Typer(help="Copy or check whole stores.", no_args_is_help=True, ri
 store.command()(guarded(store_commands.copy))
 store.command()(guarded(store_commands.check))
 app.add_typer(store, name="store")
+
+memory = typer.Typer(help="Read and write the memory that runs share.", no_args_is_help=True, rich_markup_mode=None)
+for act in (
+    memory_commands.get, memory_commands.put, memory_commands.delete, memory_commands.search, memory_commands.prune,
+):  # fmt: skip
+    memory.command()(guarded(act))
+memory.command("list")(guarded(memory_commands.list_))
+app.add_typer(memory, name="memory")
 
 
 def _open_streams() -> None:

@@ -26,3 +26,15 @@ def moment(text: str, option: str) -> datetime:
         raise UsageError(
             f"{option} {text}: use an age (30d, 12h, 45m, 20s, 2w) or a date (2026-01-31, 2026-01-31T08:00)"
         ) from None
+
+
+def seconds(text: str, option: str) -> float:
+    """The seconds of an age such as `30d`.
+
+    Raises:
+        UsageError: it is none.
+    """
+    found = _AGE.fullmatch(text.strip())
+    if found is None:
+        raise UsageError(f"{option} {text}: use an age (30d, 12h, 45m, 20s, 2w)")
+    return timedelta(**{_UNITS[found[2]]: float(found[1])}).total_seconds()

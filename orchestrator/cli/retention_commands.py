@@ -138,6 +138,8 @@ def prune(
 ) -> int:
     """Delete runs that have ended, by age and number.
 
+    Items of memory and cache that have expired are removed, too.
+
     Example: orchestrator prune --older-than 30d --status completed --dry-run
     """
     from orchestrator.cli.moments import moment
@@ -163,10 +165,12 @@ def prune(
         return COMPLETED
     found = looking(url, remove, writes=not dry_run)
     if json:
-        out_json({"runs": list(found.runs), "children": list(found.children), "dry_run": dry_run})
+        out_json({"runs": list(found.runs), "children": list(found.children), "items": found.items, "dry_run": dry_run})
         return COMPLETED
     for run_id in found.runs:
         out(run_id)
     more = f", and {len(found.children)} that they had started" if found.children else ""
     warn(f"{len(found.runs)} runs {'would be ' if dry_run else ''}deleted{more}")
+    if found.items:
+        warn(f"{found.items} expired items {'would be ' if dry_run else ''}removed")
     return COMPLETED

@@ -24,7 +24,7 @@ def copy(
     ] = False,
     json: options.Json = False,
 ) -> int:
-    """Copy all runs and schedules of a store into another one.
+    """Copy all runs, schedules and memory of a store into another one.
 
     Asked again, it continues where it stopped, and copies what has happened since.
     Let workers work on one of the two stores only: unfinished runs are in both.
@@ -64,7 +64,7 @@ def copy(
     fields = {name: list(getattr(found, name)) for name in ("runs", "extended", "skipped", "differing")}
     fields |= {name: list(getattr(found, name)) for name in ("schedules", "differing_schedules")}
     if json:
-        out_json(fields)
+        out_json({**fields, "items": found.items, "differing_items": [*found.differing_items]})
     else:
         for name in ("runs", "extended"):
             for run_id in fields[name]:
@@ -76,11 +76,15 @@ def copy(
         if found.schedules:
             how = "started" if start_schedules else "paused; `schedule --resume NAME` starts one"
             warn(f"{len(found.schedules)} schedules copied, {how}")
+        if found.items:
+            warn(f"{found.items} items of memory copied")
         for run_id in found.differing:
             warn(f"{run_id}: {urls[1]} has other records under this id; it was left as it is")
         for name in found.differing_schedules:
             warn(f"schedule {name}: {urls[1]} has another one of this name; it was left as it is")
-    return FAILED if found.differing or found.differing_schedules else COMPLETED
+        for name in found.differing_items:
+            warn(f"memory {name}: {urls[1]} has another value there; it was left as it is")
+    return FAILED if found.differing or found.differing_schedules or found.differing_items else COMPLETED
 
 
 def check(

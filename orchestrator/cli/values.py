@@ -20,13 +20,13 @@ def input_of(graph: Graph, question: str | None, given: str | None) -> object:
         UsageError: it cannot be read, or there is no place for it.
     """
     if question is None:
-        return _read(given) if given is not None else {}
+        return json_of(given) if given is not None else {}
     if not isinstance(graph.input, str):
         raise UsageError(
             f"graph {graph.name!r} has no single input field for QUESTION: use --input "
             f"with state fields ({', '.join(graph.schema.fields)})"
         )
-    fields = _read(given) if given is not None else {}
+    fields = json_of(given) if given is not None else {}
     if not isinstance(fields, dict):
         raise UsageError("with QUESTION, --input must be a JSON object of state fields")
     if graph.input in fields:
@@ -34,7 +34,12 @@ def input_of(graph: Graph, question: str | None, given: str | None) -> object:
     return {graph.input: question, **fields}
 
 
-def _read(given: str) -> object:
+def json_of(given: str) -> object:
+    """The JSON that `--input` gives: as text, in a file, or on stdin.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
     text, place = given, "--input"
     if given == "-":
         text, place = sys.stdin.read(MAX_BYTES + 1), "--input - (stdin)"

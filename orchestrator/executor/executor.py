@@ -24,6 +24,7 @@ from orchestrator.executor.host.working import RunWorker
 from orchestrator.executor.resources import Resources
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.limits import Limits
+from orchestrator.memory import MemoryOptions
 from orchestrator.models.base import Model
 from orchestrator.seals import Seal
 from orchestrator.stores import open_store
@@ -66,6 +67,7 @@ class Executor(RunWorker, RunReplaying, RunStreams):
             See `RunObserver` and docs/streaming.md.
         seal: seals the records that this executor writes. Approvals and policies in records without its seal do not
             count: they are asked for again before the calls that they allow. Without a seal the store is trusted.
+        memory: the embedding function, default expiry and limits of memory across runs (`ctx.memory`).
         clock: the clock for records and deadlines; tests use an `orchestrator.testing.MockClock`. Leases use the
             clocks of the machine, because they apply between processes.
         idle: what the open executor does about runs that it began, resumed or answered and that wait. `awake`: it goes
@@ -92,6 +94,7 @@ class Executor(RunWorker, RunReplaying, RunStreams):
         on_pause: RunObserver | None = None,
         observers: Sequence[RunObserver] = (),
         seal: Seal | None = None,
+        memory: MemoryOptions | None = None,
         clock: Clock = SYSTEM_CLOCK,
         idle: Literal["awake", "sleep"] = "awake",
     ) -> None:
@@ -104,7 +107,7 @@ class Executor(RunWorker, RunReplaying, RunStreams):
         children = ChildRuns()
         resources = Resources.of(
             graphs, model, models or {}, toolbox_of(tools), deps, clock, children=children, concurrency=concurrency,
-            pools=pools, streams=streams,
+            pools=pools, streams=streams, memory=memory,
         )  # fmt: skip
         self._host = host = Host(
             self.store, resources, lease_ttl=lease_ttl, strict=on_change == "strict", seal=seal, awake=idle == "awake"

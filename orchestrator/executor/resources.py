@@ -17,6 +17,7 @@ from orchestrator.graph.limits import Limits
 from orchestrator.graph.node import Node, UnresolvedNode
 from orchestrator.kernel.question import Answer
 from orchestrator.kernel.records import Caller, Record
+from orchestrator.memory import MemoryOptions
 from orchestrator.models.base import Model
 from orchestrator.models.prices import unpriced
 from orchestrator.tools.tool import Tool
@@ -104,6 +105,7 @@ class Resources:
     """All versions of each graph that was given, by name, the newest first."""
     always_streams: bool = False
     """Whether models are asked for streams although no one reads."""
+    memory: MemoryOptions = field(default_factory=MemoryOptions)
     begun: dict[str, GraphDefinition] = field(default_factory=dict)
     """Graphs that runs were begun with here, by their content."""
 
@@ -121,6 +123,7 @@ class Resources:
         concurrency: int | None,
         pools: Mapping[str, int] | None = None,
         streams: Literal["watched", "always"] = "watched",
+        memory: MemoryOptions | None = None,
     ) -> Resources:
         """What `Executor(...)` was given, with the graphs inside its tools.
 
@@ -148,6 +151,7 @@ class Resources:
             gate=None if concurrency is None else anyio.CapacityLimiter(concurrency),
             pools={name: anyio.CapacityLimiter(size) for name, size in (pools or {}).items()},
             always_streams=streams == "always",
+            memory=memory or MemoryOptions(),
         )
         for graph in graphs:
             newer = found.versions.get(graph.name, ())

@@ -1,9 +1,10 @@
 """The interface of stores: they keep the journal of every run, and append by compare-and-set.
 
 A store keeps, per run, an append-only list of records and one row of facts about it (`RunInfo`), and beside
-them graphs (once per digest), snapshots (a cache, never the truth), the executors that hold leases, and an inbox of
-messages. Every write is atomic and durable when the call returns. `append` is a compare-and-set on the run's head, and
-on the lease of who appends, so two executors on one run can never both win.
+them graphs (once per digest), snapshots (a cache, never the truth), the executors that hold leases, an inbox of
+messages, and items (see `ItemStore`), which belong to no run. Every write is atomic and durable when the call returns.
+`append` is a compare-and-set on the run's head, and on the lease of who appends, so two executors on one run can never
+both win.
 
 Leases are measured by the store's clock, never by that of the caller. Every write may be asked again, with the same
 arguments, by a caller that did not learn the outcome of the first time: the result is that of one write.
@@ -20,6 +21,7 @@ from typing import Protocol, runtime_checkable
 from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel.lineage import Parent, Relation
 from orchestrator.kernel.records import Record
+from orchestrator.stores.items import ItemStore
 from orchestrator.stores.owner import Owner
 from orchestrator.stores.rows import Finding, Lease, Message, Page, RunInfo, RunSummary, Schedule
 
@@ -40,7 +42,7 @@ class Changing(Protocol):
 
 
 @runtime_checkable
-class Store(Protocol):
+class Store(ItemStore, Protocol):
     """A store of runs.
 
     Every method may raise `StoreUnavailable` (full, read-only or locked: nothing was changed, and the store works again
@@ -409,7 +411,9 @@ class Store(Protocol):
         ...
 
     async def delete(self, run_id: str) -> bool:
-        """Delete one run: records, snapshots, labels, lease, messages. Graphs stay, because other runs may share them.
+        """Delete one run: records, snapshots, labels, lease, messages, and which items it wrote.
+
+        Graphs stay, because other runs may share them, and so do the items themselves.
 
         There are no further checks: `Executor.delete` refuses a run that is being driven, and also deletes the runs
         that its graph tools started.

@@ -29,6 +29,10 @@ class Copied:
     """Names of schedules that were added, or started."""
     differing_schedules: tuple[str, ...] = ()
     """Other schedules are there under these names. They were left as they are."""
+    items: int = 0
+    """Items of memory that were added."""
+    differing_items: tuple[str, ...] = ()
+    """Namespaces and keys under which other values are there. They were left as they are."""
 
 
 async def copy_store(
@@ -38,11 +42,11 @@ async def copy_store(
     *,
     start_schedules: bool = False,
 ) -> Copied:
-    """Copy every run of a store, with graphs and unread messages, and every schedule into another one.
+    """Copy every run of a store, with graphs and unread messages, every schedule, and the memory into another one.
 
     Each run is copied in one write, so a copy that was interrupted leaves whole runs and goes on where it stopped when
     it is asked again. A run that is driven meanwhile is copied up to the record that it has then; copying again brings
-    the rest. Leases and snapshots are not copied.
+    the rest. Leases, snapshots and results of cached nodes are not copied.
 
     Unfinished runs are then in both stores. Workers would continue them in each, and make their calls twice: have them
     work on one of the stores only.
@@ -71,7 +75,9 @@ async def copy_store(
     if progress is not None:
         progress(len(ids), len(ids))
     found |= await _copy_schedules(source, to, start=start_schedules)
-    return Copied(**{name: tuple(some) for name, some in found.items()})
+    items, differing = await _copy_items(source, to)
+    done_with = {name: tuple(some) for name, some in found.items()}
+    return Copied(**done_with, items=items, differing_items=differing)
 
 
 async def _copy_schedules(source: Store, to: Store, *, start: bool) -> dict[str, list[str]]:
@@ -86,6 +92,22 @@ async def _copy_schedules(source: Store, to: Store, *, start: bool) -> dict[str,
             await to.put_schedule(one if start else replace(one, paused=True))
             added.append(one.name)
     return {"schedules": added, "differing_schedules": differing}
+
+
+async def _copy_items(source: Store, to: Store) -> tuple[int, tuple[str, ...]]:
+    """Copy the memory; how many items were added, and the names of those that differ."""
+    added, differing = 0, []
+    after: tuple[str, str] | None = None
+    while page := await source.items("memory", after=after, limit=_AT_ONCE):
+        for item in page:
+            if await to.add_item("memory", item):
+                added += 1
+                continue
+            there = await to.item("memory", item.namespace, item.key)
+            if there is not None and (there.data, there.text, there.vector) != (item.data, item.text, item.vector):
+                differing.append(f"{'/'.join(item.namespace)} {item.key}")
+        after = page[-1].place
+    return added, tuple(differing)
 
 
 async def _all_runs(store: Store) -> list[str]:

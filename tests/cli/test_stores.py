@@ -31,6 +31,7 @@ def test_a_store_is_copied_and_copied_again(ran: Shell) -> None:
     again = ran("store", "copy", "sqlite:///.orchestrator/runs.db", there, "--json")
     assert again.json == {
         "runs": [], "extended": [], "skipped": ["two"], "differing": [], "schedules": [], "differing_schedules": [],
+        "items": 0, "differing_items": [],
     }  # fmt: skip
     assert ran("show", "two", "--store", there, "--json").json == ran("show", "two", "--json").json
     ran("cancel", "two", "--store", there)

@@ -14,7 +14,7 @@ from tests.support.sources import imports_of, text_of
 ROOT = Path(__file__).parents[2] / "orchestrator"
 
 FLOOR = "problem errors jsontypes typevars values visible redaction clock fence upward"
-BELOW_EXECUTOR = f"{FLOOR} graph kernel stores models views tools context nodes seals"
+BELOW_EXECUTOR = f"{FLOOR} graph kernel stores models views tools memory context nodes seals"
 BELOW_GRAPH_CLASS = f"{BELOW_EXECUTOR} executor executor/effects executor/step executor/drive executor/host render"
 ABOVE_ALL = f"{BELOW_GRAPH_CLASS} render/terminal verbs models/refs"
 ROOMS = {
@@ -36,7 +36,8 @@ ROOMS = {
     "models/refs": f"{FLOOR} graph models models/offline",
     "views": f"{FLOOR} graph kernel",
     "tools": f"{FLOOR} graph models",
-    "context": f"{FLOOR} graph kernel models tools",
+    "memory": f"{FLOOR} graph",
+    "context": f"{FLOOR} graph kernel models tools memory",
     "tools/builtin": f"{FLOOR} graph models tools context",
     "nodes": f"{FLOOR} graph kernel models tools context",
     "seals": f"{FLOOR} graph kernel",

@@ -11,6 +11,7 @@ from orchestrator.executor.host.deletion import delete
 from orchestrator.executor.host.host import Host
 from orchestrator.kernel.records import FINAL
 from orchestrator.stores.base import RunInfo
+from orchestrator.stores.items import AREAS
 from orchestrator.values import check_labels
 
 
@@ -22,6 +23,8 @@ class Pruned:
     """Ids of the deleted runs; with `dry_run`, of those that would be deleted. Without the runs they started."""
     children: tuple[str, ...] = ()
     """Ids of the runs that those had started and that were deleted with them; not known for a `dry_run`."""
+    items: int = 0
+    """Expired items of memory and cache that were removed; with `dry_run`, that would be."""
 
 
 async def prune(
@@ -58,7 +61,8 @@ async def prune(
         if cursor is None:
             break
     if dry_run:
-        return Pruned(tuple(found))
+        expired = [(await host.store.item_usage(area)).expired for area in AREAS]
+        return Pruned(tuple(found), items=sum(expired))
     deleted: list[str] = []
     children: list[str] = []
     for run_id in found:
@@ -68,9 +72,10 @@ async def prune(
             continue
         deleted.append(first)
         children += others
-    if deleted:
+    items = sum([await host.store.prune_items(area) for area in AREAS])
+    if deleted or items:
         await host.store.compact()
-    return Pruned(tuple(deleted), tuple(children))
+    return Pruned(tuple(deleted), tuple(children), items)
 
 
 async def _is_called(host: Host, info: RunInfo) -> bool:

@@ -7,13 +7,19 @@ from datetime import datetime, timedelta
 
 from orchestrator.executor.host import checking, deletion, pruning, transfer
 from orchestrator.executor.host.checking import Checked
+from orchestrator.executor.host.executor_memory import ExecutorMemory
 from orchestrator.executor.host.forking import RunForking
 from orchestrator.executor.host.pruning import Pruned
 from orchestrator.executor.host.transfer import Imported, Source
 
 
 class RunRetention(RunForking):
-    """Commands about which runs a store keeps."""
+    """Commands about which runs a store keeps, and the memory beside them."""
+
+    @property
+    def memory(self) -> ExecutorMemory:
+        """The memory that runs of this store share, as `ctx.memory` has it. What is done here is not journaled."""
+        return ExecutorMemory(self._host)
 
     async def check(self, *, repair: bool = False, progress: Callable[[int], object] | None = None) -> Checked:
         """Check a store: every record, every graph and every row, leases, and what belongs to no run.
@@ -64,7 +70,7 @@ class RunRetention(RunForking):
         keep: int | None = None,
         dry_run: bool = False,
     ) -> Pruned:
-        """Delete runs that have ended, with the runs that their graph tools started.
+        """Delete runs that have ended, with the runs that their graph tools started, and items that have expired.
 
         Runs that have not ended stay, and so do runs that a graph tool of a remaining run started.
 
@@ -77,7 +83,7 @@ class RunRetention(RunForking):
             dry_run: whether only to report which runs would be deleted.
 
         Returns:
-            The ids of the deleted runs.
+            The ids of the deleted runs, and how many items of memory and cache were removed.
 
         Raises:
             ValueError: neither `older_than` nor `keep` is given, or one of the arguments cannot be used.

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeVar
 
-from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
 from orchestrator.context import Context
@@ -19,6 +17,7 @@ from orchestrator.executor.effects.questions import answer_to, as_before, make_q
 from orchestrator.executor.effects.shared_limits import remaining_limits
 from orchestrator.executor.effects.under_way import innermost
 from orchestrator.executor.interrupts import in_step_task
+from orchestrator.executor.step.copies import own_copy
 from orchestrator.graph.codec import as_json, shown
 from orchestrator.graph.limits import LimitsLeft
 from orchestrator.jsontypes import cleaned, digest, storable
@@ -27,6 +26,7 @@ from orchestrator.kernel.question import until as until_text
 from orchestrator.kernel.records import EffectClass, Failure
 from orchestrator.kernel.records.base import LATEST
 from orchestrator.kernel.state import Activation
+from orchestrator.memory import Memory
 from orchestrator.models.base import Model
 from orchestrator.tools.pool_client import PoolClient
 from orchestrator.tools.result import ToolResult
@@ -38,7 +38,6 @@ T = TypeVar("T")
 
 _MOST_SHOWN = 20_000
 """Characters of a text that one live event shows."""
-_SHARED = (str, int, float, bool, type(None), bytes)
 
 
 class StepContext(Context):
@@ -80,11 +79,11 @@ class StepContext(Context):
 
     @property
     def item(self) -> object:
-        return _own(self._attempt.activation.item)
+        return own_copy(self._attempt.activation.item)
 
     @property
     def items(self) -> Sequence[object]:
-        return tuple(_own(item) for item in self._attempt.activation.items)
+        return tuple(own_copy(item) for item in self._attempt.activation.items)
 
     @property
     def error(self) -> Failure | None:
@@ -140,6 +139,12 @@ class StepContext(Context):
 
             self._tools = tools_for(self.effects, self)
         return self._tools
+
+    @property
+    def memory(self) -> Memory:
+        from orchestrator.executor.effects.memory_calls import JournaledMemory
+
+        return JournaledMemory(self.effects)
 
     async def tool(self, name: str, args: Mapping[str, object] | None = None, /, **more: object) -> ToolResult:
         from orchestrator.executor.effects.tool_calls import call_tool
@@ -239,7 +244,7 @@ class StepContext(Context):
         answer = await self._answer(question)
         if answer.type != "value":
             raise StepTimeout(f"{self.node}: no {prompt} came{'' if deadline is None else f' within {deadline:g} s'}")
-        return _own(answer.value)
+        return own_copy(answer.value)
 
     def _waiting(self, kind: QuestionKind, beside: tuple[str, ...], **fields: Any) -> Question:
         """A question that no person answers."""
@@ -289,10 +294,3 @@ def _moment(at: float) -> float:
     if not -LATEST <= at <= LATEST:  # NaN is neither
         raise InvalidValue(f"a time to sleep until is {at}: give Unix seconds")
     return at
-
-
-def _own(value: object) -> object:
-    """A copy of a value of the state, so that changing it changes nothing else."""
-    if isinstance(value, _SHARED) or (isinstance(value, BaseModel) and value.model_config.get("frozen")):
-        return value
-    return copy.deepcopy(value)

@@ -17,6 +17,7 @@ from orchestrator.kernel.records import FINAL, Record, encode
 from orchestrator.stores.base import Finding, Lease, Message, Page, Relation, RunInfo, RunSummary, Schedule, Store
 from orchestrator.stores.memory.claims import claimable, idle_runs, next_due
 from orchestrator.stores.memory.inbox import Inbox
+from orchestrator.stores.memory.items import MemoryItems
 from orchestrator.stores.memory.leases import Holders, MemoryRun
 from orchestrator.stores.owner import Owner
 from orchestrator.stores.presence import held_here
@@ -40,13 +41,14 @@ from orchestrator.stores.words import contains, words
 __all__ = ["MemoryStore"]
 
 
-class MemoryStore:
+class MemoryStore(MemoryItems):
     """A store in memory, gone with the process. Safe to use from several threads and event loops.
 
     No method waits for anything, so none of them is a point where a task can be cancelled.
     """
 
     def __init__(self, url: str = "memory://") -> None:
+        super().__init__()
         self._url = url
         self._lock = RLock()
         self._numbers = itertools.count(1)
@@ -223,6 +225,7 @@ class MemoryStore:
             self._holders.rob(run)
             self._order.remove((-run.info.created, -run.number, run_id))
             self._inbox.forget_run(run_id)
+            self._item_writes.pop(run_id, None)
             return True
 
     async def copy(self, run_id: str, to: Store) -> None:
@@ -368,6 +371,9 @@ class MemoryStore:
         self._closed = True
 
     # ------------------------------------------------------------------------------- helpers
+
+    def _has_run(self, run_id: str) -> bool:
+        return run_id in self._runs
 
     def _run(self, run_id: str) -> MemoryRun:
         run = self._runs.get(run_id)

@@ -12,8 +12,7 @@ from orchestrator.errors import InvalidValue
 from orchestrator.graph.digests import content_digest
 from orchestrator.stores.base import Finding
 from orchestrator.stores.shared import json_object
-from orchestrator.stores.sqlite import schedules
-from orchestrator.stores.sqlite.searching import has_index
+from orchestrator.stores.sqlite import items, schedules
 from orchestrator.stores.sqlite.writes import checksum, labels_of
 
 PAGES_AT_ONCE = 256
@@ -43,12 +42,26 @@ def give_back(connection: sqlite3.Connection) -> int:
     return (before - free_pages(connection)) * size
 
 
-def merge_index(connection: sqlite3.Connection) -> bool:
-    """Merge a part of the full-text index, which keeps words of deleted runs until then; whether more is to be done."""
-    if not has_index(connection):
+INDEXES = ("search", "item_words")
+"""The full-text indexes: of runs, and of items."""
+
+
+def has_index(connection: sqlite3.Connection, index: str) -> bool:
+    """Whether a file has an index: searches make them."""
+    return connection.execute("SELECT 1 FROM sqlite_schema WHERE name = ?", (index,)).fetchone() is not None
+
+
+def merge_index(connection: sqlite3.Connection, index: str) -> bool:
+    """Merge a part of a full-text index, which keeps words of what is deleted until then; whether more is to be done.
+
+    Args:
+        connection: a connection to the file.
+        index: one of `INDEXES`.
+    """
+    if not has_index(connection, index):
         return False
     before = connection.total_changes
-    connection.execute("INSERT INTO search (search, rank) VALUES ('merge', ?)", (-_MERGED_AT_ONCE,))
+    connection.execute(f"INSERT INTO {index} ({index}, rank) VALUES ('merge', ?)", (-_MERGED_AT_ONCE,))
     return connection.total_changes - before >= 2  # so FTS5 says that it did something
 
 
@@ -66,6 +79,7 @@ def look(connection: sqlite3.Connection) -> list[Finding]:
     found = [Finding(text) for text, _ in _disorder(connection)]
     found += _graphs(connection)
     found += _schedules(connection)
+    found += _items(connection)
     if not can_shrink(connection):
         found.append(Finding("the file keeps the space of deleted runs, as those of earlier versions do", note=True))
     return found
@@ -76,10 +90,12 @@ def tidy(connection: sqlite3.Connection) -> list[Finding]:
     found: list[Finding] = []
     for text, repaired in list(_disorder(connection)):
         found.append(Finding(text, repaired=repaired()))
-    if has_index(connection) and not _index_is_whole(connection):
-        connection.execute("DROP TABLE search")
-        connection.execute("UPDATE summaries SET indexed = 0")
-        found.append(Finding("the full-text index is damaged", repaired="deleted; the next search makes it"))
+    for index, table in zip(INDEXES, ("summaries", "items"), strict=True):
+        if has_index(connection, index) and not _index_is_whole(connection, index):
+            connection.execute(f"DROP TABLE {index}")
+            connection.execute(f"UPDATE {table} SET indexed = 0 WHERE indexed = 1")
+            what = "full-text index" if index == "search" else "full-text index of memory"
+            found.append(Finding(f"the {what} is damaged", repaired="deleted; the next search makes it"))
     return found
 
 
@@ -93,7 +109,7 @@ def _disorder(connection: sqlite3.Connection) -> Iterator[_Repair]:
         lost = [run for run in _runs_of(connection, table) if run not in known]
         if lost:
             yield f"{table} of {len(lost)} runs that do not exist", _deletion(connection, table, lost)
-    for table in ("labels", "inbox", "summaries"):
+    for table in ("labels", "inbox", "summaries", "item_writes"):
         rows = connection.execute(f"SELECT DISTINCT run FROM {table} WHERE run NOT IN (SELECT id FROM runs)")
         lost = [run for (run,) in rows.fetchall()]
         if lost:
@@ -104,6 +120,9 @@ def _disorder(connection: sqlite3.Connection) -> Iterator[_Repair]:
     damaged = _damaged_snapshots(connection)
     if damaged:
         yield f"{len(damaged)} snapshots are damaged", _deletion(connection, "snapshots", damaged, "id")
+    lost = [number for number, area, _ in items.damaged(connection) if area == "cache"]
+    if lost:
+        yield f"{len(lost)} results of cached nodes are damaged", _removal(connection, lost)
 
 
 def _runs_of(connection: sqlite3.Connection, table: str) -> Iterator[int]:
@@ -172,6 +191,22 @@ def _damaged_snapshots(connection: sqlite3.Connection) -> list[int]:
     ]
 
 
+def _removal(connection: sqlite3.Connection, numbers: list[int]) -> Callable[[], str]:
+    def remove() -> str:
+        items.remove(connection, numbers)
+        return "deleted"
+
+    return remove
+
+
+def _items(connection: sqlite3.Connection) -> list[Finding]:
+    return [
+        Finding(f"memory item {name} is damaged; delete it, or put it again")
+        for _, area, name in items.damaged(connection)
+        if area != "cache"
+    ]
+
+
 def _graphs(connection: sqlite3.Connection) -> list[Finding]:
     used = {digest for row in connection.execute("SELECT structure, content FROM runs") for digest in row}
     found: list[Finding] = []
@@ -195,9 +230,9 @@ def _schedules(connection: sqlite3.Connection) -> list[Finding]:
     return found
 
 
-def _index_is_whole(connection: sqlite3.Connection) -> bool:
+def _index_is_whole(connection: sqlite3.Connection, index: str) -> bool:
     try:
-        connection.execute("INSERT INTO search (search) VALUES ('integrity-check')")
+        connection.execute(f"INSERT INTO {index} ({index}) VALUES ('integrity-check')")
     except sqlite3.DatabaseError:
         return False
     return True

@@ -22,6 +22,7 @@ from orchestrator.stores.sqlite.clock import StoreClock
 from orchestrator.stores.sqlite.files import StoreFile, open_to_write, patiently, store_error
 from orchestrator.stores.sqlite.filesystems import check_filesystem
 from orchestrator.stores.sqlite.forks import watch
+from orchestrator.stores.sqlite.item_store import SQLiteItems
 from orchestrator.stores.sqlite.readers import Readers
 from orchestrator.stores.sqlite.wal import check_log
 from orchestrator.stores.sqlite.writer import Writer, WriterStatistics
@@ -33,7 +34,7 @@ _TEXTS = 8
 """How many graphs' texts are remembered."""
 
 
-class SQLiteStore:
+class SQLiteStore(SQLiteItems):
     """A store in the SQLite file at `path`; see `Store` for what each method promises.
 
     Safe to use from several threads, event loops and processes. The file is opened at once if it is there, and
@@ -299,8 +300,11 @@ class SQLiteStore:
     async def compact(self) -> int:
         if not self.path.exists():
             return 0
-        while await self._readers.read(searching.has_index) and await self._writer.write(maintenance.merge_index):
-            pass
+        for index in maintenance.INDEXES:
+            merge = partial(maintenance.merge_index, index=index)
+            while await self._readers.read(partial(maintenance.has_index, index=index)):
+                if not await self._writer.write(merge):
+                    break
         given = 0
         while await self._readers.read(maintenance.free_pages):
             step = await self._writer.write(maintenance.give_back)

@@ -249,6 +249,7 @@ def delete(connection: sqlite3.Connection, run_id: str) -> bool:
     connection.execute("DELETE FROM records WHERE id >= ? AND id < ?", keys)
     connection.execute("DELETE FROM snapshots WHERE id >= ? AND id < ?", keys)
     connection.execute("DELETE FROM inbox WHERE run = ?", (number,))
+    connection.execute("DELETE FROM item_writes WHERE run = ?", (number,))
     forget(connection, number)
     connection.execute("DELETE FROM runs WHERE id = ?", (number,))
     return True

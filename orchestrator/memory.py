@@ -1,0 +1,296 @@
+"""Memory across runs: JSON values under a namespace and a key, which stay when their run is over.
+
+    await ctx.memory.put(("users", "42"), "diet", {"text": "vegan, allergic to nuts"})
+    item = await ctx.memory.get(("users", "42"), "diet")
+    found = await ctx.memory.search(("users", "42"), "what may she eat?")
+
+Inside of a run every access is an effect. `executor.memory` accesses the same items from outside.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias, TypeVar, cast
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import to_json
+
+from orchestrator.errors import InvalidValue, MemoryFull
+from orchestrator.graph.codec import as_json, explain, shown
+from orchestrator.redaction import without_known_in
+from orchestrator.values import check_name, check_text
+
+__all__ = ["Embed", "Memory", "MemoryItem", "MemoryOptions"]
+
+T = TypeVar("T")
+
+MAX_NAMES = 20
+"""Names in a namespace."""
+
+MAX_FOUND = 1000
+"""Items that one call returns."""
+
+FULL = "full"
+"""The result of a write that had no room has this key, and the message of the error."""
+
+Embed: TypeAlias = Callable[[list[str]], Sequence[Sequence[float]] | Awaitable[Sequence[Sequence[float]]]]
+"""A function, sync or async, that turns texts into vectors of one length, in the order of the texts."""
+
+By: TypeAlias = Literal["words", "meaning"]
+
+
+@dataclass(frozen=True)
+class MemoryOptions:
+    """What an executor does with memory: `Executor(memory=MemoryOptions(...))`."""
+
+    embed: Embed | None = None
+    """Turns texts into vectors, for search by meaning. Values that are put without it are found by words only."""
+    expires: float | None = None
+    """Seconds after which a value expires that is put without `expires=`; None: never."""
+    max_value: int = 1024 * 1024
+    """UTF-8 bytes of a value's JSON."""
+    max_bytes: int | None = None
+    """Bytes of all values in the store, with their names; a `put` beyond that raises `MemoryFull`. None: no limit."""
+
+    def __post_init__(self) -> None:
+        check_lifetime(self.expires)
+        for name, most in (("max_value", self.max_value), ("max_bytes", self.max_bytes)):
+            if most is not None and most < 1:
+                raise ValueError(f"MemoryOptions({name}={most}): give the number of bytes, 1 or more")
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryItem:
+    """A value in memory."""
+
+    namespace: tuple[str, ...]
+    key: str
+    value: Any
+    """Plain JSON."""
+    created: float
+    """Unix seconds, by the store's clock, as are the next two."""
+    updated: float
+    expires: float | None = None
+    """None: never."""
+    score: float | None = None
+    """How well it fits a search, the higher the better; None: it was not searched for."""
+
+    def value_as(self, kind: type[T]) -> T:
+        """Return the value as a value of a type, such as a pydantic model.
+
+        Args:
+            kind: the type.
+
+        Raises:
+            InvalidValue: the value does not fit it.
+        """
+        try:
+            return TypeAdapter(kind).validate_json(to_json(self.value), strict=False, by_alias=True, by_name=True)
+        except ValidationError as error:
+            raise InvalidValue(f"memory item {self.key!r} does not fit: {explain(error)}", where=self.key) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One access to memory, as plain JSON."""
+
+    name: Literal["get", "put", "delete", "search", "list", "namespaces"]
+    request: dict[str, object] = field(default_factory=dict)
+
+    @property
+    def writes(self) -> bool:
+        """Whether it changes anything."""
+        return self.name in ("put", "delete")
+
+
+class Memory(ABC):
+    """Values that stay across runs.
+
+    A namespace is a tuple of 1 to 20 names, such as `("users", "42")`. Names and keys have 1 to 200 printable
+    characters.
+    """
+
+    __slots__ = ()
+
+    @abstractmethod
+    async def _access(self, access: Access) -> Any:
+        """Make an access, and return its result as plain JSON."""
+
+    @property
+    @abstractmethod
+    def _options(self) -> MemoryOptions:
+        """What the executor says of memory."""
+
+    async def get(self, namespace: Sequence[str], key: str) -> MemoryItem | None:
+        """Return an item; None if there is none, or if it has expired.
+
+        Args:
+            namespace: the namespace.
+            key: the key.
+        """
+        found = await self._access(Access("get", {"namespace": names_of(namespace), "key": _key(key)}))
+        return None if found is None else _item(found)
+
+    async def put(
+        self,
+        namespace: Sequence[str],
+        key: str,
+        value: object,
+        *,
+        expires: float | None = None,
+        text: str | None = None,
+    ) -> None:
+        """Store a value. A value of the same namespace and key is replaced.
+
+        Secrets that this process knows are blanked in it.
+
+        Args:
+            namespace: the namespace.
+            key: the key.
+            value: plain JSON, or pydantic models.
+            expires: seconds after which the item is gone; None: as `MemoryOptions.expires` says.
+            text: what `search` looks through beside the key; None: all texts and numbers in the value.
+
+        Raises:
+            InvalidValue: a name, the value or `expires` cannot be stored; nothing was changed.
+            SecretInState: the value contains a `SecretStr`.
+            MemoryFull: there is no room for it; nothing was changed.
+        """
+        check_lifetime(expires)
+        kept = as_json(value, f"the value of memory item {shown(key)}", size=self._options.max_value)
+        request: dict[str, object] = {"namespace": names_of(namespace), "key": _key(key), "value": kept}
+        if expires is not None:
+            request["expires"] = expires
+        if text is not None:
+            request["text"] = check_text(text, f"the text of memory item {shown(key)}")
+            as_json(text, f"the text of memory item {shown(key)}", size=self._options.max_value)
+        found = await self._access(Access("put", cast("dict[str, object]", without_known_in(request))))
+        if isinstance(found, Mapping) and FULL in found:
+            raise MemoryFull(str(found[FULL]))
+
+    async def delete(self, namespace: Sequence[str], key: str) -> bool:
+        """Delete an item.
+
+        Args:
+            namespace: the namespace.
+            key: the key.
+
+        Returns:
+            Whether it was there.
+        """
+        return bool(await self._access(Access("delete", {"namespace": names_of(namespace), "key": _key(key)})))
+
+    async def search(
+        self, prefix: Sequence[str], text: str, *, limit: int = 10, by: By | None = None
+    ) -> Sequence[MemoryItem]:
+        """Return the items that fit a text, the best first. Equally good ones are ordered by namespace and key.
+
+        By words, an item fits if it has one of the words of the text; case and diacritics do not count, and no
+        character has a meaning of its own. By meaning, vectors are compared, and every item with a vector fits.
+
+        Args:
+            prefix: the first names of the namespaces to search; `()`: all.
+            text: what to search for.
+            limit: the most items to return, at most 1,000.
+            by: `words` or `meaning`; None: by meaning if the executor has an embedding function, else by words.
+
+        Raises:
+            InvalidValue: an argument cannot be used.
+            ValueError: it is to be by meaning, and the executor has no embedding function.
+        """
+        if by not in (None, "words", "meaning"):
+            raise InvalidValue(f"by={shown(by)}: use 'words' or 'meaning'")
+        if by == "meaning" and self._options.embed is None:
+            raise ValueError("search by meaning needs an embedding function: Executor(memory=MemoryOptions(embed=...))")
+        request: dict[str, object] = {
+            "prefix": names_of(prefix, least=0), "text": check_text(text, "the text to search for"),
+            "limit": _limit(limit),
+        }  # fmt: skip
+        if by is not None:
+            request["by"] = by
+        return [_item(one) for one in await self._access(Access("search", request))]
+
+    async def list(
+        self, prefix: Sequence[str] = (), *, after: MemoryItem | None = None, limit: int = 100
+    ) -> Sequence[MemoryItem]:
+        """Return items ordered by namespace and key.
+
+        Args:
+            prefix: the first names of their namespaces; `()`: any.
+            after: the item before the first one to return: the last one of the page before.
+            limit: the most items to return, at most 1,000.
+
+        Raises:
+            InvalidValue: an argument cannot be used.
+        """
+        request: dict[str, object] = {"prefix": names_of(prefix, least=0), "limit": _limit(limit)}
+        if after is not None:
+            request["after"] = [[*after.namespace], after.key]
+        return [_item(one) for one in await self._access(Access("list", request))]
+
+    async def namespaces(self, prefix: Sequence[str] = ()) -> Sequence[tuple[str, ...]]:
+        """Return the namespaces that have items, in order.
+
+        Args:
+            prefix: their first names; `()`: any.
+        """
+        found = await self._access(Access("namespaces", {"prefix": names_of(prefix, least=0)}))
+        return [tuple(names) for names in found]
+
+
+def names_of(namespace: Sequence[str], *, least: int = 1) -> list[str]:
+    """The names of a namespace.
+
+    Raises:
+        InvalidValue: it is no namespace.
+    """
+    if isinstance(namespace, str) or not isinstance(namespace, Sequence):
+        raise InvalidValue(f"namespace {shown(namespace)}: give a tuple of names, such as ('users', '42')")
+    if not least <= len(namespace) <= MAX_NAMES:
+        raise InvalidValue(f"namespace {shown(namespace)}: give {least} to {MAX_NAMES} names")
+    return [check_name(name, "a name of a namespace") for name in namespace]
+
+
+def check_lifetime(expires: object) -> None:
+    """Refuse a lifetime that is no number of seconds above 0.
+
+    Raises:
+        InvalidValue: it is none.
+    """
+    number = isinstance(expires, int | float) and not isinstance(expires, bool)
+    if expires is not None and not (number and cast(float, expires) > 0 and math.isfinite(cast(float, expires))):
+        raise InvalidValue(f"expires={shown(expires)}: give a number of seconds above 0, or None for never")
+
+
+def searched_text(value: object) -> str:
+    """The texts and numbers in a value."""
+    found: list[str] = []
+    todo = [value]
+    while todo:
+        one = todo.pop()
+        if isinstance(one, str):
+            found.append(one)
+        elif isinstance(one, int | float) and not isinstance(one, bool):
+            found.append(repr(one))
+        elif isinstance(one, Mapping):
+            todo.extend(reversed([*one.values()]))
+        elif isinstance(one, Sequence):
+            todo.extend(reversed(one))
+    return "\n".join(found)
+
+
+def _key(key: object) -> str:
+    return check_name(key, "the key of a memory item")
+
+
+def _limit(limit: object) -> int:
+    if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= MAX_FOUND:
+        raise InvalidValue(f"limit={shown(limit)}: give a number from 1 to {MAX_FOUND}")
+    return limit
+
+
+def _item(found: Mapping[str, Any]) -> MemoryItem:
+    return MemoryItem(**{**found, "namespace": tuple(found["namespace"])})
