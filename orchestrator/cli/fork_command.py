@@ -148,7 +148,7 @@ def _move(
 
     new = [name for name in values if _is_new(moment.definition, graph, name)]
     given = [f"{name}={json.dumps(values[name])}" for name in new]
-    migrate = migration_of(Migrating(how.rename, how.drop, given, how.migrate))
+    migrate = migration_of(Migrating(how.rename, how.drop, how.migrate, given))
     update = {name: value for name, value in values.items() if name not in new}
     if not named and migrate is None:
         return {}

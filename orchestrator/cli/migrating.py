@@ -50,22 +50,19 @@ Migrate = Annotated[
 
 
 @dataclass(frozen=True)
-class Migrating:
-    """The options of a command that continues a run."""
+class ForkMigrating:
+    """The options of a command that has another `--set`."""
 
     rename: Rename = None
     drop: Drop = None
-    set_: Set = None
     migrate: Migrate = None
 
 
 @dataclass(frozen=True)
-class ForkMigrating:
-    """The same of a command that has another `--set`."""
+class Migrating(ForkMigrating):
+    """The options of a command that continues a run."""
 
-    rename: Rename = None
-    drop: Drop = None
-    migrate: Migrate = None
+    set_: Set = None
 
 
 def migration_of(given: Migrating, directory: str | None = None) -> Migration | None:

@@ -35,6 +35,12 @@ Input = Annotated[
         "--input", metavar="JSON|@FILE|-", help="State fields as a JSON object: as text, from a file, or from stdin."
     ),
 ]
+QuestionText = Annotated[
+    str | None, typer.Argument(metavar="QUESTION", help="Fills the graph's input field.", show_default=False)
+]
+RunId = Annotated[
+    str | None, typer.Option("--run-id", metavar="ID", help="Your own id: the same id and input mean the same run.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 Tools = Annotated[
     list[str] | None,

@@ -20,16 +20,12 @@ if TYPE_CHECKING:
 
 def run(
     graph: options.Graph,
-    question: Annotated[
-        str | None, typer.Argument(metavar="QUESTION", help="Fills the graph's input field.", show_default=False)
-    ] = None,
+    question: options.QuestionText = None,
     input: options.Input = None,  # noqa: A002  the name of the option
     tools: options.Tools = None,
     model: options.Model = None,
     trust: options.Trust = None,
-    run_id: Annotated[
-        str | None, typer.Option("--run-id", metavar="ID", help="Your own id: the same id and input mean the same run.")
-    ] = None,
+    run_id: options.RunId = None,
     label: options.Labels = None,
     max_steps: options.MaxSteps = None,
     max_seconds: options.MaxSeconds = None,

@@ -30,9 +30,7 @@ def schedule(
         str | None,
         typer.Argument(metavar="CRON", help="Minute, hour, day of month, month, day of week.", show_default=False),
     ] = None,
-    question: Annotated[
-        str | None, typer.Argument(metavar="QUESTION", help="Fills the graph's input field.", show_default=False)
-    ] = None,
+    question: options.QuestionText = None,
     input: options.Input = None,  # noqa: A002  the name of the option
     name: Annotated[
         str | None, typer.Option("--name", metavar="NAME", help="The schedule's name. Default: the graph's name.")

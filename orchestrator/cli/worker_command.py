@@ -128,13 +128,8 @@ def _app(ref: str) -> App:
 
 def enqueue(
     graph: options.Graph,
-    question: Annotated[
-        str | None, typer.Argument(metavar="QUESTION", help="Fills the graph's input field.", show_default=False)
-    ] = None,
-    input: Annotated[  # noqa: A002 - the option's name
-        str | None,
-        typer.Option("--input", metavar="JSON|@FILE|-", help="State fields as a JSON object."),
-    ] = None,
+    question: options.QuestionText = None,
+    input: options.Input = None,  # noqa: A002  the name of the option
     at: Annotated[
         str | None,
         typer.Option("--at", metavar="TIME", help="When it begins: ISO 8601, UTC by default, or Unix seconds."),
@@ -142,9 +137,7 @@ def enqueue(
     tools: options.Tools = None,
     model: options.Model = None,
     trust: options.Trust = None,
-    run_id: Annotated[
-        str | None, typer.Option("--run-id", metavar="ID", help="Your own id: the same id and input mean the same run.")
-    ] = None,
+    run_id: options.RunId = None,
     label: options.Labels = None,
     approve: options.Approve = None,
     store: options.Store = None,

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, cast
 from orchestrator.errors import AgentError, InvalidAnswer, InvalidValue, QuestionUnknown, StaleAnswer
 from orchestrator.graph.codec import Codec, Unfit
 from orchestrator.jsontypes import digest
-from orchestrator.kernel.question import LATE, Answer, Approve, Deny, Question, Value
+from orchestrator.kernel.question import FAMILY, LATE, Answer, Approve, Deny, Question, Value
 from orchestrator.kernel.records import Asked, Record
 from orchestrator.kernel.run_state import RunState
 from orchestrator.tools.tool import Tool
@@ -17,8 +17,6 @@ from orchestrator.values import check_text
 
 _anything = Codec(Any)
 RISKS = ("none", "read", "write", "dangerous")
-FAMILY = "family"
-"""Key in the payload of the questions that a fork asks before calls that cannot be undone: what other runs did."""
 
 
 def is_answerable(question: Question) -> bool:

@@ -9,12 +9,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from orchestrator.executor.answers import FAMILY
 from orchestrator.jsontypes import digest
 from orchestrator.kernel import records as r
 from orchestrator.kernel.handlers.questions import timer_question
 from orchestrator.kernel.plan import Plan
-from orchestrator.kernel.question import Deny, Question
+from orchestrator.kernel.question import FAMILY, OWN_PARTS, Deny, Question
 from orchestrator.kernel.records import Record
 from orchestrator.kernel.run_state import Delta
 from orchestrator.kernel.state import Activation, FrameResult, FrameState
@@ -25,8 +24,6 @@ from orchestrator.views.timeline import is_asked
 Outside: TypeAlias = r.Cancelled | r.LimitSpent | r.TimerFired | r.EventReceived
 """What time and people brought about while calls were under way."""
 
-OWN = frozenset({"key", "began", "call_id"})
-"""Parts of a question's payload that each run has its own of."""
 _STOPPED = frozenset({"Cancelled", "NotMade", "Suspended"})
 _LATE = "StepTimeout"
 Place: TypeAlias = tuple[str, str]
@@ -160,7 +157,7 @@ def question_digest(question: Question) -> str:
         return "timer"
     if FAMILY in question.payload:  # each run sees what the others have done by then
         return digest([FAMILY, question.payload.get("tool"), question.payload.get("args")])
-    payload = {key: value for key, value in question.payload.items() if key not in OWN}
+    payload = {key: value for key, value in question.payload.items() if key not in OWN_PARTS}
     waits = [question.event, question.match] if question.event else []
     return digest([question.kind, question.prompt, payload, list(question.choices), question.schema_, *waits])
 

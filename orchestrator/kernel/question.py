@@ -21,6 +21,10 @@ PAUSE = "pause"
 """The id of the question that a pause asks."""
 NOT_STARTED = "the fork is not started"
 """The prompt of that question in a fork in which nothing runs before it is resumed."""
+FAMILY = "family"
+"""Key in the payload of questions about calls that relatives of a run have made."""
+OWN_PARTS = frozenset({"key", "began", "call_id"})
+"""Keys in the payload of questions whose values differ from run to run."""
 
 
 class FamilyCallPayload(TypedDict):

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
+from orchestrator.kernel.question import FAMILY, OWN_PARTS
 from orchestrator.views.call_text import line_diff, request_lines, short, value_lines
 from orchestrator.views.calls import JournaledCall
 from orchestrator.views.compared_run import ComparedRun, NumberedCall, Place, request_of, was_cut_off
@@ -14,11 +15,6 @@ from orchestrator.views.field_diff import failure_text, fields_diff, flat, names
 from orchestrator.views.run_diff import Difference, DifferenceKind
 from orchestrator.views.safe_text import told
 from orchestrator.views.timeline import AskedQuestion, TimelineRow
-
-OWN = frozenset({"key", "began", "call_id"})
-"""Parts of a question's payload that each run has its own of."""
-FAMILY = "family"
-"""Key in the payload of questions about calls that relatives of a run have made."""
 
 
 class StepPair:
@@ -217,7 +213,7 @@ def _result_of(call: JournaledCall) -> object:
 
 def _question(asked: AskedQuestion) -> dict[str, object]:
     question = asked.question
-    payload = {key: value for key, value in question.payload.items() if key not in OWN}
+    payload = {key: value for key, value in question.payload.items() if key not in OWN_PARTS}
     prompt = "" if question.kind == "timer" else question.prompt  # it has the time
     choices = list(question.choices)
     return {

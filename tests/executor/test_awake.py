@@ -13,7 +13,7 @@ import pytest
 from orchestrator import Context, Executor, Graph, Run, Update, node
 from orchestrator.errors import RunUnknown, StaleAnswer
 from orchestrator.nodes import Sleep
-from tests.support.executors import Log, chain, says
+from tests.support.executors import Log, chain, hanging, says
 
 pytestmark = pytest.mark.anyio
 
@@ -175,16 +175,7 @@ async def test_the_pause_of_a_person_is_not_lifted(store: str, other: Executor) 
 
 
 async def test_a_run_that_its_caller_interrupted_sleeps_until_it_is_resumed(store: str) -> None:
-    began = anyio.Event()
-
-    @node
-    async def slow(state: Log) -> Update:
-        """Hang the first time."""
-        if not began.is_set():
-            began.set()
-            await anyio.sleep_forever()
-        return {"log": "done"}
-
+    slow, began = hanging()
     graph = chain(slow, name="g")
     async with Executor(store, graphs=[graph]) as executor:
         async with anyio.create_task_group() as tasks:

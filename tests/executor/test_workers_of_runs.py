@@ -15,7 +15,7 @@ from orchestrator.nodes import Sleep
 from orchestrator.stores.base import Store
 from orchestrator.stores.rows import MAX_DEATHS
 from orchestrator.stores.sqlite.store import SQLiteStore
-from tests.support.executors import Log, chain, says
+from tests.support.executors import Log, chain, hanging, says
 from tests.support.sizes import quick_on, sized
 
 pytestmark = pytest.mark.anyio
@@ -52,16 +52,7 @@ async def all_are(executor: Executor, status: str, count: int) -> None:
 
 
 async def test_a_worker_drives_what_was_enqueued_answered_interrupted_and_is_due(store: str) -> None:
-    began = anyio.Event()
-
-    @node
-    async def slow(state: Log) -> Update:
-        """Hang the first time."""
-        if not began.is_set():
-            began.set()
-            await anyio.sleep_forever()
-        return {"log": "done"}
-
+    slow, began = hanging()
     hangs = chain(slow, name="hangs")
     async with Executor(store, graphs=[HELLO, ASKS, LATE, hangs], idle="sleep") as executor:
         with anyio.move_on_after(None) as scope:

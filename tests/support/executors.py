@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, Literal
 
+import anyio
 from pydantic import BaseModel
 
 from orchestrator import Graph, Limits, Outcome, Update, append, node
@@ -55,6 +56,20 @@ def counting(name: str = "counting", **limits: Any) -> Graph:
         edges="START -> count\ncount -> count : again\ncount -> END : enough",
         output="n", limits=Limits(**{"steps": None, **limits}),
     )  # fmt: skip
+
+
+def hanging() -> tuple[Any, anyio.Event]:
+    """A node that hangs the first time it runs, and the event that says that it does."""
+    began = anyio.Event()
+
+    @node
+    async def slow(state: Log) -> Update:
+        if not began.is_set():
+            began.set()
+            await anyio.sleep_forever()
+        return {"log": "done"}
+
+    return slow, began
 
 
 def says(word: str, wait: Callable[[], Awaitable[object]] | None = None, **options: Any) -> Any:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from orchestrator.executor.answers import FAMILY, about
+from orchestrator.executor.answers import about
 from orchestrator.executor.commands import Stop
 from orchestrator.executor.recording import question_digest
 from orchestrator.executor.run_log import RunLog
 from orchestrator.executor.tape import REPLAYED, Tape
-from orchestrator.kernel.question import LATE, Answer, Question
+from orchestrator.kernel.question import FAMILY, LATE, Answer, Question
 from orchestrator.kernel.records import Answered, Diverged
 from orchestrator.kernel.state import Activation
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from orchestrator.errors import EffectFailed, RunConflict, StoreError
-from orchestrator.executor.answers import FAMILY
 from orchestrator.executor.effects.effect import Attempt, Effect
 from orchestrator.executor.effects.family import FamilyCall, known_calls
 from orchestrator.executor.effects.questions import answer_to, asking_again
@@ -15,7 +14,7 @@ from orchestrator.executor.effects.under_way import UnderWay
 from orchestrator.executor.interrupts import Lost
 from orchestrator.jsontypes import canonical, digest
 from orchestrator.kernel.ids import hash_id
-from orchestrator.kernel.question import Approve, Deny, Question
+from orchestrator.kernel.question import FAMILY, Approve, Deny, Question
 from orchestrator.kernel.records import Asked
 from orchestrator.kernel.state import Activation
 from orchestrator.tools.truncation import cut

@@ -11,7 +11,6 @@ from typing import Any
 
 import anyio
 
-from orchestrator.executor.answers import FAMILY
 from orchestrator.executor.effects.effect import Attempt, Effect
 from orchestrator.executor.effects.family import FamilyCall
 from orchestrator.executor.effects.fork_questions import CallDenied, said_of
@@ -22,7 +21,7 @@ from orchestrator.executor.effects.under_way import UnderWay, patience
 from orchestrator.jsontypes import digest
 from orchestrator.kernel.ids import hash_id
 from orchestrator.kernel.ledger import EffectEntry
-from orchestrator.kernel.question import Deny, Question
+from orchestrator.kernel.question import FAMILY, Deny, Question
 
 
 async def ask_before_another(under_way: UnderWay, effect: Effect[Any], key: str, asked_for: Collection[str]) -> None:

@@ -10,7 +10,7 @@ from orchestrator.kernel import records as r
 from orchestrator.kernel.endings import finish, forget_kept, stop
 from orchestrator.kernel.handlers.effects import supersede, unmake
 from orchestrator.kernel.ids import hash_id
-from orchestrator.kernel.question import NOT_STARTED, PAUSE, Question
+from orchestrator.kernel.question import FAMILY, NOT_STARTED, PAUSE, Question
 from orchestrator.kernel.reopening import begin_inside, raise_limits, reopen_fork
 from orchestrator.kernel.reservations import release_all
 from orchestrator.kernel.run_state import RunState
@@ -18,7 +18,6 @@ from orchestrator.kernel.state import Activation, FrameResult, FrameState, Phase
 from orchestrator.kernel.tokens import charge
 from orchestrator.kernel.version import Version
 
-_FAMILY = "family"
 """Key in the payload of the questions that a fork asks before calls that cannot be undone."""
 
 
@@ -123,7 +122,7 @@ def _ask_anew(run: RunState, record: r.Forked) -> None:
         if token.timers:
             token.timers = {}  # what a timer of the parent had left says nothing here
     for name, question in list(run.questions.items()):
-        if name in run.askers and (question.kind == "unknown_outcome" or _FAMILY in question.payload):
+        if name in run.askers and (question.kind == "unknown_outcome" or FAMILY in question.payload):
             _withdraw_open(run, name)
             continue
         changes: dict[str, object] = {}
