@@ -273,13 +273,23 @@ class Topology(Routes):
                 return join
         return None
 
+    def per_item(self, fork: str, fan: FanOut) -> set[str]:
+        """Return the vertices that run once per item of a map: those before a join of it, or of a fork around it.
+
+        Args:
+            fork: the map's vertex.
+            fan: the map.
+        """
+        inside = self.reachable(fan.targets, (fork, *self.joins_of(fork)))
+        merging = [join for join, owner in self.match.items() if owner is not None and owner not in inside]
+        return self.reachable(fan.targets, (fork, *merging))
+
     def notes(self) -> list[str]:
         """What is legal and often not meant: maps without a join, after which all runs once per item."""
         found: list[str] = []
         for fork, fans in self.fans.items():
             for fan in fans:
                 if fan.field is not None and not self.joins_of(fork):
-                    mapped = fan.targets[0]
-                    nodes = sorted(self.reachable((mapped,), (fork,)) & self.nodes.keys())
+                    nodes = sorted(self.per_item(fork, fan) & self.nodes.keys())
                     found.append(f"the map over {fan.field!r} has no join: {', '.join(nodes)} run once per item")
         return found

@@ -211,12 +211,12 @@ class _Builder:
 
 
 def per_item(topology: Topology) -> frozenset[str]:
-    """Nodes that run once per item of some map: those from where it leads to its joins, or all without a join."""
+    """Nodes that run once per item of some map: those from where it leads to a join, or all without one."""
     found: set[str] = set()
     for fork, fans in topology.fans.items():
         for fan in fans:
             if fan.field is not None:
-                found |= topology.reachable(fan.targets, (fork, *topology.joins_of(fork)))
+                found |= topology.per_item(fork, fan)
     return frozenset(found & topology.nodes.keys())
 
 

@@ -54,6 +54,13 @@ def test_a_map_without_a_join_is_drawn_per_item_to_its_end() -> None:
     assert {node.name for node in draw(graph).nodes if node.per_item} == {"b", "c"}
 
 
+def test_a_map_without_a_join_ends_at_the_join_of_a_fork_around_it() -> None:
+    nodes = {"a": stored(), "b": stored(), "c": stored(), "j": stored(join="all"), "d": stored()}
+    graph = make("g", nodes, "START -> a, b\na -> c : each questions\nb, c -> j -> d -> END")
+    assert {node.name for node in draw(graph).nodes if node.per_item} == {"c"}
+    assert graph.check().notes == ("the map over 'questions' has no join: c run once per item",)
+
+
 def test_a_map_ends_at_its_join() -> None:
     assert {node.name for node in draw(research()).by_key.values() if node.per_item} == {"look"}
 
