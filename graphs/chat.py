@@ -1,19 +1,20 @@
 """Chat: one run that waits for the user between turns; the model answers, with tools.
 
-START -> heard -> respond -> ask : answer
-          ^          ^    -> deal -> call (each of the calls) -> observe
-          |          +----------------- more --------------------+
+START -> heard -> think -> read -> ask : answer
+          ^         ^ again |   -> deal -> act (each of the calls) -> observe
+          |         +-------+------------------ more -------------------+
           +---- ask
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Literal
 
-from orchestrator import Context, Graph, Limits, Outcome, Retry, Update, extend, node
+from orchestrator import Context, Graph, Limits, Migration, Outcome, Retry, Update, extend, node, replace
 from orchestrator.errors import StepError
 from orchestrator.models import assistant, user
-from orchestrator.nodes import ITEM, Ask, CallProtocol, Observe, Respond, Subgraph
+from orchestrator.nodes import ITEM, Ask, CallModel, CallProtocol, Observe, ReadReply, Subgraph
 from orchestrator.strategies.function_call import one_call
 from orchestrator.tools import Risk
 
@@ -28,8 +29,8 @@ from what they gave, and say so if it does not suffice."""
 FAREWELLS = ("", "/bye", "/exit", "/quit")
 
 
-class ChatState(Respond.State, Observe.State):
-    """Inherits `messages`, `pending`, and `rounds`, those of this turn."""
+class ChatState(CallModel.State, ReadReply.State, Observe.State):
+    """Inherits `messages`, `reply`, `corrections`, `pending`, and `rounds`, those of this turn."""
 
     question: str = ""
     """What the user said last; at the start empty if the user is to be asked."""
@@ -41,18 +42,20 @@ class ChatState(Respond.State, Observe.State):
 def heard(state: ChatState) -> Outcome[Literal["something", "nothing", "farewell"]]:
     """A turn begins, if the user said anything.
 
-    A message that interrupted the turn before is added here: `respond` takes what follows calls for the same turn.
+    A message that interrupted the turn before is added here: `think` takes what follows a question or calls for the
+    same turn.
     """
     words = state.question.strip()
     if not words and not state.messages:
         return Outcome("nothing")
     if words.lower() in FAREWELLS:
         return Outcome("farewell", rounds=0)
+    fresh: dict[str, object] = {"rounds": 0} | ({"corrections": []} if state.corrections else {})
     last = state.messages[-1] if state.messages else None
-    if last is not None and (last.role == "tool" or last.tool_calls):
+    if last is not None and (last.role in ("user", "tool") or last.tool_calls):
         message = user(state.question, data={"question": state.question})
-        return Outcome("something", rounds=0, messages=extend([message]))
-    return Outcome("something", rounds=0)
+        return Outcome("something", {**fresh, "messages": extend([message])})
+    return Outcome("something", fresh)
 
 
 @node(effect="pure")
@@ -66,8 +69,10 @@ def sorry(state: ChatState, ctx: Context[object]) -> Update:
     if ctx.error is None or ctx.error.type != "AgentError":
         raise StepError(f"{ctx.error or 'nothing failed'}; no other question mends that")
     answer = f"There is no answer to that: {ctx.error.message}"
-    begun = bool(state.messages) and state.messages[-1].role in ("user", "tool")
-    return {"answer": answer, "messages": extend([assistant(answer)] if begun else [])}
+    roles = [message.role for message in state.messages[-2:]]
+    if roles[-1:] == ["user"] and "tool" not in roles:  # asked again in later turns, the question could spoil them, too
+        return {"answer": answer, "messages": replace(state.messages[:-1])}
+    return {"answer": answer, "messages": extend([assistant(answer)] if "tool" in roles else [])}
 
 
 @node(effect="pure")
@@ -80,30 +85,44 @@ def left(ctx: Context[object]) -> None:
 EDGES = """
     START    -> heard
     heard    -> ask      : nothing
-    heard    -> respond  : something
+    heard    -> think    : something
     heard    -> END      : farewell
-    respond  -> ask      : answer
-    respond  -> deal     : calls
-    deal     -> call     : each pending
-    call     -> observe
-    observe  -> respond  : more
+    think    -> read
+    read     -> think    : again
+    read     -> ask      : answer
+    read     -> deal     : calls
+    deal     -> act      : each pending
+    act      -> observe
+    observe  -> think    : more
     observe  -> conclude : spent
     observe  -> END      : finished
-    conclude -> ask
-    respond, conclude -> sorry : error
+    conclude -> read_answer
+    read_answer -> conclude : again
+    read_answer -> ask      : answer
+    think, read, conclude, read_answer -> sorry : error
     sorry    -> ask
     ask      -> heard
     ask      -> left     : error
     left     -> END
 """
 
+MIGRATION = Migration(nodes={"respond": "read", "call": "act"})
+"""For runs that began when thinking, reading and correcting were one node."""
+
 
 def chat(
-    system: str = SYSTEM,
-    protocol: CallProtocol = "native",
-    keep: int | None = 40,
-    max_rounds: int = 10,
+    max_steps: int = 10,
+    max_seconds: float | None = None,
+    *,
+    name: str = "chat",
+    tools: Collection[object] | None = None,
+    model: str | None = None,
     confirm: Risk | None = "write",
+    on_denied: Literal["raise", "observe"] = "observe",
+    on_error: Literal["raise", "observe"] = "observe",
+    protocol: CallProtocol = "native",
+    system: str = SYSTEM,
+    keep: int | None = 40,
     deadline: float | None = None,
     parallel_tool_calls: bool | None = None,
     on_busy: Literal["reject", "queue", "interrupt"] = "reject",
@@ -115,17 +134,28 @@ def chat(
     its output is the last answer.
 
     Args:
-        system: what the model is told about its part.
-        protocol: how the model calls tools: by itself, or in text of some form.
-        keep: how many messages the model sees at least, the latest ones; None: all.
-        max_rounds: rounds of calls in one turn after which the model answers without.
+        max_steps: rounds of calls in one turn after which the model answers without.
+        max_seconds: seconds alive, all turns together, without the time that the user takes; None: no bound.
+        name: the graph's name.
+        tools: the only tools that the model is offered: names, tools, functions; None: all that a run is given.
+        model: name of one of the executor's models; None: its default one.
         confirm: calls of tools of this risk or a higher one are asked about; None: nothing is.
+        on_denied: what becomes of a denied call: the run fails with `UserDenied`, or the model is told.
+        on_error: what becomes of a call that cannot be made: the run fails with `AgentError`, or the model is told.
+        protocol: how the model calls tools: by itself, or in text of some form.
+        system: the system message.
+        keep: how many messages the model sees at least, the latest ones; None: all.
         deadline: seconds that the user has to go on.
         parallel_tool_calls: whether the model is told that it may make several calls at once.
         on_busy: what becomes of a message (`Executor.send(run_id, "ask", text)`) that comes in mid-turn, see `Ask`.
             `interrupt`: calls and replies under way end, no others begin, and the message is the next turn.
+
+    Raises:
+        ValueError: `max_steps` or `max_seconds` is not positive.
     """
-    respond = Respond(
+    if max_steps < 1 or (max_seconds is not None and max_seconds <= 0):
+        raise ValueError("chat: max_steps and max_seconds are at least 1 step and more than 0 seconds")
+    think = CallModel(
         system=system,
         question="question",
         protocol=protocol,
@@ -133,26 +163,31 @@ def chat(
         parallel_tool_calls=parallel_tool_calls,
         retry=Retry(),
     )
-    return Graph(
-        name="chat",
+    graph = Graph(
+        name=name,
         description="Talks with a user, turn by turn, and calls tools.",
         state=ChatState,
         input="question",
         nodes={
             "heard": heard,
-            "respond": respond,
+            "think": think,
+            "read": ReadReply(protocol=protocol),
             "deal": deal,
-            "call": Subgraph(one_call(confirm), inputs={"call": ITEM}, outputs={"messages": "message"}),
-            "observe": Observe(rounds="rounds", most=max_rounds, join="all"),
-            "conclude": respond.with_(system=SYSTEM_WITHOUT_TOOLS, tools_offered=False, parallel_tool_calls=None),
+            "act": Subgraph(
+                one_call(confirm, on_denied, on_error), inputs={"call": ITEM}, outputs={"messages": "message"}
+            ),
+            "observe": Observe(rounds="rounds", most=max_steps, join="all"),
+            "conclude": think.with_(system=SYSTEM_WITHOUT_TOOLS, tools_offered=False, parallel_tool_calls=None),
+            "read_answer": ReadReply(protocol=protocol, tools_offered=False),
             "ask": Ask(prompt="{answer}", show=("answer",), answer="question", deadline=deadline, on_busy=on_busy),
             "sorry": sorry,
             "left": left,
         },
         edges=EDGES,
         output="answer",
-        limits=Limits(steps=10_000),
+        limits=Limits(steps=10_000, seconds=max_seconds),
     )
+    return graph.with_tools(tools).with_model(model)
 
 
 graph = chat()

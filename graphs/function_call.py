@@ -1,17 +1,19 @@
 """FunctionCall: one round. A model answers a question, or all the tools that it calls are called at the same time.
 
-START -> respond -> END : answer
-         respond -> call (each of the calls) -> pack -> END
+START -> think -> read -> END : answer
+           ^ again |   -> act (each of the calls) -> pack -> END
+           +-------+
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Literal
 
 from pydantic import JsonValue
 
-from orchestrator import Graph, Limits, Node, Retry, ToolCall, Update, node
-from orchestrator.nodes import ITEM, CallProtocol, CheckCall, Confirm, Execute, Respond, Subgraph
+from orchestrator import Graph, Limits, Migration, Node, Retry, ToolCall, Update, node
+from orchestrator.nodes import ITEM, CallModel, CallProtocol, CheckCall, Confirm, Execute, ReadReply, Subgraph
 from orchestrator.tools import Risk
 
 ONE_CALL = """
@@ -63,8 +65,8 @@ def one_call(
     )
 
 
-class FunctionCallState(Respond.State):
-    """Inherits `question`, `messages` and `pending`."""
+class FunctionCallState(CallModel.State, ReadReply.State):
+    """Inherits `question`, `messages`, `reply`, `corrections` and `pending`."""
 
     result: JsonValue = None
     """A text; or, after calls, a list of the question, the model's message, and the list of their results."""
@@ -89,19 +91,31 @@ def as_data(call: ToolCall) -> dict[str, Any]:
 
 
 EDGES = """
-    START   -> respond
-    respond -> END  : answer
-    respond -> call : calls each pending
-    call    -> pack -> END
+    START -> think -> read
+    read  -> act   : calls each pending
+    read  -> END   : answer
+    act   -> pack -> END
 """
+WHEN_CORRECTED = """
+    read  -> think : again
+"""
+
+MIGRATION = Migration(nodes={"respond": "read", "call": "act"})
+"""For runs that began when thinking, reading and correcting were one node."""
 
 
 def function_call(
-    system: str = "",
-    protocol: CallProtocol = "native",
+    max_steps: int = 2,
+    max_seconds: float | None = None,
+    *,
+    name: str = "function_call",
+    tools: Collection[object] | None = None,
+    model: str | None = None,
     confirm: Risk | None = "write",
     on_denied: Literal["raise", "observe"] = "observe",
     on_error: Literal["raise", "observe"] = "observe",
+    protocol: CallProtocol = "native",
+    system: str = "",
     parallel_tool_calls: bool | None = None,
 ) -> Graph:
     """The strategy as a graph: give it a question, a model and tools.
@@ -110,36 +124,48 @@ def function_call(
     message with its `tool_calls`, and the list of the messages with their results, in the order of the calls.
 
     Args:
-        system: what the model is told about its part.
-        protocol: how the model calls tools: by itself, or in text of some form.
+        max_steps: how often the model is asked; every time but the first is a correction of a reply that could not be
+            used. Then the run fails with an `AgentError`.
+        max_seconds: seconds alive; None: no bound.
+        name: the graph's name.
+        tools: the only tools that the model is offered: names, tools, functions; None: all that a run is given.
+        model: name of one of the executor's models; None: its default one.
         confirm: calls of tools of this risk or a higher one are asked about; None: nothing is.
         on_denied: what becomes of a denied call: the run fails with `UserDenied`, or the call's result says so.
         on_error: what becomes of a call that cannot be made: the run fails with `AgentError`, or its result says so.
+        protocol: how the model calls tools: by itself, or in text of some form.
+        system: the system message; empty: none.
         parallel_tool_calls: whether the model is told that it may make several calls at once.
+
+    Raises:
+        ValueError: `max_steps` or `max_seconds` is not positive.
     """
-    return Graph(
-        name="function_call",
+    if max_steps < 1 or (max_seconds is not None and max_seconds <= 0):
+        raise ValueError("function_call: max_steps and max_seconds are at least 1 step and more than 0 seconds")
+    graph = Graph(
+        name=name,
         description="One round: the model answers, or all tools that it calls are called.",
         state=FunctionCallState,
         input="question",
         nodes={
-            "respond": Respond(
+            "think": CallModel(
                 system=system,
                 question="question",
-                answer="result",
                 protocol=protocol,
                 parallel_tool_calls=parallel_tool_calls,
                 retry=Retry(),
             ),
-            "call": Subgraph(
+            "read": ReadReply(answer="result", protocol=protocol, retries=max_steps - 1),
+            "act": Subgraph(
                 one_call(confirm, on_denied, on_error), inputs={"call": ITEM}, outputs={"messages": "message"}
             ),
             "pack": pack,
         },
-        edges=EDGES,
+        edges=EDGES + (WHEN_CORRECTED if max_steps > 1 else ""),
         output="result",
-        limits=Limits(steps=None, visits={"respond": 1}),
+        limits=Limits(steps=None, visits={"think": max_steps}, seconds=max_seconds),
     )
+    return graph.with_tools(tools).with_model(model)
 
 
 graph = function_call()

@@ -1,22 +1,23 @@
 """FunctionCallAgent: rounds of calls, until the model answers.
 
-START -> respond -> END : answer
-            ^    -> call (each of the calls) -> observe
-            +----------------- more --------------+
+START -> think -> read -> END : answer
+           ^ again |   -> act (each of the calls) -> observe
+           +-------+---------------- more --------------+
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Literal
 
-from orchestrator import Graph, Limits, Retry, node
-from orchestrator.nodes import ITEM, CallProtocol, Observe, Respond, Subgraph
+from orchestrator import Graph, Limits, Migration, Node, Retry, node
+from orchestrator.nodes import ITEM, CallModel, CallProtocol, Observe, ReadReply, Subgraph
 from orchestrator.strategies.function_call import one_call
 from orchestrator.tools import Risk
 
 
-class FunctionCallAgentState(Respond.State, Observe.State):
-    """Inherits `question`, `messages`, `pending`, `answer` and `rounds`."""
+class FunctionCallAgentState(CallModel.State, ReadReply.State, Observe.State):
+    """Inherits `question`, `messages`, `reply`, `corrections`, `pending`, `answer` and `rounds`."""
 
 
 @node(effect="pure")
@@ -29,25 +30,47 @@ def give_up(state: FunctionCallAgentState) -> None:
     raise ValueError(f"After retrying {state.rounds} times, the function call agent still failed to call successfully.")
 
 
+SYSTEM_AT_THE_END = """\
+You have called all the tools that you can. Answer the question now, from what they gave, and say so if it does not \
+suffice."""
+
 EDGES = """
-    START   -> respond
-    respond -> END     : answer
-    respond -> call    : calls each pending
-    call    -> observe
-    observe -> respond : more
+    START   -> think -> read
+    read    -> think   : again
+    read    -> act     : calls each pending
+    read    -> END     : answer
+    act     -> observe
+    observe -> think   : more
     observe -> END     : finished
+"""
+WHEN_SPENT = """
     observe -> give_up : spent
     give_up -> END
 """
+LAST_ANSWER = """
+    observe     -> conclude : spent
+    conclude    -> read_answer
+    read_answer -> conclude : again
+    read_answer -> END      : answer
+"""
+
+MIGRATION = Migration(nodes={"respond": "read", "call": "act"})
+"""For runs that began when thinking, reading and correcting were one node."""
 
 
 def function_call_agent(
-    max_retries: int = 5,
-    system: str = "",
-    protocol: CallProtocol = "native",
+    max_steps: int = 5,
+    max_seconds: float | None = None,
+    *,
+    name: str = "function_call_agent",
+    tools: Collection[object] | None = None,
+    model: str | None = None,
     confirm: Risk | None = "write",
     on_denied: Literal["raise", "observe"] = "observe",
     on_error: Literal["raise", "observe"] = "observe",
+    last_answer: bool = False,
+    protocol: CallProtocol = "native",
+    system: str = "",
     parallel_tool_calls: bool | None = None,
 ) -> Graph:
     """The strategy as a graph: give it a question, a model and tools. Its output is the answer, a text.
@@ -55,43 +78,51 @@ def function_call_agent(
     A tool that ends the work (`ends=True`) gives the answer itself.
 
     Args:
-        max_retries: rounds after which the run fails with a `ValueError`; the one that answers is counted too.
-        system: what the model is told about its part.
-        protocol: how the model calls tools: by itself, or in text of some form.
+        max_steps: rounds after which the run fails with a `ValueError`; the one that answers is counted too.
+        max_seconds: seconds alive, all rounds together; None: no bound.
+        name: the graph's name.
+        tools: the only tools that the model is offered: names, tools, functions; None: all that a run is given.
+        model: name of one of the executor's models; None: its default one.
         confirm: calls of tools of this risk or a higher one are asked about; None: nothing is.
         on_denied: what becomes of a denied call: the run fails with `UserDenied`, or the model is told.
         on_error: what becomes of a call that cannot be made: the run fails with `AgentError`, or the model is told.
             A tool that fails is always told to the model.
+        last_answer: after `max_steps` rounds, ask the model for an answer without tools, and do not fail.
+        protocol: how the model calls tools: by itself, or in text of some form.
+        system: the system message; empty: none.
         parallel_tool_calls: whether the model is told that it may make several calls at once.
 
     Raises:
-        ValueError: `max_retries` is not positive.
+        ValueError: `max_steps` or `max_seconds` is not positive.
     """
-    if max_retries < 1:
-        raise ValueError("function_call_agent: max_retries is at least 1")
-    return Graph(
-        name="function_call_agent",
+    if max_steps < 1 or (max_seconds is not None and max_seconds <= 0):
+        raise ValueError("function_call_agent: max_steps and max_seconds are at least 1 step and more than 0 seconds")
+    think = CallModel(
+        system=system, question="question", protocol=protocol, parallel_tool_calls=parallel_tool_calls, retry=Retry()
+    )
+    nodes: dict[str, Node] = {
+        "think": think,
+        "read": ReadReply(protocol=protocol),
+        "act": Subgraph(one_call(confirm, on_denied, on_error), inputs={"call": ITEM}, outputs={"messages": "message"}),
+        "observe": Observe(rounds="rounds", most=max_steps, join="all"),
+    }
+    if last_answer:
+        words = f"{system}\n\n{SYSTEM_AT_THE_END}" if system else SYSTEM_AT_THE_END
+        nodes["conclude"] = think.with_(system=words, tools_offered=False, parallel_tool_calls=None)
+        nodes["read_answer"] = ReadReply(protocol=protocol, tools_offered=False)
+    else:
+        nodes["give_up"] = give_up
+    graph = Graph(
+        name=name,
         description="Calls tools, all of one reply at the same time, round by round until the model answers.",
         state=FunctionCallAgentState,
         input="question",
-        nodes={
-            "respond": Respond(
-                system=system,
-                question="question",
-                protocol=protocol,
-                parallel_tool_calls=parallel_tool_calls,
-                retry=Retry(),
-            ),
-            "call": Subgraph(
-                one_call(confirm, on_denied, on_error), inputs={"call": ITEM}, outputs={"messages": "message"}
-            ),
-            "observe": Observe(rounds="rounds", most=max_retries, join="all"),
-            "give_up": give_up,
-        },
-        edges=EDGES,
+        nodes=nodes,
+        edges=EDGES + (LAST_ANSWER if last_answer else WHEN_SPENT),
         output="answer",
-        limits=Limits(steps=10_000 * max_retries),  # room for as many calls as a reply can hold
+        limits=Limits(steps=10_000 * max_steps, seconds=max_seconds),  # room for as many calls as a reply can hold
     )
+    return graph.with_tools(tools).with_model(model)
 
 
 graph = function_call_agent()

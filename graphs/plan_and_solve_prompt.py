@@ -95,7 +95,10 @@ def plan_and_solve_prompt(
     form: AnswerForm = "text",
     votes: int = 1,
     temperature: float | None = None,
+    *,
+    name: str | None = None,
     model: str | None = None,
+    max_seconds: float | None = None,
 ) -> Graph:
     """The strategy as a graph: give it a question and a model. Its output is the answer, a text.
 
@@ -107,19 +110,21 @@ def plan_and_solve_prompt(
         form: what an answer is, so that it can be found in what the model says.
         votes: how many answers are made, each on its own; the most frequent one is taken (self-consistency).
         temperature: told to the model; None: nothing is. Votes differ only if the model's answers do.
+        name: the graph's name; None: `plan_and_solve_prompt`, with votes `plan_and_solve_votes`.
         model: name of one of the executor's models; None: its default one.
+        max_seconds: seconds alive; None: no bound.
 
     Raises:
-        ValueError: `votes` is not positive.
+        ValueError: `votes` or `max_seconds` is not positive.
     """
-    if votes < 1:
-        raise ValueError("plan_and_solve_prompt: votes is at least 1")
+    if votes < 1 or (max_seconds is not None and max_seconds <= 0):
+        raise ValueError("plan_and_solve_prompt: votes and max_seconds are at least 1 vote and more than 0 seconds")
     prompt = PS_PLUS if plus else PS
     options = {} if temperature is None else {"temperature": temperature}
     alone = votes == 1
     last, fault = ("answer", None) if alone else ("conclusion", "fault")
     one = Graph(
-        name="plan_and_solve_prompt",
+        name=name or "plan_and_solve_prompt",
         description="Has the model plan and carry out its plan in one reply, and takes the answer out of it.",
         state=PlanAndSolvePromptState if alone else SampleState,
         input="question",
@@ -140,12 +145,13 @@ def plan_and_solve_prompt(
         },
         edges=EDGES if alone else SAMPLE,
         output="answer",
+        limits=Limits(seconds=max_seconds),
     )
     if alone:
         return one
     steps = 2 + votes * (1 + len(one.nodes))  # every node runs once
     return Graph(
-        name="plan_and_solve_votes",
+        name=name or "plan_and_solve_votes",
         description="Has the model answer several times, each with a plan of its own; the most frequent answer counts.",
         state=VotesState,
         input="question",
@@ -156,7 +162,7 @@ def plan_and_solve_prompt(
         },
         edges=VOTING,
         output="answer",
-        limits=Limits(steps=max(steps, 1000)),
+        limits=Limits(steps=max(steps, 1000), seconds=max_seconds),
     )
 
 

@@ -1,16 +1,17 @@
 """ReAct (https://arxiv.org/abs/2210.03629): a thought, an action, an observation; again until it finishes.
 
-START -> respond -> END : answer
-            ^    -> call (each of the calls) -> observe
-            +----------------- more --------------+
+START -> think -> read -> END : answer
+           ^ again |   -> act (each of the calls) -> observe
+           +-------+---------------- more --------------+
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Literal
 
-from orchestrator import Graph, Limits, Node, Retry
-from orchestrator.nodes import ITEM, CallProtocol, Observe, Respond, Subgraph
+from orchestrator import Graph, Limits, Migration, Node, Retry
+from orchestrator.nodes import ITEM, CallModel, CallProtocol, Observe, ReadReply, Subgraph
 from orchestrator.strategies.function_call import one_call
 from orchestrator.tools import Risk
 
@@ -47,40 +48,52 @@ Write the answer as it is, or as the one action that is left, Action: Finish[the
 {tools}"""
 
 
-class ReactState(Respond.State, Observe.State):
-    """Inherits `question`, `messages` (thoughts, actions and observations), `pending`, `answer` and `rounds`."""
+class ReactState(CallModel.State, ReadReply.State, Observe.State):
+    """Inherits `question`, `messages` (thoughts, actions and observations), `reply`, `corrections`, `pending`, `answer`
+    and `rounds`."""
 
 
 EDGES = """
-    START   -> respond
-    respond -> END     : answer
-    respond -> call    : calls each pending
-    call    -> observe
-    observe -> respond : more
+    START   -> think -> read
+    read    -> act     : calls each pending
+    read    -> END     : answer
+    act     -> observe
+    observe -> think   : more
     observe -> END     : finished
 """
+WHEN_CORRECTED = """
+    read    -> think   : again
+"""
 WHEN_UNREADABLE = """
-    respond -> respond : unreadable
+    read    -> think   : unreadable
 """
 WHEN_SPENT = """
-    *       -> conclude : exhausted
-    conclude -> END
-    conclude -> END : error
+    *           -> conclude : exhausted
+    conclude    -> read_answer
+    read_answer -> END      : answer
+    conclude, read_answer -> END : error
 """
+
+MIGRATION = Migration(nodes={"respond": "read", "call": "act"})
+"""For runs that began when thinking, reading and correcting were one node."""
 
 
 def react(
     max_steps: int = 10,
     max_seconds: float | None = None,
-    protocol: CallProtocol = "native",
-    system: str | None = None,
-    thought: Literal["optional", "required"] = "required",
+    *,
+    name: str = "react",
+    tools: Collection[object] | None = None,
+    model: str | None = None,
     confirm: Risk | None = "write",
     on_denied: Literal["raise", "observe"] = "observe",
     on_error: Literal["raise", "observe"] = "observe",
+    last_answer: bool = False,
+    protocol: CallProtocol = "native",
+    system: str | None = None,
+    thought: Literal["optional", "required"] = "required",
     retries: int = 2,
     on_unreadable: Literal["retry", "observe"] = "retry",
-    last_answer: bool = False,
     parallel_tool_calls: bool | None = None,
 ) -> Graph:
     """The strategy as a graph: give it a question, a model and tools. Its output is the answer, a text.
@@ -90,22 +103,25 @@ def react(
     `exhausted`, and its output is empty, or what `last_answer` gave.
 
     Args:
-        max_steps: rounds of thinking; the one that answers is counted too.
+        max_steps: how often the model thinks; the reply that answers, and corrected ones, are counted too.
         max_seconds: seconds alive, all rounds together; None: no bound.
-        protocol: how the model calls tools: by itself, or in text; `bracket` is the form of the paper, with
-            `Action: tool[input]` and `Action: Finish[answer]`.
-        system: what the model is told about its part; None: this file's words for the protocol.
-        thought: whether each call needs a thought beside it; reasoning that the provider shows is one.
+        name: the graph's name.
+        tools: the only tools that the model is offered: names, tools, functions; None: all that a run is given.
+        model: name of one of the executor's models; None: its default one.
         confirm: calls of tools of this risk or a higher one are asked about; None: nothing is.
         on_denied: what becomes of a denied call: the run fails with `UserDenied`, or the model is told.
         on_error: what becomes of a call that cannot be made: the run fails with `AgentError`, or the model is told.
             A tool that fails is always told to the model.
-        retries: how often in one step the model is told that its reply could not be used (it has no thought, its
-            action cannot be read).
-        on_unreadable: what becomes of an action in text that cannot be read: the model is asked again in the same step,
-            or the reason is an observation, which costs a step, as in the paper.
         last_answer: when steps or seconds are spent, ask the model for an answer from what it knows by then. If it
             gives none the output is empty; a limit is no failure.
+        protocol: how the model calls tools: by itself, or in text; `bracket` is the form of the paper, with
+            `Action: tool[input]` and `Action: Finish[answer]`.
+        system: what the model is told about its part; None: this file's words for the protocol.
+        thought: whether each call needs a thought beside it; reasoning that the provider shows is one.
+        retries: how often in one round the model is told that its reply could not be used (it has no thought, its
+            action cannot be read).
+        on_unreadable: what becomes of an action in text that cannot be read: the model is told in the same round, or
+            the reason is an observation, as in the paper.
         parallel_tool_calls: whether the model is told that it may make several calls at once.
 
     Raises:
@@ -114,46 +130,45 @@ def react(
     if max_steps < 1 or (max_seconds is not None and max_seconds <= 0):
         raise ValueError("react: max_steps and max_seconds are at least 1 step and more than 0 seconds")
     in_words = protocol == "bracket"
+    finish = "Finish" if in_words else ""
     nodes: dict[str, Node] = {
-        "respond": Respond(
+        "think": CallModel(
             system=(SYSTEM_IN_WORDS if in_words else SYSTEM) if system is None else system,
             question="question",
             protocol=protocol,
             tools_prompt=TOOLS_IN_WORDS if in_words else None,
-            thought=thought,
-            finish="Finish" if in_words else "",
+            finish=finish,
             parallel_tool_calls=parallel_tool_calls,
-            retries=retries,
-            unreadable=on_unreadable,
             retry=Retry(),
         ),
-        "call": Subgraph(
-            one_call(confirm, on_denied, on_error), inputs={"call": ITEM}, outputs={"messages": "message"}
-        ),
+        "read": ReadReply(protocol=protocol, thought=thought, finish=finish, retries=retries, unreadable=on_unreadable),
+        "act": Subgraph(one_call(confirm, on_denied, on_error), inputs={"call": ITEM}, outputs={"messages": "message"}),
         "observe": Observe(rounds="rounds", join="all"),
     }
-    edges = EDGES + (WHEN_UNREADABLE if on_unreadable == "observe" else "")
+    edges = EDGES + (WHEN_CORRECTED if retries else "") + (WHEN_UNREADABLE if on_unreadable == "observe" else "")
     if last_answer:
-        nodes["conclude"] = Respond(
+        nodes["conclude"] = CallModel(
             system=SYSTEM_AT_THE_END,
             question="question",
             protocol=protocol,
             tools_prompt=LAST_ACTION if in_words else None,
-            finish="Finish" if in_words else "",
+            finish=finish,
             tools_offered=False,
             retry=Retry(),
         )
+        nodes["read_answer"] = ReadReply(protocol=protocol, finish=finish, tools_offered=False, retries=0)
         edges += WHEN_SPENT
-    return Graph(
-        name="react",
+    graph = Graph(
+        name=name,
         description="Thinks, calls tools and observes what comes of it, step by step until it knows the answer.",
         state=ReactState,
         input="question",
         nodes=nodes,
         edges=edges,
         output="answer",
-        limits=Limits(steps=10_000 * max_steps, visits={"respond": max_steps}, seconds=max_seconds),
+        limits=Limits(steps=10_000 * max_steps, visits={"think": max_steps}, seconds=max_seconds),
     )
+    return graph.with_tools(tools).with_model(model)
 
 
 graph = react()

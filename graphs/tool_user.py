@@ -7,11 +7,13 @@ START -> choose_tool -> choose_args -> confirm -> execute -> think -> END
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Literal
 
 from orchestrator import Context, Graph, Limits, Node, Retry, Update, node
 from orchestrator.errors import StepError
 from orchestrator.nodes import ChooseArgs, ChooseTool, Confirm, Execute, Step, Think
+from orchestrator.tools import Risk
 
 
 class ToolUserState(ChooseArgs.State, Think.State):
@@ -57,9 +59,14 @@ def failed_step(state: ToolUserState, node: str, why: str) -> Step:
     )
 
 
-EDGES = """
+CONFIRMED = """
     START       -> choose_tool -> choose_args -> confirm
     confirm     -> execute     : approved
+"""
+UNCONFIRMED = """
+    START       -> choose_tool -> choose_args -> execute
+"""
+EDGES = """
     execute     -> think
     think       -> choose_tool : question
     think       -> END         : answer
@@ -74,16 +81,19 @@ WHEN_MISTAKEN = """
     choose_tool, choose_args, think -> mistake : error
     mistake     -> think
 """
-ROUND = 5
-"""Nodes that one iteration visits, the decision how to go on included."""
 
 
 def tool_user(
-    on_denied: Literal["raise", "observe"] = "raise",
     max_steps: int = 10,
-    max_seconds: float = 60,
+    max_seconds: float | None = 60,
+    *,
+    name: str = "tool_user",
+    tools: Collection[object] | None = None,
+    model: str | None = None,
+    confirm: Risk | None = "none",
+    on_denied: Literal["raise", "observe"] = "raise",
     on_error: Literal["raise", "observe"] = "raise",
-    last_decision: bool = False,
+    last_answer: bool = False,
 ) -> Graph:
     """The strategy as a graph: give it a question, a model and tools.
 
@@ -91,21 +101,26 @@ def tool_user(
     with what the last tool gave; the run's status is `exhausted` then, and `exit_code` is 1.
 
     Args:
+        max_steps: tools that are run at most.
+        max_seconds: seconds alive; None: no bound.
+        name: the graph's name.
+        tools: the only tools that the model chooses from: names, tools, functions; None: all that a run is given.
+        model: name of one of the executor's models; None: its default one.
+        confirm: calls of tools of this risk or a higher one are asked about: with "none" all calls; None: nothing is.
         on_denied: what becomes of a denied call: the run fails with `UserDenied`, or the model is told.
         on_error: what becomes of a reply that cannot be used: the run fails with `AgentError`, or the model is told.
             A tool that fails is always told to the model.
-        last_decision: after the last of `max_steps` tools, ask once more whether the answer is there.
+        last_answer: after the last of `max_steps` tools, ask once more whether the answer is there.
 
     Raises:
         ValueError: `max_steps` or `max_seconds` is not positive.
     """
-    if max_steps < 1 or max_seconds <= 0:
+    if max_steps < 1 or (max_seconds is not None and max_seconds <= 0):
         raise ValueError("tool_user: max_steps and max_seconds are at least 1 step and more than 0 seconds")
     again = Retry()
     nodes: dict[str, Node] = {
         "choose_tool": ChooseTool(current="current", retry=again),
         "choose_args": ChooseArgs(current="current", retry=again),
-        "confirm": Confirm(tool="tool", args="args", on_denied="raise"),
         "execute": Execute(
             steps="step_history",
             question="question",
@@ -117,15 +132,21 @@ def tool_user(
         "think": Think(retry=again),
         "time_out": time_out,
     }
-    edges = EDGES
-    if on_denied == "observe":
-        nodes |= {"confirm": Confirm(tool="tool", args="args", reason="denial"), "denied": denied}
-        edges += WHEN_DENIED
+    edges = (UNCONFIRMED if confirm is None else CONFIRMED) + EDGES
+    if confirm is not None:
+        ask = Confirm(tool="tool", args="args", on_denied="raise")
+        if confirm != "none":
+            ask = ask.with_(from_risk=confirm)
+        nodes["confirm"] = ask
+        if on_denied == "observe":
+            nodes |= {"confirm": ask.with_(on_denied="route", reason="denial"), "denied": denied}
+            edges += WHEN_DENIED
     if on_error == "observe":
         nodes |= {"mistake": mistake}
         edges += WHEN_MISTAKEN
-    return Graph(
-        name="tool_user",
+    rounds = 4 if confirm is None else 5
+    graph = Graph(
+        name=name,
         description="Chooses a tool and its arguments, has a person confirm, runs it, thinks; until it is answered.",
         state=ToolUserState,
         input="question",
@@ -133,9 +154,13 @@ def tool_user(
         edges=edges,
         output="answer",
         limits=Limits(
-            steps=ROUND * max_steps - (not last_decision), seconds=max_seconds, visits={"choose_tool": max_steps}
+            # Every round visits so many nodes; without a last answer, the last round ends before `think`.
+            steps=rounds * max_steps - (not last_answer),
+            seconds=max_seconds,
+            visits={"choose_tool": max_steps},
         ),
     )
+    return graph.with_tools(tools).with_model(model)
 
 
 graph = tool_user()

@@ -8,18 +8,22 @@ from orchestrator.graph.node import ITEM
 from orchestrator.nodes.advance import Advance
 from orchestrator.nodes.ask import Ask
 from orchestrator.nodes.call import Call
+from orchestrator.nodes.call_model import CallModel
 from orchestrator.nodes.check_call import CheckCall
 from orchestrator.nodes.choose_args import ChooseArgs
 from orchestrator.nodes.choose_tool import ChooseTool
 from orchestrator.nodes.classify import Classify
 from orchestrator.nodes.complete import Complete
 from orchestrator.nodes.confirm import Confirm
+from orchestrator.nodes.continuation import CallProtocol
 from orchestrator.nodes.execute import Execute
 from orchestrator.nodes.extract import AnswerForm, Extract
 from orchestrator.nodes.observe import Observe
 from orchestrator.nodes.plan import Plan
+from orchestrator.nodes.read_plan import ReadPlan
+from orchestrator.nodes.read_reply import ReadReply
 from orchestrator.nodes.repeat import Repeat
-from orchestrator.nodes.respond import CallProtocol, Respond
+from orchestrator.nodes.respond import Respond
 from orchestrator.nodes.route import Route
 from orchestrator.nodes.sleep import Sleep
 from orchestrator.nodes.solve import Solve
@@ -38,6 +42,7 @@ __all__ = [
     "AnswerForm",
     "Ask",
     "Call",
+    "CallModel",
     "CallProtocol",
     "CheckCall",
     "ChooseArgs",
@@ -49,6 +54,8 @@ __all__ = [
     "Extract",
     "Observe",
     "Plan",
+    "ReadPlan",
+    "ReadReply",
     "Repeat",
     "Respond",
     "Route",

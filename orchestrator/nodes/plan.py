@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
-from pydantic import BaseModel, JsonValue, NonNegativeInt, model_validator
+from pydantic import BaseModel, Field, JsonValue, NonNegativeInt, model_validator
 
 from orchestrator.context import Context
 from orchestrator.errors import AgentError
 from orchestrator.graph.node import Node, Port
-from orchestrator.models.messages import assistant, user
+from orchestrator.models.messages import Message, assistant, user
 from orchestrator.models.messages import system as said
 from orchestrator.nodes.model_decision import quoted, tools_of, whole
 from orchestrator.nodes.plans import PlanFault
@@ -45,6 +45,11 @@ This plan cannot be used: {fault}.
 Write the whole plan again."""
 
 
+def _is_none(value: object) -> bool:
+    """Graphs that do not use it are stored as before."""
+    return value is None
+
+
 class Plan(Node, kind="plan"):
     """Write the steps of a plan: texts in the form `steps`, calls with their needs in the form `blueprint`.
 
@@ -52,12 +57,19 @@ class Plan(Node, kind="plan"):
     unreadable calls, duplicate numbers, references to missing calls, and cycles. Whether the tools exist, and whether
     the inputs fit them, is checked when they are called.
 
+    With `drafts` and `faults`, the node asks the model once and writes its reply for a `ReadPlan` to read, so that each
+    correction is a step of its own:
+
+        plan -> read
+        read -> plan : again
+        read -> work : each steps
+
     Raises:
         AgentError: the reply is refused or cut, or contains no usable plan.
         GraphUnknown: there are no tools for a blueprint.
     """
 
-    fills = ("steps",)
+    fills = ("steps", "drafts", "faults")
     after_model = ("done",)
 
     class State(BaseModel):
@@ -88,8 +100,22 @@ class Plan(Node, kind="plan"):
     """Field with the task."""
     steps: Annotated[str, Port(list)] = "steps"
     """Field that gets the steps."""
+    drafts: Annotated[str | None, Port(list)] = Field(default=None, exclude_if=_is_none)
+    """Field that gets the plan as the model wrote it, behind those that could not be used; None: it is read here."""
+    faults: Annotated[str | None, Port(list)] = Field(default=None, exclude_if=_is_none)
+    """Field with what was wrong with each draft before."""
     retries: NonNegativeInt = 1
-    """How often the planner may write the plan again."""
+    """How often the planner may write the plan again, where it is read here."""
+
+    def ports(self) -> dict[str, str]:
+        """See `Node.ports`."""
+        return {port: field for port, field in super().ports().items() if port != "steps" or self.drafts is None}
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.drafts is None) != (self.faults is None):
+            raise ValueError("drafts= and faults= belong together: name both fields, or neither")
+        return self
 
     @model_validator(mode="before")
     @classmethod
@@ -107,18 +133,42 @@ class Plan(Node, kind="plan"):
         facts: dict[str, JsonValue] = {"question": question, "form": self.form, "tools": [_fact(one) for one in tools]}
         prompt = fill(self.prompt, question=question, tools=_tool_list(tools, self.form))
         messages = [said(self.system), user(prompt, data=facts)]
-        left = self.retries
+        drafts, faults, cleared = list[str](), list[str](), dict[str, object]()
+        if self.faults is not None and ctx.error is not None:
+            cleared = {self.faults: []}  # the drafts are of a plan that was given up
+        elif self.drafts is not None and self.faults is not None:
+            drafts, faults = list(getattr(state, self.drafts)), list(getattr(state, self.faults))
+        for draft, fault in zip(drafts, faults, strict=False):
+            messages += self._wrong(draft, fault, facts)
         while True:
             reply = whole(await ctx.model.complete(messages, task="plan"), self.kind)
+            if self.drafts is not None:
+                return {self.drafts: [*drafts[: len(faults)], reply], **cleared}
             try:
-                return {self.steps: read_steps(reply) if self.form == "steps" else read_blueprint(reply)}
+                return {self.steps: plan_in(reply, self.form)}
             except PlanFault as error:
-                fault = str(error)
-            if not left:
-                raise AgentError(f"plan: this plan cannot be used: {fault}; the reply was {quoted(reply)}")
-            left -= 1
-            wrong = user(fill(self.correction, fault=fault), data={**facts, "fault": fault})
-            messages += [assistant(reply), wrong]
+                faults.append(str(error))
+            if len(faults) > self.retries:
+                raise unusable(faults[-1], reply)
+            messages += self._wrong(reply, faults[-1], facts)
+
+    def _wrong(self, draft: str, fault: str, facts: Mapping[str, JsonValue]) -> list[Message]:
+        """A plan that cannot be used, and why."""
+        return [assistant(draft), user(fill(self.correction, fault=fault), data={**facts, "fault": fault})]
+
+
+def plan_in(reply: str, form: Form) -> list[str] | list[PlannedCall]:
+    """Return the steps of a plan that a model wrote.
+
+    Raises:
+        PlanFault: they cannot be read, or not be carried out.
+    """
+    return read_steps(reply) if form == "steps" else read_blueprint(reply)
+
+
+def unusable(fault: str, reply: str) -> AgentError:
+    """Return the error for a plan that cannot be used and will not be written again."""
+    return AgentError(f"plan: this plan cannot be used: {fault}; the reply was {quoted(reply)}")
 
 
 def _fact(tool: Tool) -> dict[str, JsonValue]:

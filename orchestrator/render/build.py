@@ -20,6 +20,8 @@ MOST_NODES = 5_000
 _LOOKS: dict[str, Look] = {
     "function": "code",
     "call": "code",
+    "read_plan": "code",
+    "read_reply": "code",
     "route": "code",
     "execute": "tool",
     "tool": "tool",

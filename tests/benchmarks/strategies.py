@@ -147,9 +147,9 @@ def strategies(task: Task, steps: int, *, examples: bool) -> tuple[Graph, Graph]
         "\n\n".join(f"Example: {task.question(length)}\n{write(task.worked(length))}" for length in EXAMPLES)
         for write in (stepwise, planned)
     ]
-    respond = thinking.nodes["respond"].with_(system=f"{SYSTEM}\n\n{told[0]}")
+    think = thinking.nodes["think"].with_(system=f"{SYSTEM}\n\n{told[0]}")
     plan = planning.nodes["plan"].with_(system=f"{PLANNING['blueprint']}\n\n{told[1]}")
-    return thinking.replace(respond=respond), planning.replace(plan=plan)
+    return thinking.replace(think=think), planning.replace(plan=plan)
 
 
 # -- measuring ---------------------------------------------------------------------------------------------------------

@@ -113,9 +113,9 @@ async def test_a_turn_that_breaks_off_after_calls_is_closed() -> None:
 
 async def test_a_turn_without_end_is_concluded_and_the_next_one_starts_anew() -> None:
     twice = [call("look", what="a"), call("look", what="b")]
-    with ScriptedModel({"respond": [*twice, *twice], "conclude": ["Enough.", "Enough again."]}) as model:
+    with ScriptedModel({"think": [*twice, *twice], "conclude": ["Enough.", "Enough again."]}) as model:
         async with Executor(model=model, tools=TOOLS) as executor:
-            run = await executor.start(chat(max_rounds=2), "Look.")
+            run = await executor.start(chat(max_steps=2), "Look.")
             assert run.waiting[0].prompt == "Enough."
             run = await say(executor, run, "Look again.")
             assert (run.waiting[0].prompt, run.values["answer"]) == ("Enough again.", "Enough again.")

@@ -69,8 +69,8 @@ async def test_the_whole_run_of_an_agent_in_rounds(strategy: Graph) -> None:
 @pytest.mark.parametrize("strategy", [react, function_call_agent])
 async def test_nodes_with_tools_of_their_own_need_not_give_them_to_observe(strategy: Any) -> None:
     own = strategy()
-    call = own.nodes["call"].with_(tools=[look, hand_in])
-    own = own.replace(respond=own.nodes["respond"].with_(tools=[look, hand_in]), call=call)
+    call = own.nodes["act"].with_(tools=[look, hand_in])
+    own = own.replace(think=own.nodes["think"].with_(tools=[look, hand_in]), act=call)
     with ScriptedModel([calls(("hand_in", {"text": "42"}))]) as model:
         async with Executor(model=model) as executor:
             found = await executor.start(own, "Why?")
@@ -127,7 +127,7 @@ async def test_plan_and_solve_works_on_no_further_step() -> None:
     plan = "Plan:\n1. Look.\n2. Hand it in.\n3. Look again.\n<END_OF_PLAN>"
     script = {
         "plan": [plan],
-        "respond": [calls(("look", {"what": "a"})), "It is a.", calls(("hand_in", {"text": "42"}))],
+        "think": [calls(("look", {"what": "a"})), "It is a.", calls(("hand_in", {"text": "42"}))],
     }
     found = await go(plan_and_solve(), script)
     assert (found.status, found.output, found.values["results"]) == ("completed", "42", ["It is a.", "42"])

@@ -214,7 +214,7 @@ async def test_s57_it_goes_on_until_there_is_a_text() -> None:
 
 @pytest.mark.parametrize("rounds", [1, 5])
 async def test_s58_after_so_many_rounds_it_fails_in_these_words(rounds: int) -> None:
-    found = await run(function_call_agent(max_retries=rounds), [[call("listed", n)] for n in range(rounds)])
+    found = await run(function_call_agent(max_steps=rounds), [[call("listed", n)] for n in range(rounds)])
     assert found.error is not None
     assert (found.status, found.error.type) == ("failed", "ValueError")
     assert found.error.message == (
@@ -222,7 +222,7 @@ async def test_s58_after_so_many_rounds_it_fails_in_these_words(rounds: int) -> 
     )
     assert len([message for message in found.values["messages"] if message["role"] == "tool"]) == rounds
     with pytest.raises(ValueError, match="at least 1"):
-        function_call_agent(max_retries=0)
+        function_call_agent(max_steps=0)
 
 
 async def test_what_went_wrong_is_told_to_the_model() -> None:
@@ -256,8 +256,8 @@ def test_it_is_data_and_holds_what_it_claims(graph: Graph, tmp_path: Path) -> No
 
 
 def reworded(graph: Graph) -> Graph:
-    respond = graph.nodes["respond"]
-    return graph.replace(respond=respond.with_(system="Tu, was du kannst.", prompt="Hier: {question} Und nun?"))
+    think = graph.nodes["think"]
+    return graph.replace(think=think.with_(system="Tu, was du kannst.", prompt="Hier: {question} Und nun?"))
 
 
 @pytest.mark.parametrize("parallel", [None, True])
@@ -291,14 +291,14 @@ async def test_it_runs_in_another_graph_and_as_a_tool() -> None:
         assert (await executor.start(outer, {})).output == ["6", "9"]
     as_tool = agent.as_tool("calculator", "Answers questions about numbers.")
     assert as_tool.parameters["required"] == ["question"]
-    replies = {"respond": [[call("calculator", question="2*4")], [call("multiply", a=2, b=4)], "8", "It is 8."]}
+    replies = {"think": [[call("calculator", question="2*4")], [call("multiply", a=2, b=4)], "8", "It is 8."]}
     with ScriptedModel(replies) as model:
         async with Executor(model=model, tools=[as_tool, *ARITHMETIC]) as executor:
             found = await executor.start(agent, "Ask the calculator.", approve="dangerous")
     assert (found.status, found.output) == ("completed", "It is 8.")
 
 
-@pytest.mark.parametrize("graph", [function_call(), function_call_agent(max_retries=400), react(max_steps=400)])
+@pytest.mark.parametrize("graph", [function_call(), function_call_agent(max_steps=400), react(max_steps=400)])
 def test_no_bound_is_hidden(graph: Graph) -> None:
     assert graph.limits.steps is None or graph.limits.steps >= 400 * 10_000
 

@@ -129,7 +129,7 @@ async def test_a_step_is_told_the_task_and_what_came_of_the_steps_before() -> No
 
 
 async def test_s65_planner_and_solver_have_models_of_their_own() -> None:
-    definition = plan_and_solve(planner_model="planner", solver_model="solver")
+    definition = plan_and_solve(planner="planner", solver="solver")
     with ScriptedModel([PLAN]) as planner, ScriptedModel(SOLVED) as solver, ScriptedModel([]) as other:
         async with Executor(model=other, models={"planner": planner, "solver": solver}, tools=TOOLS) as executor:
             run = await executor.start(definition, QUESTION)
@@ -142,7 +142,7 @@ async def test_s65_planner_and_solver_on_servers_of_their_own() -> None:
         planner = OpenAIModel("big", base_url=first.url, api_key="test-key")
         solver = OpenAIModel("small", base_url=second.url, api_key="test-key")
         async with Executor(models={"planner": planner, "solver": solver}, tools=TOOLS) as executor:
-            run = await executor.start(plan_and_solve("planner", "solver"), QUESTION)
+            run = await executor.start(plan_and_solve(planner="planner", solver="solver"), QUESTION)
         await planner.aclose()
         await solver.aclose()
     assert (run.status, run.output) == ("completed", "28")
@@ -154,7 +154,7 @@ async def test_s65_planner_and_solver_on_servers_of_their_own() -> None:
 
 @pytest.mark.parametrize("named", ["planner", "solver"])
 async def test_s65_one_of_them_may_be_the_default_model(named: str) -> None:
-    options: dict[str, Any] = {f"{named}_model": "other"}
+    options: dict[str, Any] = {named: "other"}
     mine, rest = ([PLAN], SOLVED) if named == "planner" else (SOLVED, [PLAN])
     with ScriptedModel(mine) as other, ScriptedModel(rest) as default:
         async with Executor(model=default, models={"other": other}, tools=TOOLS) as executor:
@@ -185,13 +185,13 @@ def test_the_limit_of_steps_leaves_room_for_every_step_of_the_plan() -> None:
         solver = plan_and_solve(max_steps=most).nodes["solve"].subgraph
         assert solver is not None
         assert limits.visits == {"solve": most}
-        assert limits.steps == 2 + most * (2 + (solver.limits.steps or 0))
+        assert limits.steps == 4 + most * (2 + (solver.limits.steps or 0))
 
 
 async def test_a_step_that_never_ends_fails_the_run() -> None:
     with ScriptedModel(lambda r: PLAN if r.task == "plan" else call("add", a=1, b=1)) as model:
         async with Executor(model=model, tools=TOOLS) as executor:
-            run = await executor.start(plan_and_solve(max_retries=2), QUESTION)
+            run = await executor.start(plan_and_solve(max_rounds=2), QUESTION)
     assert error_of(run) == (
         "ValueError",
         "After retrying 2 times, the function call agent still failed to call successfully.",
@@ -246,7 +246,8 @@ async def test_offline_every_tool_is_called_once(question: str, answer: str) -> 
 
 
 async def test_offline_with_reworded_prompts() -> None:
-    reworded = graph.replace(plan=Plan(prompt="Bitte: {question}"), advance=Advance(prompt="{done} {step} {question}"))
+    plan = Plan(drafts="drafts", faults="faults", prompt="Bitte: {question}")
+    reworded = graph.replace(plan=plan, advance=Advance(prompt="{done} {step} {question}"))
     async with Executor(model=OfflineModel(), tools=TOOLS) as executor:
         assert (await executor.start(reworded, QUESTION)).output == "28"
 
@@ -306,7 +307,7 @@ async def test_a_plan_of_nothing_cannot_be_worked_through() -> None:
 
 
 def test_what_makes_no_sense_is_refused() -> None:
-    with pytest.raises(ValueError, match="max_steps is at least 1"):
+    with pytest.raises(ValueError, match="at least 1 step"):
         plan_and_solve(max_steps=0)
-    with pytest.raises(ValueError, match="max_retries is at least 1"):
-        plan_and_solve(max_retries=0)
+    with pytest.raises(ValueError, match="at least 1 step, 1 round"):
+        plan_and_solve(max_rounds=0)

@@ -100,4 +100,4 @@ def test_calls_that_a_strategy_lets_through_by_policy_are_named() -> None:
     risk: Risk = "dangerous"
     proof = react.react(confirm=risk).check(prove=True, tools=TOOLS).proofs[0]
     assert proof.verdict == "proved"
-    assert proof.reason == "call/confirm lets calls of risk write through without asking"
+    assert proof.reason == "act/confirm lets calls of risk write through without asking"

@@ -139,7 +139,7 @@ async def test_a_denied_call_is_an_observation_or_the_end() -> None:
 async def test_at_the_limit_it_is_exhausted_with_or_without_a_last_answer() -> None:
     found = await run(TWICE, react(max_steps=2))
     assert (found.status, found.output, contents(found)) == ("exhausted", "", ["8", "28"])
-    with ScriptedModel({"respond": TWICE, "conclude": ["It should be 28."]}) as model:
+    with ScriptedModel({"think": TWICE, "conclude": ["It should be 28."]}) as model:
         async with Executor(model=model, tools=TOOLS) as executor:
             found = await executor.start(react(max_steps=2, last_answer=True), QUESTION)
     assert (found.status, found.output) == ("exhausted", "It should be 28.")
@@ -154,7 +154,7 @@ async def test_at_the_limit_it_is_exhausted_with_or_without_a_last_answer() -> N
 @pytest.mark.parametrize("last", ["Thought 2: I know.\nAction 2: Finish[28]", "Finish[28]", "28"])
 async def test_the_last_answer_may_be_in_the_form_of_the_paper(last: str) -> None:
     first = 'Thought 1: x\nAction 1: multiply_tool[{"a": 2, "b": 4}]'
-    with ScriptedModel({"respond": [first], "conclude": [last]}) as model:
+    with ScriptedModel({"think": [first], "conclude": [last]}) as model:
         async with Executor(model=model, tools=TOOLS) as executor:
             found = await executor.start(react(protocol="bracket", max_steps=1, last_answer=True), QUESTION)
     assert (found.status, found.output) == ("exhausted", "28")
@@ -163,9 +163,9 @@ async def test_the_last_answer_may_be_in_the_form_of_the_paper(last: str) -> Non
     assert "multiply_tool" not in words
 
 
-@pytest.mark.parametrize("last", [["", ""], [Reply(text="No.", finish="refusal")]])
+@pytest.mark.parametrize("last", [[""], [Reply(text="No.", finish="refusal")]])
 async def test_a_limit_is_no_failure_where_no_last_answer_is_given(last: list[Any]) -> None:
-    with ScriptedModel({"respond": TWICE[:1], "conclude": last}) as model:
+    with ScriptedModel({"think": TWICE[:1], "conclude": last}) as model:
         async with Executor(model=model, tools=TOOLS) as executor:
             found = await executor.start(react(max_steps=1, last_answer=True), QUESTION)
     assert (found.status, found.output) == ("exhausted", "")
@@ -233,7 +233,7 @@ async def test_an_unreadable_action_can_be_an_observation_that_costs_a_step() ->
             found = await executor.start(react(protocol="bracket", on_unreadable="observe", retries=0), QUESTION)
             points = await executor.history(found.run_id)
     assert (found.status, found.output) == ("completed", "28")
-    assert [point.outcome for point in points] == ["unreadable", "answer"]
+    assert [point.outcome for point in points] == ["done", "unreadable", "done", "answer"]
     why = "Observation: Invalid action: an action without [input]: 'I look around'."
     assert [message.content for message in model.requests[1].messages[1:]] == [QUESTION, odd, why]
     with ScriptedModel([odd] * 3) as model:
@@ -290,13 +290,13 @@ async def test_it_is_data_without_code(graph: Graph, tmp_path: Path) -> None:
 
 
 async def test_offline_it_works_out_sums_however_it_is_worded() -> None:
-    respond = react(parallel_tool_calls=True).nodes["respond"].with_(system="Denk nach.", prompt="{question} Bitte.")
+    think = react(parallel_tool_calls=True).nodes["think"].with_(system="Denk nach.", prompt="{question} Bitte.")
     async with Executor(model=OfflineModel(), tools=ARITHMETIC) as executor:
-        found = await executor.start(react().replace(respond=respond), "What is (20+1)*(2*4)?")
+        found = await executor.start(react().replace(think=think), "What is (20+1)*(2*4)?")
         assert (found.status, found.output) == ("completed", "168")
         assert len(contents(found, "assistant")) == 3
         as_tool = react().as_tool("thinker", "Thinks.")
-    with ScriptedModel({"respond": [calling("Ask.", ("thinker", {"question": "2*4"})), "eight", "It is 8."]}) as model:
+    with ScriptedModel({"think": [calling("Ask.", ("thinker", {"question": "2*4"})), "eight", "It is 8."]}) as model:
         async with Executor(model=model, tools=[as_tool]) as executor:
             found = await executor.start(react(), QUESTION, approve="dangerous")
     assert (found.output, contents(found)) == ("It is 8.", ["eight"])

@@ -214,9 +214,9 @@ async def test_s8_without_any_step_the_output_is_empty() -> None:
 async def test_the_last_tool_is_thought_about_only_if_asked_for(store: str) -> None:
     once = await run(ADD, store, definition=tool_user(max_steps=1))
     assert (once.status, once.output) == ("exhausted", "3")
-    answered = await run([*ADD, "Final Answer: three"], definition=tool_user(max_steps=1, last_decision=True))
+    answered = await run([*ADD, "Final Answer: three"], definition=tool_user(max_steps=1, last_answer=True))
     assert (answered.status, answered.output) == ("completed", "three")
-    asked = await run([*ADD, "Question: and then?"], definition=tool_user(max_steps=1, last_decision=True))
+    asked = await run([*ADD, "Question: and then?"], definition=tool_user(max_steps=1, last_answer=True))
     assert (asked.status, asked.output) == ("exhausted", "3")
 
 
@@ -565,7 +565,7 @@ async def test_s36_any_model_with_an_async_reply_will_do() -> None:
 
 
 @pytest.mark.parametrize("suffix", ["yaml", "json"])
-@pytest.mark.parametrize("options", [{}, {"on_denied": "observe", "on_error": "observe", "last_decision": True}])
+@pytest.mark.parametrize("options", [{}, {"on_denied": "observe", "on_error": "observe", "last_answer": True}])
 async def test_it_is_data_and_runs_the_same_from_a_file(tmp_path: Path, suffix: str, options: dict[str, Any]) -> None:
     path = tmp_path / f"tool_user.{suffix}"
     original = tool_user(**options)
