@@ -106,6 +106,14 @@ class Recording:
         """Whether the replayed run, as a fork or reopened, asked about this call and has no answer."""
         return any(asked.answered is None for asked in self._asked_about(place, tool, args))
 
+    def open_inside(self, call: RecordedCall) -> RecordedQuestion | None:
+        """The question without an answer for which the replayed run waits, if it was asked inside this call."""
+        begun = call.intended
+        for asked in self.questions.get((begun.path, begun.node), ()):
+            if asked.answered is None and asked.activation == begun.activation and asked.seq > begun.seq:
+                return asked
+        return None
+
     def _asked_about(self, place: Place, tool: str, args: object) -> Iterator[RecordedQuestion]:
         for asked in self.questions.get(place, ()):
             payload = asked.question.payload

@@ -13,6 +13,7 @@ from orchestrator.views.call_text import messages_of
 from orchestrator.views.calls import JournaledCall
 from orchestrator.views.causes import Causes
 from orchestrator.views.discards import Discards
+from orchestrator.views.moved_names import MovedNames
 from orchestrator.views.reader import read
 from orchestrator.views.run import Run
 from orchestrator.views.timeline import Timeline, TimelineRow
@@ -40,12 +41,28 @@ class ComparedRun:
     """What of it does not count, because it was reopened or asked again."""
     counted: bool
     """Whether only what counts is compared, attempts that were set aside not: one of the runs is a replay."""
+    names: MovedNames | None = None
+    """Of a run that moved to other versions: the names in which it is compared."""
 
     @classmethod
     def of(
-        cls, run: Run, records: Sequence[Record], beside: ComparedRun | None = None, *, counted: bool = False
+        cls,
+        run: Run,
+        records: Sequence[Record],
+        beside: ComparedRun | None = None,
+        *,
+        counted: bool = False,
+        structure: str = "",
     ) -> ComparedRun:
-        """Read a run. `beside`: a run of the same family, whose steps have the same keys where they are the same."""
+        """Read a run.
+
+        Args:
+            run: the run.
+            records: its records.
+            beside: a run of the same family, whose steps have the same keys where they are the same.
+            counted: see the attribute.
+            structure: of the version in whose names the steps are compared; empty: each in those that it had.
+        """
         known = {} if beside is None else {row.activation: place for place, row in beside.steps.items()}
         counts: Counter[tuple[str, str]] = Counter()
         steps: dict[Place, TimelineRow] = {}
@@ -54,6 +71,9 @@ class ComparedRun:
         read(run.plan, records, causes, rows, discards)
         if counted:
             _discard(rows, discards)
+        names = MovedNames(records, structure) if structure and _has_moved(records) else None
+        if names is not None:
+            _rename(rows, names)
         taken = {known[row.activation] for row in rows.rows if row.activation in known}
         for row in rows.rows:
             place = known.get(row.activation)
@@ -66,7 +86,7 @@ class ComparedRun:
         for call in _calls_not_made(records):
             if call.intended.activation in rows.by_activation:
                 rows.by_activation[call.intended.activation].calls.append(call)
-        return cls(run, records, steps, messages_of(records), ended_diverged(records), discards, counted)
+        return cls(run, records, steps, messages_of(records), ended_diverged(records), discards, counted, names)
 
     def number_of(self, call: JournaledCall) -> int:
         """The number of a call's attempt among those of its step that count, from 1."""
@@ -78,17 +98,36 @@ class ComparedRun:
         return self.counted and self.discards.is_kept(call.intended.key)
 
     @property
-    def start(self) -> r.RunStarted | None:
+    def start(self) -> Mapping[str, object] | None:
+        """The values that it began with."""
         first = self.records[0] if self.records else None
-        return first if isinstance(first, r.RunStarted) else None
+        if not isinstance(first, r.RunStarted):
+            return None
+        return first.values if self.names is None else self.names.start(first.values)
 
     def set_from_outside(self) -> Iterator[tuple[int, Mapping[str, object]]]:
-        """The values that forks and migrations set, with their records."""
+        """The values that forks and migrations set, with their records.
+
+        Not those of migrations where one run is a replay of the other: it may run in one version from its beginning.
+        """
         for record in self.records:
             if isinstance(record, r.Forked) and record.update:
                 yield record.seq, record.update
-            elif isinstance(record, r.Migrated) and record.values:
+            elif isinstance(record, r.Migrated) and record.values and not self.counted:
                 yield record.seq, record.values
+
+
+def _has_moved(records: Sequence[Record]) -> bool:
+    return any(isinstance(record, r.Migrated) for record in records)
+
+
+def _rename(rows: Timeline, names: MovedNames) -> None:
+    """Name what the steps were by the version in which they are compared."""
+    for row in rows.rows:
+        if row.seq is not None:
+            row.update = names.fields(row.seq, row.place, row.update)
+            row.ops = names.fields(row.seq, row.place, row.ops)
+        row.path, row.node = names.place(row.began, row.path, row.node)
 
 
 def _discard(rows: Timeline, discards: Discards) -> None:

@@ -38,9 +38,10 @@ def diff(run_a: Run, run_b: Run) -> RunDiff:
 def diff_of(run_a: Run, records_a: Sequence[Record], run_b: Run, records_b: Sequence[Record]) -> RunDiff:
     """The same, of runs whose records were read."""
     counted = _is_replay(run_a, run_b) or _is_replay(run_b, run_a)
-    one = ComparedRun.of(run_a, records_a, counted=counted)
+    structure = (run_a if _is_replay(run_a, run_b) else run_b).machine.structure if counted else ""
+    one = ComparedRun.of(run_a, records_a, counted=counted, structure=structure)
     beside = one if run_a.root_id == run_b.root_id else None
-    found = _differences(one, ComparedRun.of(run_b, records_b, beside, counted=counted))
+    found = _differences(one, ComparedRun.of(run_b, records_b, beside, counted=counted, structure=structure))
     kept = tuple(islice(found, MOST))
     more = next(found, None) is not None
     return RunDiff((_figures(run_a), _figures(run_b)), kept, more, (run_a, run_b))
@@ -82,7 +83,7 @@ def _starts(one: ComparedRun, other: ComparedRun) -> Iterator[Difference]:
     """Differences of the states that the runs began with, and of what was set from outside."""
     a, b = one.start, other.start
     if a is not None and b is not None:
-        lines = fields_diff(a.values, b.values)
+        lines = fields_diff(a, b)
         if lines:
             yield Difference(
                 "state", seqs=(1, 1), what=f"they began with other values of {names_of(lines)}", lines=flat(lines)

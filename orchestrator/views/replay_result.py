@@ -9,7 +9,6 @@ from typing import Any, Literal, TypeAlias, cast
 
 from orchestrator.graph.limits import Usage
 from orchestrator.kernel import records as r
-from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.records import Record
 from orchestrator.views.call_text import short
 from orchestrator.views.compared_run import ended_diverged
@@ -72,6 +71,8 @@ class Replay:
     diverged_at: Divergence | None
     saved: Usage
     ended_diverged: bool = False
+    _refused: int = 0
+    """Calls that the replayed run has no result of, and that were not made."""
 
     @property
     def same(self) -> bool:
@@ -91,7 +92,7 @@ class Replay:
     @property
     def made(self) -> int:
         """Number of calls of models and tools that were made, and not taken from the replayed run."""
-        return self.run.machine.own_usage.calls
+        return self.run.machine.own_usage.calls - self._refused
 
     def to_json(self) -> dict[str, Any]:
         """As plain JSON."""
@@ -161,14 +162,25 @@ def replay_of(parent: Run, before: Sequence[Record], run: Run, after: Sequence[R
     first = next((record for record in after if isinstance(record, r.Diverged) and record.seq > own), None)
     return Replay(
         run, parent, diff_of(parent, before, run, after), None if first is None else _divergence(run, after, first),
-        run.machine.saved, ended_diverged(after),
+        run.machine.saved, ended_diverged(after), _refused(after, own),
     )  # fmt: skip
+
+
+def _refused(records: Sequence[Record], after: int) -> int:
+    """How many calls were begun, to wait for what stopped them in the replayed run, and were not made."""
+    begun: dict[str, bool] = {}
+    for record in records[after:]:
+        if isinstance(record, r.EffectIntended) and record.kind != "effect":
+            begun[record.key] = record.taken is not None
+        elif isinstance(record, r.EffectSettled) and record.key in begun:
+            begun[record.key] &= record.error is not None and record.error.type == "NotMade"
+    return sum(begun.values())
 
 
 def _divergence(run: Run, records: Sequence[Record], found: r.Diverged) -> Divergence:
     visits: Counter[tuple[str, str]] = Counter()
     visit = 1
-    for row in timeline(Plan.of(run.definition), records).rows:
+    for row in timeline(run.plan, records).rows:
         visits[row.path, row.node] += 1
         if row.activation == found.activation:
             visit = visits[row.path, row.node]

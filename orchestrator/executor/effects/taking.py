@@ -19,6 +19,7 @@ from orchestrator.errors import EffectFailed, ModelError
 from orchestrator.executor.effects.effect import Attempt, Effect
 from orchestrator.executor.effects.fork_questions import CallDenied, call_in_fork, question_id
 from orchestrator.executor.effects.live_calls import admit_live
+from orchestrator.executor.effects.questions import answer_to, passed_on
 from orchestrator.executor.effects.repeats import ask_before_another
 from orchestrator.executor.effects.replay import NOT_MADE, Ending
 from orchestrator.executor.effects.shared_limits import admit
@@ -101,6 +102,7 @@ async def _take_or_admit(
     log.push(_intended(attempt, effect, key, wanted, occurrence, call.seq, reserve))
     if call.result is not None:
         return _settle(under_way, key, call), None
+    await _ask_as_inside(under_way, tape, call)
     started = log.clock.now()
     try:
         async with attempt.aside():
@@ -126,6 +128,20 @@ def _is_up_to_a_person(tape: Tape, attempt: Attempt, effect: Effect[Any], key: s
     if answered is not None or tape.is_live(at):
         return answered is not None and not isinstance(answered.answer, Approve)
     return tape.recording.asks_about((at.path, at.node), effect.name, effect.request.get("args", effect.request))
+
+
+async def _ask_as_inside(under_way: UnderWay, tape: Tape, call: RecordedCall) -> None:
+    """Wait for the answer for which the replayed run waits inside a call.
+
+    Raises:
+        Suspend: it is asked for.
+    """
+    attempt = under_way.attempt
+    asked = tape.recording.open_inside(call) if tape.live == "never" else None
+    if asked is None or tape.is_live(attempt.activation):
+        return
+    await under_way.settle_down()
+    answer_to(attempt, passed_on(attempt, asked.question, ()))
 
 
 def _denied(tape: Tape, attempt: Attempt, effect: Effect[Any]) -> Deny | None:

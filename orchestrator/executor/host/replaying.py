@@ -46,8 +46,9 @@ class RunReplaying(RunControl):
             update: fields of the state that the run began with, and other values for them; with `at` as of `fork`.
             answer: another answer in place of the one in record `at`, or of the only one.
             result: another result in place of the one in record `at`, or of the only one; see `fork`.
-            at: the record behind which the replay begins, with those before it as they are. None: the beginning, or the
-                record whose answer or result is replaced.
+            at: the record behind which the replay begins, with those before it as they are; 0: the beginning. None: the
+                record whose answer or result is replaced, or where a fork was forked; of a run that moved to this
+                version of its graph, the last such record, unless `update` is given; else the beginning.
             approve: approve live calls of tools up to this risk without asking, except irreversible ones; the policy of
                 the run is not taken over.
             context: the value of `ctx.context` in nodes, for a run that was begun with one.

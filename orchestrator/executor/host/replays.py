@@ -20,9 +20,10 @@ from orchestrator.executor.host.start import check_run_id, join
 from orchestrator.executor.resources import Resources
 from orchestrator.executor.tape import DEFAULT, Live
 from orchestrator.graph.definition import GraphDefinition
-from orchestrator.kernel.records import Forked, RunStarted
+from orchestrator.kernel.records import Forked, Migrated, RunStarted
 from orchestrator.models.base import Model
 from orchestrator.views.discards import Discards
+from orchestrator.views.moved_names import MovedNames
 from orchestrator.views.reader import read
 from orchestrator.views.replay_result import Replay, replay_of
 from orchestrator.views.run import Run
@@ -69,7 +70,7 @@ async def _moment_of(host: Host, order: Order, parent: Run) -> int | None:
         InvalidValue: it is not clear which answer or result is to be replaced.
     """
     if order.at is not None:
-        return order.at
+        return order.at or None
     if order.answer is not None or order.result is not None:
         kind = "answered" if order.answer is not None else "effect_settled"
         seqs = [record.seq for record in await host.store.read(order.parent) if record.type == kind]
@@ -81,7 +82,11 @@ async def _moment_of(host: Host, order: Order, parent: Run) -> int | None:
             )
         return seqs[0]
     fork = parent.machine.fork
-    return None if fork is None or not fork.at else fork.seq
+    begun = 0 if fork is None or not fork.at else fork.seq
+    if order.update is None and _graph_of(host, order, parent).structure == parent.machine.structure:
+        records = await host.store.read(order.parent)
+        begun = max([begun, *(record.seq for record in records if isinstance(record, Migrated))])
+    return begun or None
 
 
 async def _from(host: Host, order: Order, name: str, at: int) -> Drive | None:
@@ -118,10 +123,13 @@ async def _from(host: Host, order: Order, name: str, at: int) -> Drive | None:
 async def _from_its_start(host: Host, order: Order, parent: Run, name: str, resources: Resources) -> Drive | None:
     """Begin the replay as the run began; None: there is a run of this id, which is the same replay."""
     graph = _graph_of(host, order, parent)
+    assert parent.machine.started is not None
     resources.check(graph, models=False)
     host.resources.begun[graph.content] = graph
     context = order.context or await host.contexts.for_new(name, graph.name, {}, None)
-    started, forked = _first_records(host, order, parent, graph, name, await _discards(host, order.parent, 0))
+    began = MovedNames(await host.store.read(order.parent), graph.structure).start(parent.machine.started.values)
+    discards = await _discards(host, order.parent, 0)
+    started, forked = _first_records(host, order, parent, graph, name, discards, began)
     host.contexts.check(order.parent, started, context)
     try:
         live = await create(host, graph, started, forked, own=resources)
@@ -166,16 +174,26 @@ def _graph_of(host: Host, order: Order, parent: Run) -> GraphDefinition:
 
 
 def _first_records(
-    host: Host, order: Order, parent: Run, graph: GraphDefinition, name: str, discards: Discards
+    host: Host,
+    order: Order,
+    parent: Run,
+    graph: GraphDefinition,
+    name: str,
+    discards: Discards,
+    began: Mapping[str, object],
 ) -> tuple[RunStarted, Forked]:
     """The first record of the replayed run as it is with this graph, and the record of the replay.
+
+    Args:
+        discards: what of the replayed run does not count.
+        began: the values that it began with, by the names that they have in the graph.
 
     Raises:
         InvalidInput: the values that the run began with do not fit the graph's state.
     """
     first = parent.machine.started
     assert first is not None
-    values = {**first.values, **(order.update or {})}
+    values = {**began, **(order.update or {})}
     if graph.structure != first.structure:  # fields that the graph does not have any more are left out
         values = {field: value for field, value in values.items() if field in graph.schema.fields}
     now = host.resources.clock.now()

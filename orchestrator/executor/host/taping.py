@@ -12,11 +12,13 @@ from orchestrator.executor.drive.drive import Drive
 from orchestrator.executor.drive.taped_answers import answer_from_tape
 from orchestrator.executor.effects.callers import caller_of
 from orchestrator.executor.host.loader import RunLoader
+from orchestrator.executor.moved_recording import rename
 from orchestrator.executor.recording import RecordedCall, Recording, recording_of
 from orchestrator.executor.resources import Resources
 from orchestrator.executor.tape import DEFAULT, Live, tape_of
-from orchestrator.kernel.records import Forked, Record, RunStarted
+from orchestrator.kernel.records import Forked, Migrated, Record, RunStarted
 from orchestrator.stores.base import Store
+from orchestrator.views.moved_names import MovedNames
 
 
 async def attach(store: Store, loader: RunLoader, live: Mapping[str, Drive], drive: Drive) -> None:
@@ -51,7 +53,7 @@ async def _attach(store: Store, loader: RunLoader, live: Mapping[str, Drive], dr
     if fork is not None and fork.relation == "replay":
         mode = fork.live if fork.live != "" else "never"
         _check_models(drive.resources, fork)
-        recording = await _recording(store, loader, fork)
+        recording = await _recording(store, loader, fork, machine.structure)
     elif caller is not None:
         around = live.get(caller.run_id)
         if around is None:
@@ -81,14 +83,16 @@ def _check_models(resources: Resources, fork: Forked) -> None:
             raise GraphUnknown(f"replay {fork.run_id!r} was begun with model {name!r}: add it, Executor({where})")
 
 
-async def _recording(store: Store, loader: RunLoader, fork: Forked) -> Recording:
-    """What the journal of the replayed run holds; nothing if it is deleted."""
+async def _recording(store: Store, loader: RunLoader, fork: Forked, structure: str) -> Recording:
+    """What the journal of the replayed run holds, in the names of the replay's version; nothing if it is deleted."""
     try:
         info = await store.info(fork.parent)
         records = await store.read(fork.parent)
     except RunUnknown:
         return Recording()
     found = recording_of(await loader.plan_of(info, records), records, fork.at, fork.withdrawn)
+    if any(isinstance(record, Migrated) for record in records):
+        rename(found, MovedNames(records, structure))
     for call in found.all_calls():
         inner = _inner_run(call)
         if inner:
