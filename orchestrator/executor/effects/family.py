@@ -11,15 +11,28 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from orchestrator.errors import RunUnknown, StoreCorrupt
+from orchestrator.executor.answers import FAMILY
 from orchestrator.executor.effects.callers import child_id
 from orchestrator.executor.effects.effect import Effect
 from orchestrator.kernel.ledger import EffectEntry
-from orchestrator.kernel.records import Caller, EffectIntended, EffectSettled, Forked, Record, failed_result
+from orchestrator.kernel.question import Value
+from orchestrator.kernel.records import (
+    Answered,
+    Asked,
+    Caller,
+    EffectIntended,
+    EffectSettled,
+    Forked,
+    Record,
+    failed_result,
+)
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.state import Activation
 from orchestrator.stores.base import Store
 from orchestrator.stores.families import forks_of
 
+RECORDED = "recorded"
+"""The answer that takes the result which the call had in another run."""
 MOST = 100
 """Journals that are read for one question: those of the nearest relatives."""
 
@@ -57,6 +70,14 @@ class Relatives:
     journals: dict[str, Sequence[Record]] = field(default_factory=dict)
     gone: list[str] = field(default_factory=list)
     """Runs that it was forked from and that are deleted."""
+    _forks: dict[str, list[Forked]] = field(default_factory=dict)
+
+    def maker(self, name: str, seq: int) -> str:
+        """The run of which a record in a relative's journal is: a fork has copies of records of its parent."""
+        if name not in self._forks:
+            self._forks[name] = [one for one in self.journals.get(name, ()) if isinstance(one, Forked)]
+        fork = next((one for one in self._forks[name] if one.seq > seq), None)
+        return name if fork is None or fork.parent == name else self.maker(fork.parent, seq)
 
 
 async def relatives(store: Store, run_id: str, records: Sequence[Record]) -> Relatives:
@@ -151,22 +172,36 @@ async def known_calls(
     for name, journal in family.journals.items():
         for entry in _calls(journal, effect.kind, effect.name):
             intended = entry.intended
-            if intended.key in asked_for:
-                continue
+            made_by = family.maker(name, intended.seq)
+            if intended.key in asked_for or (made_by != name and made_by in family.journals):
+                continue  # the journal of the run that made it knows best
             if intended.activation == activation.key:
-                exact.setdefault(intended.key, _known(name, entry, effect.digest))
+                exact.setdefault(intended.key, _known(made_by, entry, effect.digest))
             elif (intended.path, intended.node) == (activation.path, activation.node) and intended.key not in copied:
-                near.setdefault(intended.key, _known(name, entry, effect.digest))
+                near.setdefault(intended.key, _known(made_by, entry, effect.digest))
     calls = [*(exact or near).values()]
     return [call for call in calls if call.same] or calls, family.gone
 
 
 def _calls(records: Sequence[Record], kind: str, name: str) -> Iterator[EffectEntry]:
-    """The calls of a tool, or an effect, with how each ended."""
+    """The calls of a tool, or an effect, with how each ended.
+
+    Not those whose result was taken from another run, by a replay or on a person's word.
+    """
     found: dict[str, EffectEntry] = {}
+    asked: dict[str, tuple[str, object]] = {}
+    given: list[tuple[str, object]] = []
     for record in records:
-        if isinstance(record, EffectIntended):
-            if record.kind == kind and record.name == name:
+        if isinstance(record, Asked) and FAMILY in record.question.payload:
+            asked[record.question.id] = record.activation, record.question.payload.get("args")
+        elif isinstance(record, Answered) and record.question in asked:
+            if isinstance(record.answer, Value) and record.answer.value == RECORDED:
+                given.append(asked[record.question])
+        elif isinstance(record, EffectIntended):
+            call = record.activation, record.request.get("args", record.request)
+            if call in given and record.key not in found:
+                given.remove(call)
+            elif record.kind == kind and record.name == name and record.taken is None:
                 found.setdefault(record.key, EffectEntry(record)).intended = record
         elif isinstance(record, EffectSettled) and record.key in found:
             found[record.key].settled = record

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from orchestrator.errors import EffectFailed, RunConflict, StoreError
 from orchestrator.executor.effects.effect import Attempt, Effect
-from orchestrator.executor.effects.family import FamilyCall, known_calls
+from orchestrator.executor.effects.family import RECORDED, FamilyCall, known_calls
 from orchestrator.executor.effects.questions import answer_to, asking_again
 from orchestrator.executor.effects.under_way import UnderWay
 from orchestrator.executor.interrupts import Lost
@@ -19,8 +19,6 @@ from orchestrator.kernel.records import Asked
 from orchestrator.kernel.state import Activation
 from orchestrator.tools.truncation import cut
 
-RECORDED = "recorded"
-"""The answer that takes the result which the call had in another run."""
 _SHOWN = 500
 """Characters of arguments or of a result in a prompt; the payload has all of them."""
 _MOST = 3
