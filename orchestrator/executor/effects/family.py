@@ -11,11 +11,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from orchestrator.errors import RunUnknown, StoreCorrupt
-from orchestrator.executor.answers import FAMILY
 from orchestrator.executor.effects.callers import child_id
 from orchestrator.executor.effects.effect import Effect
 from orchestrator.kernel.ledger import EffectEntry
-from orchestrator.kernel.question import Value
+from orchestrator.kernel.question import FAMILY, Value
 from orchestrator.kernel.records import (
     Answered,
     Asked,
