@@ -273,6 +273,25 @@ def test_places_of_branches_that_a_spent_limit_merged_are_free() -> None:
         assert trace.values["log"] == ["p", "w:1", "w:2", "w:3", "j"]
 
 
+@pytest.mark.parametrize(("pools", "running"), [({"press": 2}, [1, 2]), ({}, [1, 2, 3])])
+def test_in_another_version_those_that_wait_keep_their_order(pools: dict[str, int], running: list[int]) -> None:
+    made = plan("p -> w : each xs; w -> j")
+    graph = pooled(made, "w: printer", printer=1)
+    simulation = Simulation(graph, values={"xs": [1, 2, 3]}, order=Order("first"))
+    machine = simulation.machine
+    machine.later["d"] = pooled(made, "w: press" if pools else "", **pools)
+    simulation.begin()
+    simulation.step(next(iter(machine.running.values())))
+    assert [a.item for a in machine.running.values()] == [1]
+    simulation.land(r.Migrated(**simulation.head(), structure="d", content="d", nodes={}))
+    assert [a.item for a in machine.running.values()] == running
+    assert [a.item for line in machine.lines.values() for a in line.values()] == [1, 2, 3][len(running) :]
+    while machine.result is None:
+        simulation.advance()
+    simulation.end()
+    assert simulation.trace.log == "p w:1 w:2 w:3 j"
+
+
 @pytest.mark.parametrize("size", [1, 3])
 def test_many_that_wait_cost_no_more_than_few(size: int) -> None:
     items = 2_000
