@@ -76,7 +76,7 @@ def written(path: str | None) -> Iterator[Callable[[bytes], object]]:
 
 
 def discard_output(stream: TextIO | None = None) -> None:
-    """Discard what is written to stdout, or to another stream, from now on: no process reads it any more."""
+    """Discard what is written to stdout, or to another stream, from now on: no process reads it."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, (stream or sys.stdout).fileno())
     os.close(nowhere)

@@ -182,7 +182,7 @@ def show(
 
 
 def _standby(run: Run) -> dict[str, object]:
-    """When a run goes on that no process drives, and why it was given up."""
+    """When a run that no process drives continues, and why its last drive stopped."""
     from orchestrator.cli.redaction import redacted
 
     found = run.standby

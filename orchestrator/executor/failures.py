@@ -102,7 +102,7 @@ def without_group() -> Iterator[None]:
 
 
 def fault_of(error: BaseException | None) -> str | None:
-    """What a store notes about a drive that was given up for an error; None: the run itself is not the cause."""
+    """What a store notes about a drive that stopped because of an error; None: the run itself is not the cause."""
     if not isinstance(error, Exception) or isinstance(error, RunConflict | RunEnded | RunUnknown | StoreError):
         return None
     return bounded(f"{type(error).__name__}: {error}", 2000)

@@ -20,7 +20,7 @@ class WitnessStep:
     node: str
     """Its name; inside subgraphs with the names of the nodes around it, `call/execute`."""
     outcome: str = ""
-    """Empty: the path goes on although the node has not ended, or ends here."""
+    """Empty: the path continues although the node has not ended, or ends here."""
     note: str = ""
     """What else makes the run go this way: an empty list, a limit that is spent."""
 

@@ -1,4 +1,4 @@
-"""Branches that a join did not wait for and let run: they end when they come to it (R8)."""
+"""Branches that a join did not wait for and let run: they end when they reach it (R8)."""
 
 from __future__ import annotations
 

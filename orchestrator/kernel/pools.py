@@ -34,7 +34,7 @@ def hold(run: RunState, token: Activation) -> None:
 
 
 def line_up(run: RunState, token: Activation, pool: str) -> None:
-    """Have a step wait for a place, behind all that wait for one."""
+    """Have a step wait for a place, after all that already wait."""
     token.phase = Phase.IN_LINE
     run.lines.setdefault(pool, OrderedDict())[token.key] = token
 

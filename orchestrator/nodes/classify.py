@@ -61,7 +61,7 @@ class Classify(Node, kind="classify"):
     choices: Mapping[str, str]
     """Outcome -> what belongs to this class, in the order in which a model sees them."""
     system: str = SYSTEM
-    """The system message, as it stands."""
+    """The system message, verbatim."""
     prompt: Annotated[str, filled_by("text", "choices")] = PROMPT
     """The user's message."""
     correction: Annotated[str, filled_by("fault", "names")] = CORRECTION

@@ -45,7 +45,7 @@ class Continuation(Talk):
     """The fields of a request for the next message, and how it is made."""
 
     system: str = ""
-    """The system message, as it stands; empty: none."""
+    """The system message, verbatim; empty: none."""
     prompt: Annotated[str, filled_by("question")] = "{question}"
     """The user's message."""
     question: Annotated[str | None, Port(str)] = None

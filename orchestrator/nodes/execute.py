@@ -102,7 +102,7 @@ class Execute(Node, kind="execute"):
     most: PositiveInt = 16
     """How many calls may be under way at the same time; they begin in their order."""
     chosen: tuple[str, ...] = Field(default=(), alias="outcomes")
-    """Outcomes that tools can choose, beside `done` and `finished`; given as `outcomes=`."""
+    """Outcomes that tools can choose, besides `done` and `finished`; given as `outcomes=`."""
 
     @field_validator("chosen")
     @classmethod

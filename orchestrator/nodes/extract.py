@@ -87,7 +87,7 @@ _quotes = {'"': '"', "'": "'", "“": "”", "‘": "’", "`": "`"}
 class Extract(Node, kind="extract"):
     """Find the answer in a text. Take `found` and write the answer, or take `missing` and write nothing.
 
-    The answer is what stands behind "the answer is"; if several lines have that, the last one counts. Without such a
+    The answer is what follows "the answer is"; if several lines have that, the last one counts. Without such a
     line, the last line with a value of the form is read, unless the answer has to be `announced`.
 
     A number is taken from behind the last equals sign of its sentence (`20 + 8 = 28`), or else only if the sentence has

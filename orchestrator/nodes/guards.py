@@ -50,7 +50,7 @@ _PLACE = re.compile(r"<input>:(\d+):(\d+): (.*?)(?:\n|$)", re.DOTALL)
 _CODE = re.compile(r"^(?:[A-Z_]+: )+|\s*\[[A-Z_]+\]\s*$")
 
 Value = bool | str
-"""What a guard came to: true or false, or why it cannot be evaluated."""
+"""The value of a guard: true or false, or why it cannot be evaluated."""
 
 
 class _Token(NamedTuple):
@@ -219,7 +219,7 @@ def values_of(
         annotations: field -> its annotation.
 
     Returns:
-        For each guard what it came to.
+        The value of each guard.
 
     Raises:
         GraphUnknown: the library is not installed.

@@ -103,7 +103,7 @@ class Plan(Node, kind="plan"):
     drafts: Annotated[str | None, Port(list)] = Field(default=None, exclude_if=_is_none)
     """Field that gets the plan as the model wrote it, behind those that could not be used; None: it is read here."""
     faults: Annotated[str | None, Port(list)] = Field(default=None, exclude_if=_is_none)
-    """Field with what was wrong with each draft before."""
+    """Field with the faults of each earlier draft."""
     retries: NonNegativeInt = 1
     """How often the planner may write the plan again, where it is read here."""
 

@@ -45,7 +45,7 @@ class ReadPlan(Node, kind="read_plan"):
     drafts: Annotated[str, Port(list)] = "drafts"
     """Field with the drafts."""
     faults: Annotated[str, Port(list)] = "faults"
-    """Field with what was wrong with each draft before."""
+    """Field with the faults of each earlier draft."""
     steps: Annotated[str, Port(list)] = "steps"
     """Field that gets the steps."""
     retries: NonNegativeInt = 1

@@ -22,7 +22,7 @@ class Subgraph(Node, kind="subgraph"):
 
     `outcomes=("approved", "denied")` names the outcomes by which the inner graph's END, or STOP, is entered; the node
     takes the one that was. If branches entered END by several of them, it takes the one that `outcomes=` names first.
-    `done` among them stands for all others. Without `outcomes=`, the outcome is always `done`.
+    `done` among them covers all others. Without `outcomes=`, the outcome is always `done`.
 
     `timeout=` is the number of seconds that the inner graph may be alive: from its start, over all its steps, nested
     graphs and inner retries, to its end. After that it is stopped, its questions are withdrawn, its updates are

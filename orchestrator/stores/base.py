@@ -326,7 +326,7 @@ class Store(ItemStore, Protocol):
             run_id: the run's id.
             token: the token of the lease.
             fault: None: the drive ended as it should, and the run's `deaths`, `retry_at` and `fault` are cleared. A
-                text says why the drive was given up: it is stored, `deaths` grows by one (it becomes 1 if the drive
+                text says why the drive stopped: it is stored, `deaths` grows by one (it becomes 1 if the drive
                 wrote a `step_done`), and `retry_at` becomes 1 second from now after the first death, doubled with each
                 further one, at most an hour.
         """

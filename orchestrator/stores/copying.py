@@ -28,11 +28,11 @@ class Copied:
     schedules: tuple[str, ...] = ()
     """Names of schedules that were added, or started."""
     differing_schedules: tuple[str, ...] = ()
-    """Other schedules are there under these names. They were left as they are."""
+    """Schedules with these names exist with other content. They were left unchanged."""
     items: int = 0
     """Items of memory that were added."""
     differing_items: tuple[str, ...] = ()
-    """Namespaces and keys under which other values are there. They were left as they are."""
+    """Namespaces and keys that have other values. They were left unchanged."""
 
 
 async def copy_store(

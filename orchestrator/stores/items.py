@@ -3,7 +3,7 @@
 An item lies in one of two areas, `memory` (what `ctx.memory` keeps) and `cache` (results of cached nodes). It has a
 namespace, which is a tuple of names, and a key. Items belong to no run: they stay when a run is deleted.
 
-Times are those of the store's clock. An item that has expired is not there any more for any method but `prune_items`,
+Times are those of the store's clock. An expired item no longer exists for any method but `prune_items`,
 which removes it; stores also remove some expired items with each write.
 """
 

@@ -91,13 +91,13 @@ class RunInfo:
     usage: Usage | None = None
     steps: int = 0
     parent: Parent | None = None
-    """The run from which this one began; None: it began by itself."""
+    """The run that this one was made from; None: there is none."""
     deaths: int = 0
-    """How many drives in a row, since a step landed, were given up or ended without giving their lease back."""
+    """How many drives in a row, since a step landed, failed or ended without giving their lease back."""
     retry_at: float | None = None
     """Before this time, in Unix seconds, `Store.claim` does not give the run out."""
     fault: str = ""
-    """Why the last drive was given up."""
+    """Why the last drive stopped because of an error."""
     lease: Lease | None = field(default=None, compare=False)
     """The run's lease when the row was read; None: no executor holds one."""
 
@@ -137,7 +137,7 @@ class Schedule:
     """The next time, Unix seconds."""
     timezone: str = "UTC"
     catch_up: str = "skip"
-    """Which missed times fire when a worker is there again: `skip`, `one` (the latest) or `all`."""
+    """Which missed times fire when a worker runs again: `skip`, `one` (the latest) or `all`."""
     values: JsonObject = field(default_factory=dict)
     """The start state of its runs."""
     labels: Mapping[str, str] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What of a run does not count any more, because the run ended there and was reopened.
+"""What no longer counts in a run, because the run ended there and was reopened.
 
 The attempts of a step that failed, up to its failure, are set aside when the run is reopened, with their calls; so is
 what followed a limit that was raised. What a later attempt still has of them counts: calls that cannot be undone and
@@ -48,7 +48,7 @@ class _Call:
 
 
 class Discards(Fold):
-    """What of a run does not count any more.
+    """What no longer counts in a run.
 
     Args:
         after: what was spent counts if it was spent behind this record.

@@ -268,7 +268,7 @@ def _decided(cause: Cause | None) -> str:
 
 
 def guards_told(guards: Mapping[str, bool | str]) -> str:
-    """What guards came to, those of edges that were not taken, too; empty: there were none."""
+    """The values of guards, including those of edges that were not taken; empty: there were none."""
     said = [f"{plain(name)} {str(value).lower() if isinstance(value, bool) else told(value, 80)}"
             for name, value in guards.items()]  # fmt: skip
     return f"its guards: {_some(said)}" if said else ""

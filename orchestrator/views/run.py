@@ -92,7 +92,7 @@ class Run(Generic[StateT]):
         labels: its labels.
         queued: whether it is `running` and waits for an executor to take it up: it was enqueued, or an answer or event
             set it going while no process drove it.
-        standby: when it goes on, and why it was given up, if no process drives it and the store says any of that.
+        standby: when it continues, and why its last drive stopped, if no process drives it and the store knows that.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Runs that no process drives: when they go on, and why they were given up."""
+"""Runs that no process drives: when they continue, and why their last drive stopped."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ class Standby:
     """What the store says about a run that no process drives.
 
     Attributes:
-        due: from when on it may be taken up, in Unix seconds; None: it does not wait to be taken up.
-        deaths: how many drives in a row, since a step landed, were given up or died.
+        due: when it may be taken up at the earliest, in Unix seconds; None: it does not wait to be taken up.
+        deaths: how many drives in a row failed or died since a step landed.
         retry_at: before this time, in Unix seconds, no worker takes it up; None: no such time.
-        fault: why the last drive was given up.
-        parked: whether no worker takes it up any more: only `resume` continues it.
+        fault: why the last drive stopped.
+        parked: whether only `resume` continues it, and no worker takes it up.
     """
 
     due: float | None = None

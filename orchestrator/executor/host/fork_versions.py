@@ -1,4 +1,4 @@
-"""The version of its graph that a fork goes on in: the one that its parent had, or another one that it is moved to."""
+"""The version of its graph that a fork continues in: the one that its parent had, or one that it is moved to."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Wanted(Protocol):
 async def version_of(
     host: Host, wanted: Wanted, info: RunInfo, machine: RunState, *, start: bool
 ) -> tuple[GraphDefinition | None, Fit]:
-    """Another version of the graph that was asked for (None: there is none), and how the fork goes on.
+    """Another version of the graph that was asked for (None: there is none), and how the fork continues.
 
     Args:
         host: has the code.
@@ -59,7 +59,8 @@ async def version_of(
         graph = known or resources.graph(info.graph, info.run_id)
     if graph.name != info.graph:
         raise InvalidValue(
-            f"run {info.run_id!r} is of graph {info.graph!r}: a fork goes on in a version of it, not in {graph.name!r}",
+            f"run {info.run_id!r} is of graph {info.graph!r}: a fork continues in a version of it, "
+            f"not in {graph.name!r}",
             where="graph",
         )
     resources.check(graph, models=wanted.replay is None)
@@ -76,7 +77,7 @@ async def version_of(
 async def fitting(
     host: Host, wanted: Wanted, info: RunInfo, graph: GraphDefinition, machine: RunState, *, moves: bool = True
 ) -> Fit:
-    """How the fork goes on in a version.
+    """How the fork continues in a version.
 
     Args:
         moves: whether the version was asked for, so that changes ahead of the run are accepted.

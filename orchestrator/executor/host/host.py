@@ -277,7 +277,7 @@ class Host:
             self.background().cancel_scope.cancel()
 
     def given_up(self, run_id: str, error: Exception, *, again: bool = False) -> None:
-        """Note why a background run was given up: `wait` raises it. `again`: whether it is tried again later."""
+        """Note why the background drive of a run failed: `wait` raises it. `again`: whether it is tried again later."""
         self.faults[run_id] = error
         what = "is tried again" if again else "can be resumed"
         log.warning("run %s was interrupted and %s: %s", run_id, what, error, extra={"given_up": run_id})

@@ -70,7 +70,7 @@ class _Observed:
     stale: bool = False
     """Whether it has to be read from the store."""
     given_up: bool = False
-    """Whether its drive was given up for an error."""
+    """Whether its drive stopped because of an error."""
     notices: Sequence[int] = ()
     called: dict[_Calls, int] = field(default_factory=dict)
     """The last record about which each function was called."""

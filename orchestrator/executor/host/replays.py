@@ -94,8 +94,8 @@ async def _from(host: Host, order: Order, name: str, at: int) -> Drive | None:
     discards = await _discards(host, order.parent, at)
     if discards.was_undone(at):
         raise InvalidValue(
-            f"record {at} of run {order.parent!r} lies behind a limit that was raised later, when the run went back to "
-            "where it was before: replay the run from a record before the limit was spent, or behind `reopened`",
+            f"record {at} of run {order.parent!r} comes after a limit that was raised later, when the run went back to "
+            "where it was before: replay the run from a record before the limit was spent, or after `reopened`",
             where="at",
         )
     given = {**_given(order, discards), "limits": discards.limits}
@@ -224,7 +224,7 @@ def _given(order: Order, discards: Discards) -> dict[str, Any]:
 
 
 async def _discards(host: Host, run_id: str, after: int) -> Discards:
-    """What of a run does not count any more, because it was reopened."""
+    """What no longer counts in a run because it was reopened."""
     records = await host.store.read(run_id)
     found = Discards(after)
     read(await host.loader.plan_of(await host.store.info(run_id), records), records, found)

@@ -3,7 +3,7 @@
 A run that is running in its journal and that no process drives is `interrupted`: its holder died, or was cancelled. It
 is `running` if it only waits to be taken up: it was enqueued, or its answer or event came while no process drove it.
 Its row then says from when on it may be taken up (`RunInfo.due`); while a process drives a run, the row says nothing.
-A run whose drives were given up, or died, too often in a row is *parked*: nothing takes it up but `resume`, so it is
+A run whose drives failed or died too often in a row is *parked*: only `resume` takes it up, so it is
 `interrupted`, too.
 """
 
@@ -26,7 +26,7 @@ def waits_to_be_taken_up(info: RunInfo) -> bool:
 
 
 def is_parked(info: RunInfo) -> bool:
-    """Whether no worker takes a run up any more, because its drives were given up or died too often."""
+    """Whether no worker takes a run up, because its drives failed or died too often."""
     return info.deaths >= MAX_DEATHS and info.status not in FINAL
 
 

@@ -22,7 +22,7 @@ class Watched:
     driven: bool = False
     """Whether another executor drives it, or may do so: looked at with each poll."""
     moved: anyio.Event = field(default_factory=anyio.Event)
-    """Set when the run is no longer watched as it was."""
+    """Set when the run is no longer watched in this way."""
     awaited: bool = False
     """Whether a caller waits to drive it."""
     context: object = None
@@ -30,7 +30,7 @@ class Watched:
     observed: int = 0
     """The last record that was written here, so that the observers of this executor know of it."""
     retries: float | None = None
-    """If its drive was given up here: when it is tried again at the earliest, by the steady clock."""
+    """If its drive failed here: the earliest time, by the steady clock, at which it is tried again."""
 
 
 def moved_by_others(machine: RunState) -> bool:

@@ -30,7 +30,7 @@ from orchestrator.stores.base import RunInfo, Store
 _AT_ONCE = 32
 """How many due runs are taken up at the same time."""
 _NOT_OURS = (RunConflict, RunEnded, RunUnknown)
-"""Why a drive is given up of a run that is not this executor's any more."""
+"""Why the drive of a run stops that this executor no longer holds."""
 
 
 class WatchedRuns:
@@ -103,7 +103,7 @@ class WatchedRuns:
             self._add(run_id, one, None)
 
     def retry(self, drive: Drive) -> bool:
-        """Watch a run whose drive in the background was given up: it is tried again when its back-off is over.
+        """Watch a run whose background drive stopped because of an error: it is tried again after its back-off.
 
         Returns:
             False if it is not.
@@ -117,7 +117,7 @@ class WatchedRuns:
         return True
 
     def postpone(self, run_id: str) -> None:
-        """A run could not be taken up, because the store failed: look at it again."""
+        """Note that a run could not be taken up because the store failed: look at it again."""
         one = self._runs.get(run_id)
         if one is not None:
             one.driven = True
@@ -143,7 +143,7 @@ class WatchedRuns:
         return one is not None and one.due is not None
 
     def retries(self, run_id: str) -> bool:
-        """Whether the drive of the run was given up here, and is tried again."""
+        """Whether the drive of the run stopped here because of an error, and is tried again."""
         one = self._runs.get(run_id)
         return one is not None and one.retries is not None
 

@@ -1,4 +1,4 @@
-"""The checks of a graph's shape, C2 to C7: where branches meet, and joins that could wait for ever."""
+"""The checks of a graph's shape, C2 to C7: where branches meet, and joins that could wait forever."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def _passed_twice(topology: Topology) -> list[Problem]:
 
 
 def most_tokens(topology: Topology, fork: str, join: str, fan: FanOut) -> float:
-    """At most how many tokens of a fan-out can come to its join; a map, or forks in a loop, have no bound."""
+    """At most how many tokens of a fan-out can reach its join; a map, or forks in a loop, have no bound."""
     if fan.field is not None:
         return inf
     inner = topology.reachable(fan.targets, (fork, join))

@@ -52,7 +52,7 @@ class _Pair(NamedTuple):
 
 
 class _Came(NamedTuple):
-    """How a pair was come to."""
+    """How a pair was reached."""
 
     before: _Pair | None
     step: WitnessStep
@@ -222,7 +222,7 @@ class BranchPairs:
         )
 
     def _arrived(self, pair: _Pair, by_second: bool | None = None) -> _Pair | None:
-        """The pair after one of it came to its place; None: they met, or one dropped the other."""
+        """The pair after one of its tokens reached its place; None: they met, or one dropped the other."""
         if self._meet(pair):
             return None
         for second in (False, True) if by_second is None else (by_second,):
@@ -251,7 +251,7 @@ class BranchPairs:
         return self._fired(pair, mine, by_second)._replace(passed=pair.passed | {mine.spot.vertex})
 
     def _takes_others(self, join: str) -> bool:
-        """Whether so many branches can come to a join that it may fire without one of them."""
+        """Whether enough branches can reach a join that it may fire without one of them."""
         wanted, fork = self.topology.nodes[join].join, self.topology.match[join]
         if not isinstance(wanted, int) or fork is None:
             return True

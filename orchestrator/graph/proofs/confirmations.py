@@ -47,7 +47,7 @@ _State: TypeAlias = tuple[Spot, Approved]
 
 
 class _Before(NamedTuple):
-    """How a state was come to: from which one, by which step, and through which path of the graph inside."""
+    """How a state was reached: from which one, by which step, and through which path of the graph inside."""
 
     state: _State
     step: WitnessStep

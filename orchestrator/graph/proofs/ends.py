@@ -12,7 +12,7 @@ from orchestrator.graph.topology import START
 
 
 def firing(places: Sequence[Place]) -> Iterator[Proof]:
-    """A join fires if a token can come to it: the checks of the shape keep joins from waiting for each other."""
+    """A join fires if a token can reach it: the checks of the shape keep joins from waiting for each other."""
     held: list[str] = []
     refuted = False
     for place in places:
@@ -25,15 +25,15 @@ def firing(places: Sequence[Place]) -> Iterator[Proof]:
             refuted = True
             name = place.named(join)
             witness = (*place.way_to(at[0]), WitnessStep(name)) if at else ()
-            endless = f"{name} waits for ever: a branch beside it goes round without end, and can always come to it"
-            why = endless if at else f"no branch can come to {name}"
+            endless = f"{name} waits forever: a concurrent branch loops without end and can always reach it"
+            why = endless if at else f"no branch can reach {name}"
             yield Proof("joins", f"{name} can fire", "refuted", why, witness, tool=place.tool)
     if not refuted:
         yield Proof("joins", "every join can fire", "proved", listed(held) if held else "there is no join")
 
 
 def ending(places: Sequence[Place]) -> Iterator[Proof]:
-    """A run that is anywhere can come to its end: all branches to END, or one to STOP."""
+    """From anywhere, a run can reach its end: all branches END, or one STOP."""
     refuted = False
     for place in places:
         for spot in _caught(place.paths):

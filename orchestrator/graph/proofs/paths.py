@@ -30,7 +30,7 @@ class Spot(NamedTuple):
     spent: bool = False
     """Whether the graph's limit is spent, and its edge for that was taken: each node runs at most once (R14)."""
     blocked: frozenset[str] = frozenset()
-    """Joins that never fire for it, because a branch beside it goes round for ever and can always come to them."""
+    """Joins that never fire for it, because a concurrent branch loops forever and can always reach them."""
 
 
 class Move(NamedTuple):
@@ -45,7 +45,7 @@ class Move(NamedTuple):
     edge: int = 0
     """The number of the edge in the graph's text."""
     firing: tuple[str, ...] = ()
-    """Joins that take the first branch, which come to fire at once by the edges beside this one."""
+    """Joins that take the first branch and fire at once by the other edges of this fork."""
 
 
 class Paths:
@@ -162,7 +162,7 @@ class Paths:
         return join
 
     def can_reach(self, spot: Spot, join: str) -> bool:
-        """Whether a token that arrives at a spot can still come to a join of a fork that it is in (R4)."""
+        """Whether a token that arrives at a spot can still reach a join of a fork that it is in (R4)."""
         fork = self.topology.match[join]
         if fork is None or fork not in spot.forks or spot.vertex in ENDS:
             return False
@@ -172,7 +172,7 @@ class Paths:
         return join in scope.active[spot.vertex]
 
     def _beside(self, spot: Spot, target: Spot, others: Sequence[Sequence[Move]]) -> Spot:
-        """The spot that a token comes to, with what branches beside it keep from it."""
+        """The spot that a token reaches, with what concurrent branches keep from it."""
         if not self._endless:
             return target
         found = {
@@ -251,7 +251,7 @@ class Paths:
         return found
 
     def _find_endless(self) -> None:
-        """For each join the spots from which branches can come to it for ever. All is found again with these.
+        """For each join the spots from which branches can always reach it. The search is repeated with these.
 
         A join that waits for some of the branches needs no others.
         """
@@ -291,7 +291,7 @@ def can_take(node: Node, outcome: str) -> bool:
 
 
 def may_run_out(graph: GraphDefinition) -> bool:
-    """Whether a graph may spend limits of its own before it comes to its end."""
+    """Whether a graph may spend limits of its own before it reaches its end."""
     limits = graph.limits
     if any(value is not None for value in (limits.seconds, limits.tokens, limits.cost, limits.calls)):
         return True

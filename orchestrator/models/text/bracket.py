@@ -1,6 +1,6 @@
 """The form of ReAct (https://arxiv.org/abs/2210.03629): a line `Action: tool[input]`.
 
-Several actions can stand behind one label. `Action: tool` with `Action Input: input` on the next line is read too, as
+Several actions can follow one label. `Action: tool` with `Action Input: input` on the next line is read too, as
 LangChain's agents write it, and so are `Action: tool(input)` and a reply that is nothing but `tool[input]`.
 """
 
@@ -43,7 +43,7 @@ _close = re.compile(r"\s{0,99}\]")
 _quoted = re.compile(r"'([^'\n]*)'\s{0,99}\]")
 _end_of_line = re.compile(r"[ \t*.;`]{0,16}(?:\r?\n|\Z)")
 _aside = re.compile(r"[ \t*`.,;:–—-][^\[\]\n]*(?:\n|\Z)")
-"""What may stand behind a call on its line: words about it, in which no bracket makes another call of it."""
+"""What may follow a call on its line: words about it, without a bracket that would make another call of them."""
 _keyword = re.compile(r"\s{0,16}(\w{1,200})\s{0,16}=(?!=)")
 _beginning = re.compile(
     r"[ \t]{0,8}\*{0,2}(?:a(?:c(?:t(?:i(?:o(?:n[ \t]{0,8}\d{0,6}[ \t]{0,8}\*{0,2}[ \t]{0,8})?)?)?)?)?)?", re.IGNORECASE
@@ -67,7 +67,7 @@ class BracketForm(Form):
     stop = ("\nObservation",)
 
     def read(self, text: str, offers: Sequence[OfferedTool], ended: bool) -> Parsed:
-        """See `Form.parse`. The actions behind the first label count; what follows them is cut.
+        """See `Form.parse`. The actions after the first label count; what follows them is cut off.
 
         What follows was written without the results, or is a result that no tool gave.
         """
@@ -149,7 +149,7 @@ def _known(offers: Sequence[OfferedTool]) -> list[OfferedTool]:
 
 
 def _alone(text: str, offers: Sequence[OfferedTool]) -> Parsed:
-    """A reply that is an action and nothing else, or goes on with a result that it made up; else it is text."""
+    """A reply that consists of an action, or continues with a made-up result; any other reply is text."""
     begin = _bare.match(text)
     if begin is None or not any(offer.name.lower() == begin["name"].lower() for offer in _known(offers)):
         return Parsed(text)
@@ -164,7 +164,7 @@ def _alone(text: str, offers: Sequence[OfferedTool]) -> Parsed:
 
 
 def _in_brackets(text: str, start: int, offer: OfferedTool) -> tuple[dict[str, Any], int]:
-    """The arguments that begin behind a bracket, and where it is closed."""
+    """The arguments after a bracket, and where it is closed."""
     at = _dark(text, start)
     if text.startswith("{", at):
         arguments, at = json_at(text, at)
@@ -183,7 +183,7 @@ def _in_brackets(text: str, start: int, offer: OfferedTool) -> tuple[dict[str, A
 
 
 def _in_parentheses(text: str, start: int, offer: OfferedTool) -> tuple[dict[str, Any], int]:
-    """The same behind `(`, as in a program: quotes round the whole input are no part of it."""
+    """The same behind `(`, as in a program: quotes around the whole input are not part of it."""
     end = _balanced(text, start, "(", ")")
     words = text[start:end].strip()
     if words.startswith("{"):

@@ -45,7 +45,7 @@ def lines_broken(text: str, names: Iterable[str]) -> str:
 
 
 def brackets_broken(text: str, names: Iterable[str]) -> str:
-    """Without `tool[`, which is an action where it stands alone or behind another one."""
+    """Without `tool[`, which is an action if it is alone or follows another one."""
     known = tuple(names)
     return _opened(known).sub(rf"\1{MARK}", text) if known else text
 

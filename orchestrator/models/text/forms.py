@@ -56,7 +56,7 @@ class Form(ABC):
     several: str = ""
     """Tells it how to make several calls at once; empty where that cannot be."""
     stop: tuple[str, ...] = ()
-    """Where a model is to stop: what it writes behind it is of no use."""
+    """Where a model is to stop, because what it writes after that is not used."""
 
     def parse(self, text: str, offers: Sequence[OfferedTool], *, ended: bool = True) -> Parsed:
         """Read a reply. Any text can be read: it raises nothing, and takes time in proportion to the length.

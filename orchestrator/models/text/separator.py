@@ -25,7 +25,7 @@ class SeparatorForm(Form):
     several = "Several calls can stand in the list."
 
     def read(self, text: str, offers: Sequence[OfferedTool], ended: bool) -> Parsed:
-        """See `Form.parse`. The first separator counts: a further one can stand in an argument.
+        """See `Form.parse`. The first separator counts: a further one can be part of an argument.
 
         Where no calls follow the first one, as in a text that speaks of it, the last one counts.
         """

@@ -25,7 +25,7 @@ def as_result(found: CallToolResult, secrets: tuple[str, ...] = (), *, wrapped: 
     """The result of a call: structured content as the output if there is any, else the texts.
 
     Texts beside structured content say the same in words: they are what a model is shown. Pictures and other data are
-    kept beside the output; where structured content holds their bytes, too, a line stands for them.
+    kept beside the output; where structured content holds their bytes, too, a line replaces them.
 
     Args:
         found: what the server answered.
