@@ -91,7 +91,7 @@ def _answer(run_id: str, given: Callable[[Question], Answer], how: options.Answe
     from orchestrator.cli.run_session import TerminalSession, conclude, drive
     from orchestrator.cli.shown_questions import was_shown
     from orchestrator.cli.storage import store_url
-    from orchestrator.cli.stored_run import manner_of, take
+    from orchestrator.cli.stored_run import manner_of, take, typed
     from orchestrator.render.terminal.questions import question_text
 
     risk, url, who = options.risk(how.approve), store_url(then.store), user_name() if how.by is None else how.by
@@ -114,7 +114,8 @@ def _answer(run_id: str, given: Callable[[Question], Answer], how: options.Answe
 
     if how.no_resume:
         told = one_run(url, run_id, partial(tell, resume=False), writes=True)
-        manner = replace(manner_of(told, url, then.store, json=then.json), shows=False)
+        manner = manner_of(told, url, then.store, json=then.json)
+        manner = replace(manner, shows=False, next_commands=replace(manner.next_commands, code=typed(then)))
         if (told.queued or told.status == "interrupted") and not then.json:
             warn(f"{run_id} is answered; to continue:\n  {manner.next_commands.resume(run_id)}")
         else:

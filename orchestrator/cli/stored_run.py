@@ -62,6 +62,14 @@ def take(run_id: str, then: Continuing, *, seen: Run | None = None, ended: Colle
     return Taken(url, run, launch.load(), replace(manner, traceback=then.traceback))
 
 
+def typed(then: Continuing) -> tuple[str, ...]:
+    """The code that the options of a command name, as options of the next one."""
+    one = {"--graph": then.graph}
+    many = {"--tools": then.tools, "--model": then.model, "--trust": then.trust}
+    words = [word for name, value in one.items() if value is not None for word in (name, value)]
+    return (*words, *(word for name, values in many.items() for value in values or () for word in (name, value)))
+
+
 def manner_of(run: Run, url: str, store: str | None, *, json: bool, launch: Launch | None = None) -> Manner:
     """How to tell of a run that is in the store; with the code that it was told to go on in, unless it knows that."""
     known = launch is None or launch.is_found(run.root_id, run.refs, url)

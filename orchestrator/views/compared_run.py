@@ -127,7 +127,7 @@ def _rename(rows: Timeline, names: MovedNames) -> None:
         if row.seq is not None:
             row.update = names.fields(row.seq, row.place, row.update)
             row.ops = names.fields(row.seq, row.place, row.ops)
-        row.path, row.node = names.place(row.began, row.path, row.node)
+        row.path, row.node = names.place(max(row.began, row.named), row.path, row.node)
 
 
 def _discard(rows: Timeline, discards: Discards) -> None:

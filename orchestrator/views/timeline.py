@@ -68,6 +68,8 @@ class TimelineRow:
     began: int
     """The record after which it began."""
     started: float
+    named: int = 0
+    """The first record in which it has the names that it has here, if it moved to another version of its graph."""
     status: TimelineRowStatus = "running"
     attempt: int = 1
     ended: float | None = None
@@ -196,6 +198,13 @@ class Timeline(Fold):
         if isinstance(record, r.Ended):
             for key in list(self._live):
                 self._drop(key, record)
+
+    def moved(self, record: r.Migrated) -> None:
+        """See `Observer.moved`. Steps that have not ended go on under the names of the new version."""
+        for key, row in self._live.items():
+            token = self.run.activation(key)
+            if token is not None:
+                row.place, row.path, row.node, row.named = token.frame.place, token.path, token.node, record.seq + 1
 
     def restored(self, token: Activation) -> None:
         """See `Observer.restored`."""

@@ -150,6 +150,13 @@ def test_every_command_that_is_printed_after_a_migration_leads_to_the_new_graph(
     assert paused.go_on(kept).json == ["priced", "shipped"]
 
 
+def test_code_that_is_named_with_an_answer_is_in_the_command_that_continues(paused: Shell) -> None:
+    kept = paused("approve", "r", "--no-resume", "--graph", "old:graph", "--model", "offline")
+    (command,) = printed(kept)
+    assert command.endswith("resume r --graph old:graph --model offline")
+    assert paused.go_on(kept).json == ["priced", "shipped"]
+
+
 def test_recover_and_forks_find_the_graph_that_a_run_has_at_that_record(paused: Shell) -> None:
     paused("resume", "r", "--graph", "new:graph", "--rename", "ask=confirm", "--rename", "state.price=cents")
     assert paused("approve", "r", "--no-resume").code == 0

@@ -192,6 +192,15 @@ async def test_a_fork_that_migrated_replays_behind_its_migration_and_from_the_st
             assert replay.made == 0
 
 
+async def test_a_step_at_which_a_run_moved_has_its_new_name(store: Store) -> None:
+    run = await moved(store)
+    asked = [record.seq for record in run.records() if record.type == "answered"]
+    async with Executor(store) as executor:
+        found = await executor.load("r")
+        assert [step.step for step in found.why(asked[0]).steps] == ["confirm"]
+        assert [step.step for step in found.why(5).steps] == ["draft/write"]  # it ended before
+
+
 async def test_migrated_runs_are_regression_tests_too(store: Store) -> None:
     await moved(store)
     await assert_replays(store, NEW, ["r"], tools=[pay])
