@@ -29,14 +29,13 @@ from .test_reopening import Broken
 from .test_snapshots import Reload, differences
 
 
-def pooled(made: Plan, names: str, /, inner: Plan | None = None, **sizes: int | None) -> Plan:
+def pooled(made: Plan, names: str, /, **sizes: int | None) -> Plan:
     """A plan in which nodes name pools: `pooled(plan, "b c: printer", printer=1)`."""
     found = {}
     for part in filter(None, names.split(",")):
         nodes, _, pool = part.partition(":")
         found.update(dict.fromkeys(nodes.split(), pool.strip()))
-    sub = made.sub if inner is None else dict.fromkeys(made.sub, inner)
-    return replace(made, pooled=found, pools=sizes, sub=sub)
+    return replace(made, pooled=found, pools=sizes)
 
 
 def with_pools(made: Plan, dice: random.Random, depth: int = 0) -> Plan:
