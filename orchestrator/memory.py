@@ -55,9 +55,12 @@ class MemoryOptions:
     max_bytes: int | None = None
     """Bytes of all values in the store, with their names; a `put` beyond that raises `MemoryFull`. None: no limit."""
 
+    max_cache: int | None = 256 * 1024 * 1024
+    """Bytes of all results of nodes with `cache=` in the store; the oldest make room for others. None: no limit."""
+
     def __post_init__(self) -> None:
         check_lifetime(self.expires)
-        for name, most in (("max_value", self.max_value), ("max_bytes", self.max_bytes)):
+        for name, most in (("max_value", self.max_value), ("max_bytes", self.max_bytes), ("max_cache", self.max_cache)):
             if most is not None and most < 1:
                 raise ValueError(f"MemoryOptions({name}={most}): give the number of bytes, 1 or more")
 

@@ -13,6 +13,7 @@ from typer.main import get_command
 
 from orchestrator.cli import (
     answer_commands,
+    cache_commands,
     compare_command,
     diff_command,
     fork_command,
@@ -86,6 +87,12 @@ for act in (
     memory.command()(guarded(act))
 memory.command("list")(guarded(memory_commands.list_))
 app.add_typer(memory, name="memory")
+
+cache = typer.Typer(help="Look at and remove results of cached nodes.", no_args_is_help=True, rich_markup_mode=None)
+cache.command()(guarded(cache_commands.clear))
+cache.command()(guarded(cache_commands.prune))
+cache.command("list")(guarded(cache_commands.list_))
+app.add_typer(cache, name="cache")
 
 
 def _open_streams() -> None:

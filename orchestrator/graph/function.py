@@ -170,6 +170,7 @@ def node(
     writes: Names | None = None,
     version: str | None = None,
     effect: Effect = "idempotent",
+    cache: float | None = None,
     model: str | None = None,
     tools: Collection[object] | None = None,
     name: str | None = None,
@@ -188,6 +189,7 @@ def node(
     writes: Names | None = None,
     version: str | None = None,
     effect: Effect = "idempotent",
+    cache: float | None = None,
     model: str | None = None,
     tools: Collection[object] | None = None,
     name: str | None = None,
@@ -209,6 +211,7 @@ def node(
         writes: as of `Node`.
         version: as of `Node`.
         effect: as of `Node`.
+        cache: as of `Node`.
         model: as of `Node`.
         tools: as of `Node`.
         name: the name for messages. Default: the function's name.
@@ -223,7 +226,7 @@ def node(
     around = sys._getframe(1).f_locals
     options: dict[str, object] = {
         "retry": retry, "timeout": timeout, "join": join, "reads": reads, "writes": writes, "version": version,
-        "effect": effect, "model": model, "tools": tools, "pool": pool,
+        "effect": effect, "model": model, "tools": tools, "pool": pool, "cache": cache,
     }  # fmt: skip
     given = {key: value for key, value in options.items() if value is not None}
     if effect == "idempotent":

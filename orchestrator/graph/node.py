@@ -110,6 +110,9 @@ class Node(BaseModel):
     """What each step asks, unless it finds that it need not: a model, or a person. Drawings tell the steps that asked
     from those that did not. None: not declared."""
 
+    waits: ClassVar[bool] = False
+    """Whether each step only waits, for a time or an event."""
+
     retry: Retry | None = None
     """When a failed attempt is made again; None: never."""
     timeout: PositiveFloat | None = None
@@ -130,6 +133,9 @@ class Node(BaseModel):
     effect: Effect = "idempotent"
     """`pure` may be recomputed and needs no commit before it; `idempotent` may run again after a crash;
     `irreversible` never runs again by itself."""
+    cache: PositiveFloat | None = None
+    """Seconds for which the result of a step stands for steps that read the same, in any run; None: no result is kept.
+    For `pure` and `idempotent` nodes."""
     model: str | None = None
     """Name of one of the executor's models; None: its default one."""
     tools: tuple[str, ...] | None = None

@@ -23,6 +23,7 @@ class Sleep(Node, kind="sleep"):
     """
 
     fills = ()
+    waits = True
 
     seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
     """How many seconds to wait."""

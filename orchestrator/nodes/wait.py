@@ -32,6 +32,7 @@ class Wait(Node, kind="wait", outcomes=("received",)):
     fills = ("into",)
 
     timed_by = "deadline"
+    waits = True
 
     event: str
     """Name of the event."""

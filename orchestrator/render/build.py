@@ -40,7 +40,7 @@ _LOOKS: dict[str, Look] = {
 }
 _ASKING: dict[Asked, Look] = {"model": "model", "person": "human"}
 _TERMINALS: dict[str, Look] = {START: "start", END: "end", STOP: "stop", ANY: "any"}
-_TELLING = ("outcomes", "model", "tools", "reads", "writes", "retry", "timeout", "effect", "version")
+_TELLING = ("outcomes", "model", "tools", "reads", "writes", "retry", "timeout", "effect", "cache", "version")
 _PLAIN = {"outcomes": "done", "effect": "idempotent"}
 """What goes without saying."""
 

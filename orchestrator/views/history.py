@@ -38,6 +38,8 @@ class Point:
     """Tool calls that failed or could not be made in a step that ended with an outcome nevertheless."""
     guards: Mapping[str, bool | str]
     """Of a `Route`: outcome -> whether its guard was true, or why that is unknown."""
+    cached: bool
+    """Whether outcome and update are those of an earlier step, from the cache."""
     _cursor: StateCursor
 
     @property
@@ -59,6 +61,7 @@ class Point:
             "started": self.started,
             "ended": self.ended,
             **({"guards": dict(self.guards)} if self.guards else {}),
+            **({"cached": True} if self.cached else {}),
         }
 
 
@@ -126,5 +129,6 @@ def _point(record: StepDone | StepFailed, cursor: StateCursor) -> Point:
         error=record.error,
         failed=0 if done is None else done.failed,
         guards={} if done is None else done.guards,
+        cached=done is not None and done.cached,
         _cursor=cursor,
     )

@@ -56,6 +56,8 @@ class TreeStep:
     failed_calls: int = 0
     """Failed tool calls of a step that ended with an outcome nevertheless."""
     update: dict[str, object] = field(default_factory=dict)
+    cached: bool = False
+    """Whether its outcome and update came from the cache."""
     fault: str = ""
     attempt: int = 1
     next_at: float = 0.0
@@ -240,7 +242,7 @@ class StepTree(Fold):
         if all("." in segment for segment in step.branches):  # else a graph ran in it, since it began
             step.started = record.started or step.started
         step.outcome, step.update = record.outcome, dict(record.update)
-        step.failed_calls = record.failed
+        step.failed_calls, step.cached = record.failed, record.cached
         step.fault = "" if record.error is None else str(record.error)
         self._ended(record.activation, "done", record.ended or record.ts)
 

@@ -84,6 +84,8 @@ class TimelineRow:
     """Failed tool calls of a step that ended with an outcome nevertheless."""
     guards: Mapping[str, bool | str] = field(default_factory=dict)
     """Of a `Route`: outcome -> whether its guard was true, or why that is unknown."""
+    cached: bool = False
+    """Whether its outcome and update came from the cache."""
     graph: bool = False
     """Whether it runs, or ran, a subgraph."""
     waits: list[Wait] = field(default_factory=list)
@@ -311,7 +313,7 @@ class Timeline(Fold):
         row.seq, row.ended, row.attempt = record.seq, record.ended or record.ts, record.attempt
         row.error = record.error
         if isinstance(record, r.StepDone):
-            row.failed, row.guards = record.failed, record.guards
+            row.failed, row.guards, row.cached = record.failed, record.guards, record.cached
         if isinstance(record, r.StepFailed):
             self._failed[row.activation] = record
         if row.status == "dropped":

@@ -145,6 +145,10 @@ class Attempt:
     """Why the attempt does not end with an outcome, whatever its node makes of what was raised."""
     failed_calls: int = 0
     """Calls of tools that the node made, and that failed or could not be made."""
+    cached: bool = False
+    """Whether its outcome and update are those of an earlier step, from the cache."""
+    varies: str = ""
+    """What its node used that makes its result one of this run alone; empty: nothing, as far as is known."""
     key: str = ""
     entered: bool | None = None
 

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 from orchestrator.executor.host import checking, deletion, pruning, transfer
 from orchestrator.executor.host.checking import Checked
+from orchestrator.executor.host.executor_cache import ExecutorCache
 from orchestrator.executor.host.executor_memory import ExecutorMemory
 from orchestrator.executor.host.forking import RunForking
 from orchestrator.executor.host.pruning import Pruned
@@ -20,6 +21,11 @@ class RunRetention(RunForking):
     def memory(self) -> ExecutorMemory:
         """The memory that runs of this store share, as `ctx.memory` has it. What is done here is not journaled."""
         return ExecutorMemory(self._host)
+
+    @property
+    def cache(self) -> ExecutorCache:
+        """The results that are kept of nodes with `cache=`."""
+        return ExecutorCache(self._host)
 
     async def check(self, *, repair: bool = False, progress: Callable[[int], object] | None = None) -> Checked:
         """Check a store: every record, every graph and every row, leases, and what belongs to no run.

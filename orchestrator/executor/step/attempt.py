@@ -15,7 +15,8 @@ from orchestrator.executor.resources import Resources
 from orchestrator.executor.retry import GiveUp, TryAgain, decide
 from orchestrator.executor.run_log import RunLog
 from orchestrator.executor.step.context import StepContext
-from orchestrator.executor.step.node_call import call_node, encoded, subgraph_step
+from orchestrator.executor.step.node_call import call_node, subgraph_step
+from orchestrator.executor.step.results import encoded
 from orchestrator.graph.limits import Retry
 from orchestrator.graph.node import Node
 from orchestrator.graph.outcome import Failing, Guarded
@@ -130,6 +131,7 @@ def _done(
         error=error,
         failed=attempt.failed_calls or int(isinstance(result, Failing)),
         guards={**result.guards} if isinstance(result, Guarded) else None,
+        cached=attempt.cached,
     )
 
 

@@ -59,10 +59,12 @@ class StepContext(Context):
 
     @property
     def run_id(self) -> str:
+        self._attempt.varies = "ctx.run_id"
         return self._attempt.log.run_id
 
     @property
     def labels(self) -> Mapping[str, str]:
+        self._attempt.varies = "ctx.labels"
         return dict(self._attempt.log.machine.labels)
 
     @property
@@ -101,6 +103,7 @@ class StepContext(Context):
 
     @property
     def context(self) -> Any:
+        self._attempt.varies = "ctx.context"
         return self._attempt.log.context
 
     @property
@@ -144,6 +147,7 @@ class StepContext(Context):
     def memory(self) -> Memory:
         from orchestrator.executor.effects.memory_calls import JournaledMemory
 
+        self._attempt.varies = "ctx.memory"
         return JournaledMemory(self.effects)
 
     async def tool(self, name: str, args: Mapping[str, object] | None = None, /, **more: object) -> ToolResult:

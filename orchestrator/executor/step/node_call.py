@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol, cast
 
 import anyio.to_thread
-from pydantic import BaseModel
 
 from orchestrator.errors import GraphUnknown, InvalidOutcome, InvalidUpdate
 from orchestrator.executor.concurrency import Place
 from orchestrator.executor.effects.effect import Attempt, Effect
-from orchestrator.executor.retry import TryAgain, decide
 from orchestrator.executor.run_log import RunLog
 from orchestrator.executor.step.context import StepContext
+from orchestrator.executor.step.node_cache import cached
+from orchestrator.executor.step.results import encoded, recorded
 from orchestrator.fence import current_fence, pass_fence, pass_fence_in_thread, waits_at_fence
-from orchestrator.graph.codec import shown
 from orchestrator.graph.node import Node
-from orchestrator.graph.outcome import RESERVED, Failing, Outcome
-from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel.queries import reduced_values, validate_outcome
 from orchestrator.kernel.records import Failure, GraphOpened, StepDone
 from orchestrator.kernel.state import Activation, FrameResult
@@ -47,6 +44,8 @@ async def _in_place(attempt: Attempt, context: StepContext, state: object, place
 def _run_node(attempt: Attempt, context: StepContext, state: object) -> Awaitable[object]:
     if attempt.spec.effect == "irreversible":
         return _as_effect(attempt, context, state)
+    if attempt.spec.cache is not None:
+        return cached(attempt, context, partial(_plainly, attempt, context, state))
     return _plainly(attempt, context, state)
 
 
@@ -63,7 +62,7 @@ async def _as_effect(attempt: Attempt, context: StepContext, state: object) -> o
         return {"outcome": outcome, "update": values, "ops": ops}
 
     def validate(found: object) -> object:
-        given = _recorded(found)
+        given = recorded(found)
         schema = attempt.activation.frame.plan.schema
         values, ops = schema.encode_update(given.update)
         fault = validate_outcome(attempt.activation, given.outcome, values, ops)
@@ -73,7 +72,7 @@ async def _as_effect(attempt: Attempt, context: StepContext, state: object) -> o
 
     effect = Effect[object](
         kind="effect", name=attempt.activation.node, effect="irreversible", request={}, run=run, encode=encode,
-        decode=_recorded, validate=validate,
+        decode=recorded, validate=validate,
     )  # fmt: skip
     return await context.effects.perform(effect)
 
@@ -98,78 +97,6 @@ def _in_thread(attempt: Attempt, context: StepContext, function: Callable[[Any, 
 
 async def _inline(context: StepContext, function: Callable[[Any, Any], object], state: object) -> object:
     return function(state, context)
-
-
-# -- what a node returned --------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Recorded:
-    """What an irreversible node returned, by the journal."""
-
-    outcome: str
-    update: JsonObject
-    ops: dict[str, str]
-
-
-def _recorded(found: object) -> _Recorded:
-    if not isinstance(found, Mapping) or "outcome" not in found:
-        # A person answered that it happened, and gave an update at most.
-        return _Recorded("done", found if isinstance(found, Mapping) else {}, {})
-    return _Recorded(str(found["outcome"]), found.get("update") or {}, dict(found.get("ops") or {}))
-
-
-def encoded(attempt: Attempt, result: object) -> tuple[str, JsonObject, dict[str, str]]:
-    """What a node returned, checked: outcome, update as JSON, and how its fields are merged."""
-    if isinstance(result, _Recorded):
-        return result.outcome, result.update, result.ops
-    activation = attempt.activation
-    if isinstance(result, Failing):
-        result = _decided(attempt, result)
-    outcome, update = _read(activation.node, result)
-    writes = attempt.spec.writes
-    if writes is not None and update and not writes.issuperset(update):
-        others = ", ".join(sorted(set(update) - writes))
-        raise InvalidUpdate(
-            f"{activation.node} updates {others}, and says that it writes only {', '.join(sorted(writes))}"
-        )
-    values, ops = activation.frame.plan.schema.encode_update(update)
-    return outcome, values, ops
-
-
-def _decided(attempt: Attempt, failing: Failing[Any]) -> Outcome[Any]:
-    """What becomes of an outcome that stands for a failure: an edge names it, or another one is taken.
-
-    Raises:
-        Exception: its error, where the node is tried again, or nothing takes it.
-    """
-    activation, retry = attempt.activation, attempt.spec.retry
-    named = activation.frame.plan.topology.has_route(activation.node, failing.name)
-    if not named and failing.otherwise is not None:
-        return Outcome(failing.otherwise, failing.update)
-    again = None if retry is None else decide(retry, failing.error, activation.attempt, 0.5)
-    if not named or isinstance(again, TryAgain):
-        raise failing.error
-    return failing
-
-
-def _read(node: str, result: object) -> tuple[str, Mapping[str, object] | None]:
-    """Outcome and update of what a node returned."""
-    if result is None:
-        return "done", None
-    if isinstance(result, Outcome):
-        if result.name in RESERVED:
-            raise InvalidOutcome(
-                f"{node} returned outcome {result.name!r}, which is reserved for failures: raise an error instead"
-            )
-        return result.name, result.update
-    if isinstance(result, Mapping):
-        return "done", result
-    if isinstance(result, BaseModel):
-        raise InvalidUpdate(
-            f"{node} returned a whole {type(result).__name__}: return only what changed, such as {{'field': value}}"
-        )
-    raise InvalidUpdate(f"{node} returned {shown(result)}: return an Outcome, a mapping of state fields, or None")
 
 
 # -- subgraphs --------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from orchestrator.graph.checks.cached import cache_problems
 from orchestrator.graph.checks.edges import edge_problems
 from orchestrator.graph.checks.failures import failure_problems
 from orchestrator.graph.checks.fields import field_problems
@@ -36,6 +37,7 @@ def problems_of(graph: GraphDefinition, *, stored: bool = False) -> list[Problem
     found += [*field_problems(graph), *nested_problems(graph), *pool_problems(graph)]
     if not stored:
         found += [*failure_problems(graph), *mapping_problems(graph), *entry_problems(graph), *kind_problems(graph)]
+        found += cache_problems(graph)
     if not found:
         found += shape_problems(graph.topology)
     if not found and not stored:

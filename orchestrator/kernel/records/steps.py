@@ -25,6 +25,8 @@ class StepDone(ActivationRecord):
     """Number of tool calls in this attempt that failed or could not be made."""
     guards: dict[str, bool | str] = {}
     """Outcome -> whether its condition held, or why that is unknown; of a `Route`. No rule depends on them."""
+    cached: bool = False
+    """Whether outcome and update are those of an earlier step, from the cache. No rule depends on it."""
 
 
 def step_done(
@@ -43,6 +45,7 @@ def step_done(
     error: Failure | None = None,
     failed: int = 0,
     guards: dict[str, bool | str] | None = None,
+    cached: bool = False,
 ) -> StepDone:
     """The record of a step that ended at `ts`, from parts that are already validated.
 
@@ -53,7 +56,7 @@ def step_done(
         "seq": seq, "ts": ts, "v": RECORD_VERSION, "seal": "", "type": "step_done", "activation": activation,
         "path": path, "node": node, "outcome": outcome, "update": update, "ops": ops, "reduced": reduced,
         "attempt": attempt, "started": started, "ended": ts, "error": error, "failed": failed,
-        "guards": guards or {},
+        "guards": guards or {}, "cached": cached,
     }  # fmt: skip
     _set(record, "__dict__", fields)
     _set(record, "__pydantic_fields_set__", _STEP_DONE_FIELDS)

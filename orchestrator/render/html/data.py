@@ -132,6 +132,7 @@ class _PageWriter:
             "left": list(why.not_taken),
             "attempt": row.attempt if row.attempt > 1 else None,
             "failed": row.failed,
+            "cached": row.cached or None,
             "error": told(str(row.error), 2000) if row.error is not None else None,
             "retries": [[one.attempt, told(str(one.error), 1000)] for one in row.failures],
             "waits": [[w.why, self._at(w.start), None if w.end is None else self._at(w.end)] for w in row.waits],

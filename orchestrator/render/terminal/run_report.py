@@ -47,7 +47,8 @@ def run_text(run: Run, points: Sequence[Point], why: RunReasons, approved: Seque
         lines.append("branches")
         lines += [f"  {line(one.path or '-')}  {line(one.node)}  {one.phase}" for one in run.branches]
     if points:
-        lines.append("history")
+        cached = sum(point.cached for point in points)
+        lines.append(f"history  {cached} of {len(points)} steps from cache" if cached else "history")
         for point, forks in zip(points, _forks_before(run, points), strict=True):
             lines += [f"  ----- forked from {line(one.parent)} at record {one.at}" for one in forks]
             lines.append(step_line(point))
@@ -86,7 +87,8 @@ def step_line(point: Point) -> str:
         said = f"{'' if point.outcome == 'exhausted' else 'failed: '}{redacted(str(point.error))}"
     failed = f"  [{point.failed} failed call{'' if point.failed == 1 else 's'}]" if point.failed else ""
     guards = f"  [{line(guards_told(point.guards))}]" if point.guards else ""
-    return f"  {point.seq:>5}  {narrow(f'{place}{outcome}')}{failed}{guards}  {texts.short(narrow(said))}".rstrip()
+    marks = f"{'  [from cache]' if point.cached else ''}{failed}{guards}"
+    return f"  {point.seq:>5}  {narrow(f'{place}{outcome}')}{marks}  {texts.short(narrow(said))}".rstrip()
 
 
 def _shown(value: object) -> str:

@@ -150,6 +150,8 @@ def _head(step: TreeStep, standing: LiveBranches, now: float, over: bool, label:
         parts.append((f" → {step.outcome}", style if not step.fault else "yellow"))
     if step.by and step.over:
         parts.append((f" {excerpts.text(step.by, 40)}", "dim"))
+    if step.cached:
+        parts.append(("  from cache", "cyan"))
     if step.attempt > 1:
         parts.append((f"  attempt {step.attempt}", "yellow"))
     lasted = excerpts.elapsed((step.ended if step.over else now) - step.started, over=step.over) if step.key else ""

@@ -1,0 +1,86 @@
+"""What a node returned, as its record has it: outcome, update and how fields are merged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel
+
+from orchestrator.errors import InvalidOutcome, InvalidUpdate
+from orchestrator.executor.effects.effect import Attempt
+from orchestrator.executor.retry import TryAgain, decide
+from orchestrator.graph.codec import shown
+from orchestrator.graph.outcome import RESERVED, Failing, Outcome
+from orchestrator.jsontypes import JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What a node returned, by the journal, or by the cache."""
+
+    outcome: str
+    update: JsonObject
+    ops: dict[str, str]
+
+
+def recorded(found: object) -> Recorded:
+    """What the journal, or a person, says that an irreversible node returned."""
+    if not isinstance(found, Mapping) or "outcome" not in found:
+        # A person answered that it happened, and gave an update at most.
+        return Recorded("done", found if isinstance(found, Mapping) else {}, {})
+    return Recorded(str(found["outcome"]), found.get("update") or {}, dict(found.get("ops") or {}))
+
+
+def encoded(attempt: Attempt, result: object) -> tuple[str, JsonObject, dict[str, str]]:
+    """What a node returned, checked: outcome, update as JSON, and how its fields are merged."""
+    if isinstance(result, Recorded):
+        return result.outcome, result.update, result.ops
+    activation = attempt.activation
+    if isinstance(result, Failing):
+        result = _decided(attempt, result)
+    outcome, update = _read(activation.node, result)
+    writes = attempt.spec.writes
+    if writes is not None and update and not writes.issuperset(update):
+        others = ", ".join(sorted(set(update) - writes))
+        raise InvalidUpdate(
+            f"{activation.node} updates {others}, and says that it writes only {', '.join(sorted(writes))}"
+        )
+    values, ops = activation.frame.plan.schema.encode_update(update)
+    return outcome, values, ops
+
+
+def _decided(attempt: Attempt, failing: Failing[Any]) -> Outcome[Any]:
+    """What becomes of an outcome that stands for a failure: an edge names it, or another one is taken.
+
+    Raises:
+        Exception: its error, where the node is tried again, or nothing takes it.
+    """
+    activation, retry = attempt.activation, attempt.spec.retry
+    named = activation.frame.plan.topology.has_route(activation.node, failing.name)
+    if not named and failing.otherwise is not None:
+        return Outcome(failing.otherwise, failing.update)
+    again = None if retry is None else decide(retry, failing.error, activation.attempt, 0.5)
+    if not named or isinstance(again, TryAgain):
+        raise failing.error
+    return failing
+
+
+def _read(node: str, result: object) -> tuple[str, Mapping[str, object] | None]:
+    """Outcome and update of what a node returned."""
+    if result is None:
+        return "done", None
+    if isinstance(result, Outcome):
+        if result.name in RESERVED:
+            raise InvalidOutcome(
+                f"{node} returned outcome {result.name!r}, which is reserved for failures: raise an error instead"
+            )
+        return result.name, result.update
+    if isinstance(result, Mapping):
+        return "done", result
+    if isinstance(result, BaseModel):
+        raise InvalidUpdate(
+            f"{node} returned a whole {type(result).__name__}: return only what changed, such as {{'field': value}}"
+        )
+    raise InvalidUpdate(f"{node} returned {shown(result)}: return an Outcome, a mapping of state fields, or None")
