@@ -109,7 +109,7 @@ async def test_an_executor_counts_the_steps_of_all_its_runs(size: int) -> None:
 
 
 async def test_a_step_that_waits_for_a_graph_as_a_tool_lets_that_graph_use_the_pool() -> None:
-    """It would wait for ever otherwise: the inner run needs the one place that its caller has."""
+    """Otherwise it would wait forever: the inner run needs the one place that its caller has."""
     busy, inner = Busy(), printing(1, name="inner")
 
     @node(pool="printer", tools=[inner.as_tool("press", "Prints.", risk="none")])
