@@ -187,7 +187,9 @@ ROWS: dict[str, list[tuple[list[str], int]]] = {
     "prune": [(["--older-than", "1w"], 0)],
     "delete": [(["nosuch"], 4)],
     "store": [(["check"], 0)],
-    "memory": [(["list"], 0), (["put", "users/1", "diet", "vegan"], 0), (["search", "vegan"], 0), (["get", "users", "x"], 4)],
+    "memory": [
+        (["list"], 0), (["put", "users/1", "diet", "vegan"], 0), (["search", "vegan"], 0), (["get", "users", "x"], 4),
+    ],
     "serve-mcp": [(["code.json"], 2), *sized([], [(["react"], 0)])],
 }  # fmt: skip
 """For each command what is typed, and the exit code. Whoever adds a command adds its row."""
