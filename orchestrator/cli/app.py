@@ -20,6 +20,7 @@ from orchestrator.cli import (
     graph_commands,
     listing,
     memory_commands,
+    new_command,
     replay_command,
     retention_commands,
     run_commands,
@@ -67,8 +68,8 @@ for command in (
     run_commands.run, run_commands.resume, run_commands.recover, run_commands.pause, run_commands.cancel,
     answer_commands.answer, answer_commands.approve, answer_commands.deny, send_command.send,
     view_commands.runs, view_commands.show, view_commands.events, watch_command.watch, why_command.why,
-    graph_commands.check, graph_commands.render, listing.graphs, listing.tools, compare_command.compare,
-    diff_command.diff, fork_command.fork, schedule_command.schedule, replay_command.replay,
+    new_command.new, graph_commands.check, graph_commands.render, listing.graphs, listing.tools,
+    compare_command.compare, diff_command.diff, fork_command.fork, schedule_command.schedule, replay_command.replay,
     serve_mcp.serve_mcp, worker_command.worker, worker_command.enqueue,
     retention_commands.export, retention_commands.delete, retention_commands.prune,
 ):  # fmt: skip

@@ -1,0 +1,1 @@
+"""New projects: which names they may have, and which files they consist of."""

@@ -1,0 +1,138 @@
+"""`orchestrator new`: a project that runs, tests itself and is clean; files are never overwritten."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from orchestrator.cli.project.names import LONGEST, suggestion
+from tests.support.shell import Shell
+from tests.support.sizes import sized
+
+FORMS = [("agent", ()), ("agent", ("--yaml",)), ("graph", ()), ("graph", ("--yaml",)), ("tool", ())]
+
+
+def commands_in(project: Path) -> list[list[str]]:
+    """The commands that the README of a project says to try, as words."""
+    lines = (project / "README.md").read_text(encoding="utf-8").splitlines()
+    return [shlex.split(line, comments=True) for line in lines if line.startswith("    ")]
+
+
+@pytest.mark.parametrize(("kind", "options"), FORMS)
+def test_the_commands_of_its_readme_work_offline(shell: Shell, kind: str, options: tuple[str, ...]) -> None:
+    name = f"first_{kind}{len(options)}"
+    made = shell("new", kind, name, *options)
+    assert made.code == 0, made.err
+    project = shell.place / name
+    assert sorted(made.out.split()) == sorted(f"{name}/{path.name}" for path in project.iterdir())
+    test, look, run = commands_in(project)
+    assert test == ["pytest"]
+    assert all(" ".join(words) in made.err.replace('"', "") for words in (look, run))
+    looked = shell(*look[1:], cwd=project)
+    assert looked.code == 0, looked.err
+    done = shell(*run[1:], cwd=project)
+    assert done.code == 0, done.err
+    assert "5" in done.out
+
+
+@pytest.mark.parametrize(("kind", "options"), sized([FORMS[0]], FORMS))
+def test_its_own_test_passes(shell: Shell, kind: str, options: tuple[str, ...]) -> None:
+    assert shell("new", kind, "second", *options).code == 0
+    run_python(shell.place / "second", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error")
+
+
+@pytest.mark.full
+def test_their_code_is_clean(shell: Shell) -> None:
+    place = shell.place / "all"
+    for number, (kind, options) in enumerate(FORMS):
+        for name in (f"third{number}", f"{'a' * (LONGEST - 1)}{number}"):
+            assert shell("new", kind, name, *options, "--directory", f"all/{name}").code == 0
+            run_python(
+                place / name, "ruff", "check", "--isolated", "--select", "A,B,E,F,I,N,SIM,UP", "--ignore=E501", "."
+            )
+    run_python(place, "ruff", "format", "--isolated", "--check", ".")
+    together = shell.place / "together"
+    together.mkdir()
+    for path in place.glob("third*/*.py"):
+        shutil.copy(path, together)
+    run_python(together, "mypy", "--strict", ".")
+
+
+def run_python(place: Path, *words: str) -> None:
+    """Run a module of Python in a directory; it succeeds."""
+    done = subprocess.run(
+        [sys.executable, "-m", *words], cwd=place, capture_output=True, text=True, timeout=600, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "suggested"),
+    [
+        ("my-agent", "my_agent"), ("MyAgent", "my_agent"), ("2fast", "fast"), ("a b", "a_b"), ("../x", "x"),
+        ("", "my_agent"), ("Größe", "groe"), ("日本", "my_agent"), ("_private", "private"), ("test_x", "x"),
+        ("class", "class_agent"), ("match", "match_agent"), ("json", "json_agent"), ("test", "my_agent"),
+        ("list", "list_agent"), ("orchestrator", "orchestrator_agent"), ("graphs", "graphs_agent"),
+        ("react", "react_agent"), ("pydantic", "pydantic_agent"), ("Tests", "tests_agent"),
+    ],
+)  # fmt: skip
+def test_a_name_that_hides_or_is_none_is_refused_with_another(shell: Shell, name: str, suggested: str) -> None:
+    done = shell("new", "agent", name)
+    assert done.code == 2
+    assert done.err.rstrip().endswith(f"such as {suggested}")
+    assert [path.name for path in shell.place.iterdir()] == ["trial.py"]
+    assert shell("new", "agent", suggested).code == 0
+
+
+def test_a_name_that_is_too_long_is_refused_with_a_shorter_one(shell: Shell) -> None:
+    done = shell("new", "tool", "long" * 20)
+    assert done.code == 2
+    assert len(suggestion("long" * 20, "tool")) <= LONGEST
+    assert shell("new", "tool", "a" * LONGEST).code == 0
+
+
+@pytest.mark.parametrize("there", ["fourth.py", "README.md", ".env.example"])
+def test_nothing_is_overwritten(shell: Shell, there: str) -> None:
+    (shell.place / "here").mkdir()
+    (shell.place / "here" / there).write_text("mine")
+    done = shell("new", "graph", "fourth", "--directory", "here")
+    assert done.code == 2
+    assert f"here has {there} already" in done.err
+    assert [path.name for path in (shell.place / "here").iterdir()] == [there]
+    assert (shell.place / "here" / there).read_text() == "mine"
+
+
+def test_not_even_through_a_link_that_leads_nowhere(shell: Shell) -> None:
+    (shell.place / "here").mkdir()
+    (shell.place / "here" / "README.md").symlink_to(shell.place / "elsewhere")
+    assert shell("new", "graph", "fifth", "--directory", "here").code == 2
+    assert not (shell.place / "elsewhere").exists()
+
+
+def test_it_goes_into_a_directory_with_other_files_and_lists_what_it_wrote(shell: Shell) -> None:
+    (shell.place / "a b").mkdir()
+    (shell.place / "a b" / "mine.txt").write_text("mine")
+    done = shell("new", "tool", "sixth", "--directory", "a b", "--json")
+    assert done.json == {
+        "directory": "a b", "files": ["sixth.py", "test_sixth.py", "README.md", ".env.example", ".gitignore"],
+    }  # fmt: skip
+    assert {path.name for path in (shell.place / "a b").iterdir()} == {*done.json["files"], "mine.txt"}
+    assert "cd 'a b'" in shell("new", "agent", "seventh", "--directory", "a b/c").err.replace("/c", "")
+
+
+def test_a_place_that_cannot_be_written_says_so(shell: Shell) -> None:
+    (shell.place / "file").write_text("")
+    done = shell("new", "agent", "eighth", "--directory", "file")
+    assert done.code == 2
+    assert "cannot be written" in done.err
+
+
+def test_a_tool_has_no_yaml_form(shell: Shell) -> None:
+    done = shell("new", "tool", "ninth", "--yaml")
+    assert (done.code, done.out) == (2, "")
+    assert "leave --yaml out" in done.err
