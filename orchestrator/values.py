@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 import os
+import reprlib
 from collections.abc import Mapping
 
 from pydantic_core import to_json
@@ -112,6 +113,40 @@ def check_text(text: object, where: str) -> str:
     if len(text) > MAX_BYTES or not text.isascii():
         checked(text, where)
     return text
+
+
+def check_position(value: object, where: str = "at") -> None:
+    """Refuse what is no number of a record. 0 is before the first one, None is none.
+
+    Raises:
+        InvalidValue: it is another value.
+    """
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+        raise InvalidValue(
+            f"{where}={reprlib.repr(value)}: the number of a record is expected, an int of 0 or more, or None",
+            where=where,
+        )
+
+
+def check_mapping(value: object, where: str) -> None:
+    """Refuse what is neither a mapping with names as keys nor None.
+
+    Raises:
+        InvalidValue: it is another value.
+    """
+    if value is not None and not (isinstance(value, Mapping) and all(isinstance(key, str) for key in value)):
+        kind = type(value).__name__
+        raise InvalidValue(f"{where} is of type {kind}: a mapping with str keys is expected, or None", where=where)
+
+
+def check_flag(value: object, where: str) -> None:
+    """Refuse what is neither True nor False.
+
+    Raises:
+        InvalidValue: it is another value.
+    """
+    if not isinstance(value, bool):
+        raise InvalidValue(f"{where}={reprlib.repr(value)}: True or False is expected", where=where)
 
 
 MAX_NAME = 200

@@ -63,12 +63,12 @@ class SendEvent:
             RunBusy: the run keeps too many events, or the node that it is for takes none now.
             InvalidAnswer: the run waits at the node that it is for, and the data is no answer to its question.
         """
+        if self.id in machine.events.ids:
+            return self  # it is delivered again, maybe after the end
         if machine.ended is not None or machine.result is not None:
             result = machine.ended or machine.result
             assert result is not None
             raise RunEnded(machine.run_id, result.status)
-        if self.id in machine.events.ids:
-            return self
         kept = machine.events
         if len(kept.kept) >= MAX_KEPT or kept.size >= MAX_KEPT_BYTES:
             most = f"{len(kept.kept):,} events ({kept.size:,} bytes)"

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from orchestrator.graph.topology import ANY, END, START
+from orchestrator.values import check_position
 from orchestrator.views.causes import Cause, Drop, Origin, Transition, TransitionEdge
 from orchestrator.views.explanation import RunExplanation, RunReasons, StepExplanation
 from orchestrator.views.run import Run
@@ -29,6 +30,7 @@ def why(run: Run, seq: int | None = None) -> RunExplanation:
     Raises:
         ValueError: the run has no such record.
     """
+    check_position(seq, "seq")
     records = run.records()
     found = timeline(run.plan, records)
     explainer = Explainer(found, run)

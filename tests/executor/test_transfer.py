@@ -121,6 +121,10 @@ def changed(lines: list[str], number: int, **fields: object) -> list[str]:
     return sealed([*lines[:number], json.dumps({**json.loads(lines[number]), **fields}), *lines[number + 1 :]])
 
 
+SPENT = {
+    "type": "spent", "seq": 2, "ts": 1.0, "activation": "a", "path": "", "node": "n", "key": "k", "run": "x",
+    "usage": {"calls": 1, "cost": -0.5},
+}  # fmt: skip
 FORGERIES: dict[str, tuple[Callable[[list[str]], list[str]], str]] = {
     "empty": (lambda lines: [], "cut off"),
     "no export": (lambda lines: ["hello"], "not JSON"),
@@ -163,6 +167,20 @@ FORGERIES: dict[str, tuple[Callable[[list[str]], list[str]], str]] = {
     "a later version of a record": (lambda lines: changed(lines, 4, v=99), "record version 99 is newer"),
     "a gap": (lambda lines: changed(lines, 4, seq=7), "belongs"),
     "a moment out of time": (lambda lines: changed(lines, 3, ts=1e300), r"record 1 \(run_started\): field 'ts'"),
+    "a moment before all clocks": (
+        lambda lines: changed(lines, 4, ts=-1),
+        r"^line 5 .* record 2 \(step_done\): field 'ts': Unix seconds are expected, .* it is -1$",
+    ),
+    "a moment as text": (lambda lines: changed(lines, 4, ts="7"), r"^line 5 .* field 'ts': .* it is '7'$"),
+    "a moment as a word": (lambda lines: changed(lines, 3, ts=True), r"^line 4 .* field 'ts': .* it is True$"),
+    "a step that ended before all clocks": (
+        lambda lines: changed(lines, 4, ended=-0.5),
+        "field 'ended': .* it is -0.5$",
+    ),
+    "negative usage": (
+        lambda lines: sealed([*lines[:4], json.dumps(SPENT), *lines[5:]]),
+        r"^line 5 .* record 2 \(spent\): field 'usage.cost': a number of 0 or more is expected, and it is -0.5$",
+    ),
     "deep": (lambda lines: [lines[0], '{"type":"graph","digest":"x","data":' + "[" * 100_000], "not JSON"),
     "an update of no step": (lambda lines: changed(lines, 4, update="x"), r"record 2 \(step_done\): field 'update'"),
 }

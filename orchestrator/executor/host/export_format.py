@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import IO
@@ -29,6 +30,7 @@ VERSION = 1
 _LONGEST = 1 << 28
 """Bytes of a line. A record holds at most a state and a result, which are far smaller."""
 
+_TIMES = ("ts", "started", "ended", "next_at")
 _MOST = 3
 """Faults of one record that an error names."""
 
@@ -110,9 +112,33 @@ def _record(line: bytes, number: int, seq: int) -> Record:
         record = decode(line)
     except (ValueError, RecursionError) as error:
         raise InvalidExport(number, _fault_of(line, error)) from error
+    fault = _odd_number(json.loads(line))
+    if fault:
+        raise InvalidExport(number, f"record {record.seq} ({record.type}): {fault}")
     if record.seq != seq:
         raise InvalidExport(number, f"record {record.seq} is where record {seq} belongs")
     return record.model_copy(update={"seal": ""}) if record.seal else record
+
+
+def _odd_number(fields: JsonObject) -> str:
+    """What is wrong with the times and the usage of a record, which no run writes like this; empty for nothing."""
+    for name in _TIMES:
+        value = fields.get(name)
+        if value is not None and not (_is_number(value) and value >= 0):  # type: ignore[operator]
+            return f"field {name!r}: Unix seconds are expected, a number of 0 or more, and it is {shown(value)}"
+    used: list[tuple[str, object]] = [("usage", fields.get("usage"))]
+    aside = fields.get("set_aside")
+    if isinstance(aside, dict):
+        used += [(f"set_aside.{key}.usage", one.get("usage")) for key, one in aside.items() if isinstance(one, dict)]
+    for name, usage in used:
+        for part, value in usage.items() if isinstance(usage, dict) else ():
+            if part != "estimated" and not (_is_number(value) and value >= 0):
+                return f"field '{name}.{part}': a number of 0 or more is expected, and it is {shown(value)}"
+    return ""
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _fault_of(line: bytes, error: Exception) -> str:

@@ -33,7 +33,7 @@ from orchestrator.kernel.reopening import reopen_fork
 from orchestrator.kernel.run_state import RunState
 from orchestrator.seals import audit, copied
 from orchestrator.stores.base import RunInfo
-from orchestrator.values import check_labels
+from orchestrator.values import check_flag, check_labels, check_mapping, check_position, check_text
 from orchestrator.views.run import Run
 
 
@@ -82,6 +82,8 @@ class Moment:
 
 async def fork(host: Host, order: Order, *, start: bool, context: object = None) -> Run:
     """See `Executor.fork`."""
+    check_flag(start, "start")
+    _check_types(order)
     if start:
         host.background()  # refuses a closed executor before there is a fork
     name = os.urandom(8).hex() if order.run_id is None else check_run_id(order.run_id)
@@ -93,6 +95,20 @@ async def fork(host: Host, order: Order, *, start: bool, context: object = None)
     except RunExists:
         await check_same(host, draft, order.parent)
     return await _begin(host, name, Manner(context=context)) if start else await load(host, name)
+
+
+def _check_types(order: Order) -> None:
+    """Refuse arguments of other types, before the store is asked.
+
+    Raises:
+        InvalidValue: one is.
+    """
+    check_text(order.parent, "parent")
+    check_position(order.at)
+    for name, value in (("update", order.update), ("answers", order.answers), ("labels", order.labels)):
+        check_mapping(value, name)
+    if order.branch is not None:
+        check_text(order.branch, "branch")
 
 
 async def _begin(host: Host, run_id: str, how: Manner) -> Run:

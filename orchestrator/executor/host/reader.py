@@ -12,7 +12,7 @@ from orchestrator.executor.host.version_check import VersionCheck, check_against
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.stores.base import Page, Relation, RunInfo
 from orchestrator.stores.families import forks_of
-from orchestrator.values import check_labels, check_text
+from orchestrator.values import check_labels, check_position, check_text
 from orchestrator.views.diff import diff_of
 from orchestrator.views.events import Event
 from orchestrator.views.history import Point, points
@@ -30,8 +30,11 @@ class RunReader:
 
         Raises:
             RunUnknown: the store has no such run.
+            InvalidValue: `at` is no number of a record.
             StoreCorrupt: a record is damaged; the records before it can be loaded with `at`.
         """
+        check_text(run_id, "run_id")
+        check_position(at)
         return await load(self._host, run_id, at)
 
     async def history(self, run_id: str, at: int | None = None) -> list[Point]:
@@ -40,6 +43,8 @@ class RunReader:
         Raises:
             RunUnknown, StoreCorrupt: see `load`.
         """
+        check_text(run_id, "run_id")
+        check_position(at)
         info = await self._host.store.info(run_id)
         records = await self._host.store.read(run_id, upto=at)
         return points(await self._host.loader.plan_of(info, records), records)
@@ -71,12 +76,15 @@ class RunReader:
         Raises:
             RunUnknown, StoreCorrupt: see `load`.
         """
+        check_text(run_a, "run_a")
+        check_text(run_b, "run_b")
         one, other = await load(self._host, run_a), await load(self._host, run_b)
         read = self._host.store.read
         return diff_of(one, await read(run_a, upto=one.seq), other, await read(run_b, upto=other.seq))
 
     async def forks(self, run_id: str) -> list[RunInfo]:
         """The runs that were forked from a run, the newest first; also of one that is deleted. See `Executor.fork`."""
+        check_text(run_id, "run_id")
         return await forks_of(self._host.store, run_id)
 
     def events(

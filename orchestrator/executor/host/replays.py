@@ -22,6 +22,7 @@ from orchestrator.executor.tape import DEFAULT, Live
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.kernel.records import Forked, Migrated, RunStarted
 from orchestrator.models.base import Model
+from orchestrator.values import check_mapping, check_position, check_text
 from orchestrator.views.discards import Discards
 from orchestrator.views.moved_names import MovedNames
 from orchestrator.views.reader import read
@@ -51,6 +52,10 @@ async def replay(host: Host, order: Order) -> Replay:
     if order.live not in ("never", "ask", "always"):
         raise ValueError(f"live={order.live!r}: use 'never', 'ask' or 'always'")
     check_risk(order.approve)
+    check_text(order.parent, "run_id")
+    check_position(order.at)
+    check_mapping(order.update, "update")
+    check_mapping(order.models, "models")
     name = os.urandom(8).hex() if order.run_id is None else check_run_id(order.run_id)
     parent = await load(host, order.parent)
     resources = with_models(host.resources, order.models or {})
@@ -142,6 +147,7 @@ async def _from_its_start(host: Host, order: Order, parent: Run, name: str, reso
 
 async def replayed(host: Host, run_id: str) -> Replay:
     """See `Executor.replayed`."""
+    check_text(run_id, "run_id")
     run = await load(host, run_id)
     fork = run.machine.fork
     if fork is None or fork.relation != "replay":

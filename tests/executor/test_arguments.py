@@ -1,0 +1,75 @@
+"""Arguments of the calls that look at runs, fork and replay them: other types are refused by name, before anything."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from orchestrator import Executor
+from orchestrator.errors import InvalidValue
+from orchestrator.stores import Store
+from tests.support.executors import chain, says
+
+pytestmark = pytest.mark.anyio
+GRAPH = chain(says("a"), says("b"))
+POSITIONS = (True, "x", "1", 1.5, -1, b"1", [1])
+
+
+@pytest.fixture
+async def executor(store: Store) -> AsyncIterator[Executor]:
+    async with Executor(store, graphs=[GRAPH]) as found:
+        await found.start(GRAPH, {}, run_id="r")
+        yield found
+
+
+async def refused(executor: Executor, call: str, *given: Any, **named: Any) -> str:
+    """What the refusal of a call says; no run was made."""
+    with pytest.raises(InvalidValue) as error:
+        await getattr(executor, call)(*given, **named)
+    assert len((await executor.runs()).runs) == 1
+    return str(error.value)
+
+
+@pytest.mark.parametrize("call", ["fork", "replay", "load", "history"])
+async def test_a_position_that_is_no_number_of_a_record_is_refused(executor: Executor, call: str) -> None:
+    for at in POSITIONS:
+        words = await refused(executor, call, "r", at=at)
+        assert words == f"at={at!r}: the number of a record is expected, an int of 0 or more, or None"
+
+
+async def test_why_of_a_position_that_is_no_number_of_a_record_is_refused(executor: Executor) -> None:
+    run = await executor.load("r")
+    for seq in POSITIONS:
+        with pytest.raises(InvalidValue, match=r"^seq=.* the number of a record is expected"):
+            run.why(seq)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("call", ["fork", "replay", "replayed", "load", "history", "forks"])
+async def test_an_id_that_is_no_text_is_refused(executor: Executor, call: str) -> None:
+    for run in (7, None, await executor.load("r")):
+        words = await refused(executor, call, run)
+        assert "a text" in words
+        assert type(run).__name__ in words
+        assert "a text" in await refused(executor, "diff", "r", run)
+        assert "a text" in await refused(executor, "diff", run, "r")
+
+
+@pytest.mark.parametrize(
+    ("call", "given", "words"),
+    [
+        ("fork", {"update": [1]}, "update is of type list: a mapping with str keys is expected"),
+        ("fork", {"update": {1: 2}}, "update is of type dict: a mapping with str keys"),
+        ("fork", {"answers": "yes"}, "answers is of type str"),
+        ("fork", {"labels": 7}, "labels is of type int"),
+        ("fork", {"branch": 7, "update": {}}, "branch: it is a int, not a text"),
+        ("fork", {"start": "no"}, "start='no': True or False is expected"),
+        ("replay", {"update": "x"}, "update is of type str"),
+        ("replay", {"models": ["m"]}, "models is of type list"),
+    ],
+)
+async def test_other_arguments_of_another_type_are_refused_by_name(
+    executor: Executor, call: str, given: dict[str, Any], words: str
+) -> None:
+    assert (await refused(executor, call, "r", **{"at": 1, **given})).startswith(words)
