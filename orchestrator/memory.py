@@ -20,7 +20,7 @@ from pydantic_core import to_json
 
 from orchestrator.errors import InvalidValue, MemoryFull
 from orchestrator.graph.codec import as_json, explain, shown
-from orchestrator.redaction import without_known_in
+from orchestrator.redaction import without_known, without_known_in
 from orchestrator.values import check_name, check_text
 
 __all__ = ["Embed", "Memory", "MemoryItem", "MemoryOptions"]
@@ -209,7 +209,7 @@ class Memory(ABC):
         if by == "meaning" and self._options.embed is None:
             raise ValueError("search by meaning needs an embedding function: Executor(memory=MemoryOptions(embed=...))")
         request: dict[str, object] = {
-            "prefix": names_of(prefix, least=0), "text": check_text(text, "the text to search for"),
+            "prefix": names_of(prefix, least=0), "text": without_known(check_text(text, "the text to search for")),
             "limit": _limit(limit),
         }  # fmt: skip
         if by is not None:
@@ -254,7 +254,7 @@ def names_of(namespace: Sequence[str], *, least: int = 1) -> list[str]:
         raise InvalidValue(f"namespace {shown(namespace)}: give a tuple of names, such as ('users', '42')")
     if not least <= len(namespace) <= MAX_NAMES:
         raise InvalidValue(f"namespace {shown(namespace)}: give {least} to {MAX_NAMES} names")
-    return [check_name(name, "a name of a namespace") for name in namespace]
+    return [_name(name, "a name of a namespace") for name in namespace]
 
 
 def check_lifetime(expires: object) -> None:
@@ -286,7 +286,14 @@ def searched_text(value: object) -> str:
 
 
 def _key(key: object) -> str:
-    return check_name(key, "the key of a memory item")
+    return _name(key, "the key of a memory item")
+
+
+def _name(text: object, what: str) -> str:
+    name = check_name(text, what)
+    if without_known(name) != name:  # blanked, different ones would be the same name
+        raise InvalidValue(f"{what} contains a secret: use a digest of it instead", where=what)
+    return name
 
 
 def _limit(limit: object) -> int:

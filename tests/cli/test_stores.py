@@ -175,6 +175,35 @@ runpy.run_module("orchestrator", run_name="__main__")
 """
 
 
+def test_a_file_of_schema_version_2_that_may_only_be_read_is_read_as_it_is(ran: Shell, tmp_path: Path) -> None:
+    path = tmp_path / "store" / "runs.db"
+    url = f"sqlite:///{path}"
+    ran("store", "copy", "sqlite:///.orchestrator/runs.db", url)
+    with closing(sqlite3.connect(path, isolation_level=None)) as file:
+        file.executescript("DROP TABLE items; DROP TABLE item_writes; PRAGMA user_version = 2")
+    before = path.read_bytes()
+    path.chmod(0o444)
+    path.parent.chmod(0o555)
+    words = [sys.executable, "-c", POWERLESS]
+    try:
+        shown = [
+            ran.sh([*words, *command, "--store", url])
+            for command in (("runs",), ("show", "two"), ("store", "check"), ("memory", "list"), ("cache", "list"))
+        ]
+        searched = ran.sh([*words, "memory", "search", "tea", "--store", url])
+        refused = ran.sh([*words, "memory", "put", "a", "k", "v", "--store", url])
+    finally:
+        path.parent.chmod(0o755)
+    assert [done.code for done in shown] == [0] * 5, shown
+    assert "two" in shown[0].out
+    assert (searched.code, searched.out) == (0, "")
+    assert "read-only" in refused.err
+    assert path.read_bytes() == before
+    path.chmod(0o644)
+    assert ran("memory", "put", "a", "k", "v", "--store", url).code == 0
+    assert ran("memory", "get", "a", "k", "--store", url).out == '"v"\n'
+
+
 def test_a_file_that_may_only_be_read_is_checked_and_not_repaired(ran: Shell, tmp_path: Path) -> None:
     path = tmp_path / "store" / "runs.db"
     url = f"sqlite:///{path}"

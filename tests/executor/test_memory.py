@@ -252,6 +252,11 @@ async def test_secrets_are_in_neither_memory_nor_journal() -> None:
         await ctx.memory.put(USER, "a", {"key": f"it is {secret}"}, text=f"the key {secret}")
         with pytest.raises(SecretInState):
             await ctx.memory.put(USER, "b", {"key": SecretStr(secret)})
+        for namespace, key in ((USER, secret), ((secret,), "a")):
+            with pytest.raises(InvalidValue, match="contains a secret") as caught:
+                await ctx.memory.get(namespace, key)
+            assert secret not in str(caught.value)
+        await ctx.memory.search((), f"is it {secret}?")
         return {"log": "done"}
 
     async with Executor() as executor:

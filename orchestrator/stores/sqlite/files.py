@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import sqlite3
@@ -13,6 +14,7 @@ from typing import TypeVar
 
 from orchestrator.errors import InvalidValue, StoreError, StoreUnavailable
 from orchestrator.stores.sqlite.schema import MIGRATIONS, check_tables, check_version, migrate
+from orchestrator.stores.sqlite.schema3 import BEFORE_ITEMS, no_items
 
 T = TypeVar("T")
 
@@ -88,8 +90,15 @@ def open_to_read(path: Path, url: str) -> tuple[sqlite3.Connection, bool]:
             connection.close()
             return _nothing(url), False
         if version < len(MIGRATIONS):
+            try:
+                open_to_write(path, url).close()
+            except (sqlite3.Error, OSError) as error:
+                if version != BEFORE_ITEMS or not _may_only_be_read(error):
+                    raise
+                no_items(connection)
+                connection.execute("PRAGMA query_only = ON")
+                return connection, False
             connection.close()
-            open_to_write(path, url).close()
             return open_to_read(path, url)
         check_tables(connection, url)
         connection.execute("PRAGMA query_only = ON")
@@ -247,6 +256,12 @@ def busy_error() -> sqlite3.OperationalError:
     error = sqlite3.OperationalError("database is locked")
     error.sqlite_errorcode = sqlite3.SQLITE_BUSY
     return error
+
+
+def _may_only_be_read(error: BaseException) -> bool:
+    if isinstance(error, OSError):
+        return error.errno in (errno.EROFS, errno.EACCES, errno.EPERM)
+    return _code(error) in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM)
 
 
 def _code(error: BaseException) -> int:

@@ -14,6 +14,18 @@ def items_beside_runs(connection: sqlite3.Connection) -> None:
         connection.execute(statement)
 
 
+BEFORE_ITEMS = 2
+"""The schema version of files without items."""
+
+
+def no_items(connection: sqlite3.Connection) -> None:
+    """Let a file of version 2 that may only be read look as if it had tables of items, without any in them."""
+    connection.execute("PRAGMA temp_store = MEMORY")
+    for statement in _STATEMENTS.split(";"):
+        if "CREATE TABLE" in statement:
+            connection.execute(statement.replace("CREATE TABLE", "CREATE TEMP TABLE"))
+
+
 _STATEMENTS = """
     CREATE TABLE items (
         id INTEGER PRIMARY KEY,
