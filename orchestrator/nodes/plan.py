@@ -127,6 +127,11 @@ class Plan(Node, kind="plan"):
         # The words of the other form are nobody's own: `with_(form=...)` brings them along.
         return {**data, "system": SYSTEM.get(form, "") if given is None or given in SYSTEM.values() else given}
 
+    @property
+    def does(self) -> str:
+        """See `Node.does`."""
+        return "plans steps" if self.form == "steps" else "plans calls"
+
     async def run(self, state: object, ctx: Context) -> dict[str, object]:
         question = str(getattr(state, self.question))
         tools: Sequence[Tool] = tools_of(ctx, self.kind) if self.form == "blueprint" else tuple(ctx.tools)

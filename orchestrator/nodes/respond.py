@@ -52,6 +52,11 @@ class Respond(Continuation, Interpretation, Node, kind="respond"):
     def outcomes(self) -> tuple[str, ...]:
         return self.ways
 
+    @property
+    def does(self) -> str:
+        """See `Node.does`."""
+        return "thinks, chooses calls" if self.tools_offered else "answers without tools"
+
     async def run(self, state: object, ctx: Context) -> Outcome[str]:
         talk: list[Message] = list(getattr(state, self.messages))
         ended = ended_by(talk)

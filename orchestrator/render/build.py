@@ -111,7 +111,7 @@ class _Builder:
         place = f"{path}/{name}" if path else name
         closed = self.closed is True or (self.closed is not False and place in self.closed)
         opened = inner is not None and not closed and self.counted + len(inner.nodes) <= MOST_NODES
-        label = plain(name)
+        label, asks = plain(name), asked_by(node)
         mark = NodeMark(
             key=f"n{len(self.by_key)}",
             id=self._id(f"node-{_prefix(path)}{label}"),
@@ -126,7 +126,8 @@ class _Builder:
             per_item=per_item,
             cluster=cluster,
             closed=inner is not None and not opened,
-            mark=NOTHING if self.run is None else node_mark(self.run, path, name),
+            asks=asks,
+            mark=NOTHING if self.run is None else node_mark(self.run, path, name, asks),
         )
         self.by_key[mark.key] = mark
         if inner is None or not opened:

@@ -11,7 +11,7 @@ from orchestrator.render.geometry import Direction
 from orchestrator.render.order import backward
 from orchestrator.render.overlaid import RunLike
 from orchestrator.render.plans import plan_drawings, steps_of
-from orchestrator.render.sizes import edge_label, head_texts, node_detail, node_name, node_remarks
+from orchestrator.render.sizes import edge_label, head_texts, node_line, node_name, node_remarks
 
 if TYPE_CHECKING:
     import graphviz  # type: ignore[import-untyped]  # it has no types
@@ -31,6 +31,7 @@ _STATES = {
     "queued": {"color": "#0067ab", "penwidth": "1.4", "style": "rounded,filled,dotted"},
     "skipped": {"style": "rounded,dashed", "fontcolor": _SOFT},
     "faulty": {"color": "#9b2c6f", "fillcolor": "#fdf0f7", "penwidth": "1.8", "style": "rounded,filled,dashed"},
+    "passed": {"color": _DONE, "fillcolor": _CARD, "penwidth": "1.2", "style": "rounded,filled,dotted"},
     "visited": {"color": _DONE, "fillcolor": "#eefaf5", "penwidth": "1.6"},
 }
 """The state that shows first comes first."""
@@ -150,7 +151,7 @@ def _node(dot: graphviz.Digraph, node: NodeMark) -> None:
         looks |= state
         if node.look == "human":
             looks["style"] = state.get("style", "filled").replace("rounded,", "")
-        label = _said(f"{node_name(node)}{_times(node.count)}", f"{node_detail(node)}{node_remarks(node)}")
+        label = _said(f"{node_name(node)}{_times(node.count)}", f"{node_line(node)}{node_remarks(node)}")
     dot.node(node.key, label=label, id=_said(node.id), tooltip=_said(node.told), **looks)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
+from orchestrator.graph.node import Asked
 from orchestrator.render.overlaid import Mark
 from orchestrator.views.overlay import Planned
 
@@ -60,6 +61,8 @@ class NodeMark:
     cluster: str | None = None
     closed: bool = False
     """A subgraph that is drawn as one node."""
+    asks: Asked | None = None
+    """What its kind asks: there is room for how often its steps did."""
     mark: Mark = NOTHING
     """What a run adds."""
 
@@ -74,6 +77,11 @@ class NodeMark:
         return self.mark.texts.get("count", "")
 
     @property
+    def asked(self) -> str:
+        """How often its steps asked a model or a person, where the count does not say it."""
+        return self.mark.texts.get("asked", "")
+
+    @property
     def told(self) -> str:
         """The tooltip, with what the run adds."""
         texts, counted = self.mark.texts, self.count
@@ -82,6 +90,7 @@ class NodeMark:
             said.append(f"visited {counted.removeprefix('×')} times" if counted[0] == "×" else f"{counted} items done")
         elif "visited" in self.states and not self.terminal:
             said.append("visited once")
+        said += [self.asked] if self.asked else []
         said += [state for state in self.states if state in ("running", "waiting", "failed", "queued", "interrupted")]
         if "took" in texts:
             said.append(f"took {texts['took']}")

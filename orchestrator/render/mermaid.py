@@ -13,7 +13,7 @@ from orchestrator.render.drawing import Drawing, EdgeMark, Level, NodeMark
 from orchestrator.render.geometry import Direction
 from orchestrator.render.overlaid import RunLike
 from orchestrator.render.plans import plan_drawings, steps_of
-from orchestrator.render.sizes import edge_label, head_texts, node_detail, node_name, node_remarks
+from orchestrator.render.sizes import edge_label, head_texts, node_line, node_name, node_remarks
 
 _SHAPES = {
     "start": ("([", "])"),
@@ -28,6 +28,7 @@ _CLASSES = {
     "any": "fill:#ffffff,stroke:#8d98aa,color:#5d6b82,stroke-dasharray:4 3",
     "skipped": "fill:#ffffff,stroke:#8d98aa,color:#5d6b82,stroke-dasharray:2 4",
     "visited": "fill:#eefaf5,stroke:#00795a,color:#182230,stroke-width:2px",
+    "passed": "fill:#ffffff,stroke:#00795a,color:#182230,stroke-width:1px,stroke-dasharray:1 2",
     "faulty": "fill:#fdf0f7,stroke:#9b2c6f,color:#182230,stroke-width:2px,stroke-dasharray:7 2",
     "queued": "fill:#ffffff,stroke:#0067ab,color:#182230,stroke-dasharray:2 3",
     "interrupted": "fill:#ffffff,stroke:#b26a00,color:#182230,stroke-width:2px,stroke-dasharray:10 3 2 3",
@@ -93,7 +94,7 @@ def _label(node: NodeMark) -> str:
     if node.terminal:
         return _said(node_name(node))
     name = f"{node_name(node)} {node.count}".rstrip()
-    return f"{_said(name)}{_BREAK}{_said(node_detail(node) + node_remarks(node))}"
+    return f"{_said(name)}{_BREAK}{_said(node_line(node) + node_remarks(node))}"
 
 
 def _arrow(edge: EdgeMark) -> str:

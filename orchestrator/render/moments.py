@@ -21,7 +21,7 @@ from orchestrator.kernel.migration import moved_edges, plan_at
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.records import Migrated, Record
 from orchestrator.render.build import draw
-from orchestrator.render.drawing import Drawing
+from orchestrator.render.drawing import Drawing, NodeMark
 from orchestrator.render.overlaid import Mark, edge_mark, node_mark, plan_marks, status_mark
 from orchestrator.views.overlay import Overlay
 from orchestrator.views.reader import Fold, Reader
@@ -98,7 +98,7 @@ class Live:
     def __init__(self, graph: GraphDefinition, *folds: Fold, plan: Plan | None = None) -> None:
         self.drawing, self.trace = draw(graph), Trace()
         self._reader = Reader(Plan.of(graph) if plan is None else plan, self.trace, *folds)
-        self._nodes: dict[tuple[str, str], str] = {}
+        self._nodes: dict[tuple[str, str], NodeMark] = {}
         self._ends: dict[tuple[str, int], tuple[str, ...]] = {}
         self._edges: dict[tuple[str, int], str] = {}
         self._marks: dict[str, Mark] = {}
@@ -135,7 +135,7 @@ class Live:
         drawing = self.drawing
         for mark in drawing.by_key.values():
             if not mark.terminal:
-                self._nodes[mark.path, mark.name] = mark.id
+                self._nodes[mark.path, mark.name] = mark
         for edge in drawing.edges:
             self._edges[edge.path, edge.index] = edge.id
             ends = (drawing.by_key[edge.source], drawing.by_key[edge.target])
@@ -159,8 +159,8 @@ class Live:
         trace, run = self.trace, self.trace.live
         found: dict[str, Mark] = {RUN: status_mark(run)}
         for place in changed.places:
-            if (node := self._node(place)) in self._nodes:
-                found[self._nodes[node]] = node_mark(run, *place)
+            if (part := self._nodes.get(self._node(place))) is not None:
+                found[part.id] = node_mark(run, *place, part.asks)
         for way in changed.edges:
             if (edge := self._edge(way)) in self._edges:
                 mark = found[self._edges[edge]] = edge_mark(run, *way)

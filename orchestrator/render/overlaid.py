@@ -4,16 +4,17 @@ Every part has an id that depends on the graph alone. `Mark` is what a run adds 
 that moment, one that is shown live and one that is replayed all get it from the functions below.
 
     part                id                       classes                                          texts
-    node, terminal      node-look.find           visited faulty running waiting failed queued     count, took, told
-                                                 interrupted current many timed
+    node, terminal      node-look.find           visited passed faulty running waiting failed     count, took, told,
+                                                 queued interrupted current many timed asked      asked
     edge                edge-look.find--judge    taken, and w2 to w5 the more often it was         times
     second step of it   plan-1.2                 visited running waiting failed skipped current   (none)
     its need of the 1st plan-1.1--2              taken                                            (none)
     plan                plan-1                   shown                                            times
     run                 run-status               the status, if it is one of ours                 status
 
-`current` comes with running, waiting and queued; `many` shows `count`, `timed` shows `took`. Each text stands in the
-element within the part that has `data-slot` of that name; `told` is added to the part's `<title>`.
+`current` comes with running, waiting and queued; `many` shows `count`, `timed` shows `took`, `asked` shows `asked`.
+Each text stands in the element within the part that has `data-slot` of that name; `told` is added to the part's
+`<title>`.
 """
 
 from __future__ import annotations
@@ -28,18 +29,20 @@ from orchestrator.views.overlay import Overlay, Planned
 from orchestrator.views.safe_text import told
 
 if TYPE_CHECKING:
+    from orchestrator.graph.node import Asked
     from orchestrator.kernel.question import Question
 
 K = TypeVar("K")
 V = TypeVar("V", int, float)
 
-NODE_STATES = ("visited", "faulty", "running", "waiting", "failed", "queued", "interrupted")
-"""The states of a node. Several may hold. `faulty`: it ended, and a call of a tool in it failed."""
+NODE_STATES = ("visited", "passed", "faulty", "running", "waiting", "failed", "queued", "interrupted")
+"""The states of a node. Several may hold. `passed`: no step asked the model, or the person, that its kind asks.
+`faulty`: it ended, and a call of a tool in it failed."""
 SAID = ("failed", "waiting", "running", "interrupted", "queued", "faulty", "skipped")
 """States that pictures without signs say in words, the first one that holds."""
 WORDS = {"faulty": "a call failed"}
 """What a state is called, where that is not its name."""
-CLASSES = (*NODE_STATES, "current", "many", "timed", "taken", "w2", "w3", "w4", "w5", "skipped", "shown")
+CLASSES = (*NODE_STATES, "current", "many", "timed", "asked", "taken", "w2", "w3", "w4", "w5", "skipped", "shown")
 """Every class that a run gives to parts, but for `run-status`."""
 STATUSES = ("running", "paused", "interrupted", "completed", "failed", "cancelled", "exhausted")
 _WEIGHTS = ((100, "w5"), (30, "w4"), (10, "w3"), (3, "w2"))
@@ -96,6 +99,8 @@ def overlay_of(run: RunLike | None) -> Overlay | None:
         entered=entered,
         told=said,
         faulty=_summed(found.faulty),
+        asked=_summed(found.asked),
+        unasked=_summed(found.unasked),
         planned=found.planned,
     )
 
@@ -108,14 +113,15 @@ def _summed(found: Mapping[tuple[str, K], V]) -> Mapping[tuple[str, K], V]:
     return sums
 
 
-def node_mark(run: Overlay, path: str, node: str) -> Mark:
-    """What a run adds to a node. `path` holds the names of the subgraph nodes around it."""
+def node_mark(run: Overlay, path: str, node: str, asks: Asked | None = None) -> Mark:
+    """What a run adds to a node. `path` holds the names of the subgraph nodes around it; `asks` is that of its kind."""
     at = (path, node)
     visits = run.visits.get(at, 0)
     gone = run.status == "interrupted"
     running = at in run.running
     states = (
         visits > 0 or at in run.entered,
+        visits > 0 and at in run.unasked and at not in run.asked,
         run.faulty.get(at, 0) > 0,
         running and not gone,
         at in run.waiting,
@@ -131,6 +137,10 @@ def node_mark(run: Overlay, path: str, node: str) -> Mark:
         texts["count"] = "/".join(map(short, run.items[at]))
     elif visits > 1:
         texts["count"] = f"×{short(visits)}"
+    if asks is not None and (at in run.asked or at in run.unasked):
+        drawn = run.items[at][0] if at in run.items else visits or len({at} & run.failed)
+        if said := asked_text(asks, run.asked.get(at, 0), run.unasked.get(at, 0), drawn):
+            texts["asked"] = said
     took = duration(run.seconds.get(at, 0.0))
     if took:
         texts["took"] = took
@@ -139,8 +149,28 @@ def node_mark(run: Overlay, path: str, node: str) -> Mark:
     if faulty := run.faulty.get(at, 0):
         calls = "a call of a tool failed" if faulty == 1 else f"{faulty} calls of tools failed"
         texts["told"] = "\n".join(filter(None, (texts.get("told", ""), calls)))
-    classes += [name for name, slot in (("many", "count"), ("timed", "took")) if slot in texts]
+    classes += [name for name, slot in (("many", "count"), ("timed", "took"), ("asked", "asked")) if slot in texts]
     return Mark(tuple(classes), texts)
+
+
+def asked_text(asks: Asked, asked: int, unasked: int, drawn: int) -> str:
+    """How often the steps of a node asked, where the count that is drawn does not say so.
+
+    Args:
+        asks: what they ask.
+        asked: model calls, or questions to people.
+        unasked: steps that asked nothing.
+        drawn: the count that is drawn.
+    """
+    if not unasked and asked == drawn:
+        return ""
+    if not asked:
+        return "no call" if asks == "model" else "passed"
+    if asks == "model":
+        said, rest = ("1 call" if asked == 1 else f"{short(asked)} calls"), f"{short(unasked)} without"
+    else:
+        said, rest = f"asked {short(asked)}", f"passed {short(unasked)}"
+    return f"{said}, {rest}" if unasked else said
 
 
 def edge_mark(run: Overlay, path: str, index: int) -> Mark:

@@ -11,6 +11,8 @@ from orchestrator.views.safe_text import cut
 
 NAME_SIZE, DETAIL_SIZE, LABEL_SIZE, PILL_SIZE = 13.0, 11.0, 11.0, 10.5
 LONGEST_NAME, LONGEST_DETAIL, LONGEST_LABEL = 40, 44, 48
+LONGEST_ASKED = "asked 99, passed 99"
+"""Room for how often a node asked."""
 CARD_HEIGHT, ICON_ROOM, CARD_END = 46.0, 48.0, 16.0
 """A node's height; room left of its texts, and right of them."""
 PILL_HEIGHT, DOT = 26.0, 14.0
@@ -38,7 +40,11 @@ def node_size(node: NodeMark) -> Size:
         if node.cluster is not None and node.look != "any":
             return Size(DOT, DOT)
         return Size(text_width(node_name(node), PILL_SIZE) + 30, PILL_HEIGHT)
-    texts = max(text_width(node_name(node), NAME_SIZE), text_width(node_detail(node), DETAIL_SIZE))
+    counts = LONGEST_ASKED if node.asks is not None else ""
+    texts = max(
+        text_width(node_name(node), NAME_SIZE),
+        *(text_width(text, DETAIL_SIZE) for text in (node_detail(node), counts)),
+    )
     slant = 12.0 if node.look == "human" else 0.0  # a card with pointed ends
     return Size(max(124.0, ICON_ROOM + texts + CARD_END) + 2 * slant, CARD_HEIGHT)
 
@@ -65,6 +71,11 @@ def node_name(node: NodeMark) -> str:
 def node_detail(node: NodeMark) -> str:
     """A node's small line as drawn."""
     return cut(node.detail, LONGEST_DETAIL)
+
+
+def node_line(node: NodeMark) -> str:
+    """A node's small line in a run: how often it asked, where the count does not say it, else what it does."""
+    return node.asked or node_detail(node)
 
 
 def node_remarks(node: NodeMark) -> str:

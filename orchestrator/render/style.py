@@ -40,6 +40,7 @@ ICONS: dict[Look, str] = {
 
 BADGES: dict[str, str] = {
     "ok": "M-3.7.3-1.2 2.9 3.8-2.7",
+    "past": "M-3.6-3-.6 0-3.6 3M.2-3 3.2 0 .2 3",
     "busy": "M-2.1-3.5 3.7 0-2.1 3.5Z",
     "wait": "M-2.2-3.2v6.4M2.2-3.2v6.4",
     "flaw": "M0-3.6v4.4M0 3.5h.01",
@@ -51,6 +52,7 @@ BADGES: dict[str, str] = {
 """Signs of the states, around the origin."""
 _SIGNS = {
     "visited": ("ok", "done"),
+    "passed": ("past", "done"),
     "faulty": ("flaw", "flaw"),
     "skipped": ("over", "soft"),
     "queued": ("next", "busy"),

@@ -144,9 +144,16 @@ def _node(node: NodeMark, at: Position, prefix: str) -> str:
     return (
         f"{_open(node, at, 'node', prefix)}{body}{bar if node.join else ''}{_icon(node, x, -14, 28)}"
         f'<text class="name" x="{text}" y="-3">{name}</text>'
-        f'<text class="detail" x="{text}" y="13">{escape(sizes.node_detail(node))}</text>'
+        f'<text class="detail" x="{text}" y="13">{escape(sizes.node_detail(node))}</text>{_asked(node, text)}'
         f"{_marks(node, size.width / 2 - 3 - slant, -size.height / 2, size.height)}</g>"
     )
+
+
+def _asked(node: NodeMark, x: str) -> str:
+    """The place for how often the node asked; classes choose whether it shows instead of what the node does."""
+    if node.asks is None:
+        return ""
+    return f'<text class="detail tally" data-slot="asked" x="{x}" y="13">{escape(node.asked)}</text>'
 
 
 def _open(node: NodeMark, at: Position, kind: str, prefix: str) -> str:

@@ -19,7 +19,7 @@ from orchestrator.render.sizes import head_texts, node_name
 _ASCII = str.maketrans({
     "│": "|", "├": "+", "└": "`", "─": "-", "┊": ":", "→": ">", "⇉": ">", "⇢": ">", "↓": "v", "⇊": "v", "⇣": "v",
     "↑": "^", "×": "x", "·": "-", "✓": "+", "▶": ">", "‖": "=", "✗": "!", "●": "o", "◎": "o", "■": "o", "…": "~",
-    "□": "=",
+    "□": "=", "»": ">",
 })  # fmt: skip
 _TERMINALS = {"start": "●", "end": "◎", "stop": "■", "any": "*"}
 _STATES = {
@@ -30,6 +30,7 @@ _STATES = {
     "queued": "… queued",
     "faulty": "! call failed",
     "skipped": "- skipped",
+    "passed": "»",
     "visited": "✓",
 }
 _DEEPEST = 96
@@ -159,7 +160,7 @@ def _plans(drawing: Drawing) -> Iterator[str]:
 
 def _state(node: NodeMark) -> str:
     said = next((words for name, words in _STATES.items() if name in node.states), "")
-    return " ".join(filter(None, (said, node.count, node.mark.texts.get("took", ""))))
+    return " ".join(filter(None, (said, node.count, node.asked, node.mark.texts.get("took", ""))))
 
 
 def _arrow(edges: list[EdgeMark], way: str) -> str:

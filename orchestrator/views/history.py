@@ -10,10 +10,13 @@ from typing import Any
 
 from orchestrator.graph.state import StateSchema
 from orchestrator.kernel.machine import apply_stored
+from orchestrator.kernel.migration import plan_at
 from orchestrator.kernel.plan import Plan
-from orchestrator.kernel.records import Failure, Record, StepDone, StepFailed
+from orchestrator.kernel.records import Failure, Migrated, Record, StepDone, StepFailed
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.versions import step_version
+from orchestrator.views.askings import Askings, Unasked, asked_at
+from orchestrator.views.overlay import place_of
 
 _EVERY = 1000
 """Records between two kept copies of the run's state: an earlier step is reached by a short fold from a copy."""
@@ -40,6 +43,8 @@ class Point:
     """Of a `Route`: outcome -> whether its guard was true, or why that is unknown."""
     cached: bool
     """Whether outcome and update are those of an earlier step, from the cache."""
+    unasked: Unasked
+    """What a step is called that ended without asking what its kind asks: `passed` or `no call`."""
     _cursor: StateCursor
 
     @property
@@ -62,6 +67,7 @@ class Point:
             "ended": self.ended,
             **({"guards": dict(self.guards)} if self.guards else {}),
             **({"cached": True} if self.cached else {}),
+            **({"unasked": self.unasked} if self.unasked else {}),
         }
 
 
@@ -111,10 +117,18 @@ def points(plan: Plan, records: Sequence[Record]) -> list[Point]:
         records: the run's records from its first one.
     """
     cursor = StateCursor(plan, records)
-    return [_point(record, cursor) for record in records if isinstance(record, StepDone | StepFailed)]
+    askings, found = Askings(), list[Point]()
+    for record in records:
+        askings.note(record)
+        if isinstance(record, Migrated):
+            plan = plan.later.get(record.content, plan)
+        if isinstance(record, StepDone | StepFailed):
+            asks = asked_at(plan_at(plan, place_of(record.path)), record.node)
+            found.append(_point(record, cursor, askings.unasked(record.activation, asks)))
+    return found
 
 
-def _point(record: StepDone | StepFailed, cursor: StateCursor) -> Point:
+def _point(record: StepDone | StepFailed, cursor: StateCursor, called: Unasked) -> Point:
     done = record if isinstance(record, StepDone) else None
     return Point(
         seq=record.seq,
@@ -130,5 +144,6 @@ def _point(record: StepDone | StepFailed, cursor: StateCursor) -> Point:
         failed=0 if done is None else done.failed,
         guards={} if done is None else done.guards,
         cached=done is not None and done.cached,
+        unasked="" if done is None else called,
         _cursor=cursor,
     )

@@ -76,5 +76,14 @@ class Overlay:
     """Node -> its open questions, or why it failed."""
     faulty: Mapping[NodeKey, int] = field(default_factory=lambda: MappingProxyType({}))
     """Node -> number of failed tool calls in activations that ended with an outcome nevertheless."""
+    asked: Mapping[NodeKey, int] = field(default_factory=lambda: MappingProxyType({}))
+    """Node of a kind that asks a model, or a person -> number of model calls, or questions, of its ended steps."""
+    unasked: Mapping[NodeKey, int] = field(default_factory=lambda: MappingProxyType({}))
+    """Node of such a kind -> number of its ended steps that asked nothing."""
     planned: Sequence[Planned] = ()
     """Plans that the run made itself, in their order."""
+
+
+def place_of(path: str) -> str:
+    """The path of a graph: the segments of a branch's path that are names of nodes."""
+    return "/".join(segment for segment in path.split("/") if segment.replace("-", "_").isidentifier())

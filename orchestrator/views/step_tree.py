@@ -10,10 +10,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from orchestrator.graph.node import Asked
 from orchestrator.kernel import records as r
 from orchestrator.kernel.question import until
 from orchestrator.kernel.run_state import Delta
 from orchestrator.kernel.state import Activation, Phase
+from orchestrator.views.askings import Askings, Unasked, asked_at
 from orchestrator.views.calls import JournaledCall
 from orchestrator.views.events import Event
 from orchestrator.views.reader import Fold
@@ -55,6 +57,10 @@ class TreeStep:
     outcome: str = "done"
     failed_calls: int = 0
     """Failed tool calls of a step that ended with an outcome nevertheless."""
+    asks_kind: Asked | None = None
+    """What its kind asks."""
+    unasked: Unasked = ""
+    """What it is called if it ended without asking that."""
     update: dict[str, object] = field(default_factory=dict)
     cached: bool = False
     """Whether its outcome and update came from the cache."""
@@ -106,6 +112,7 @@ class StepTree(Fold):
         """Number of calls, ended or not."""
         self._steps: dict[str, TreeStep] = {}
         self._askers: dict[str, TreeStep] = {}
+        self._askings = Askings()
         self._broken_off: dict[str, TreeStep] = {}
         """Steps that failed or were dropped, by activation."""
 
@@ -202,6 +209,7 @@ class StepTree(Fold):
 
     def applying(self, record: r.Record) -> None:
         """See `Observer.applying`."""
+        self._askings.note(record)
         match record.type:
             case "step_done":
                 self._done(record)
@@ -243,6 +251,7 @@ class StepTree(Fold):
             step.started = record.started or step.started
         step.outcome, step.update = record.outcome, dict(record.update)
         step.failed_calls, step.cached = record.failed, record.cached
+        step.unasked = self._askings.unasked(record.activation, step.asks_kind)
         step.fault = "" if record.error is None else str(record.error)
         self._ended(record.activation, "done", record.ended or record.ts)
 
@@ -279,6 +288,7 @@ class StepTree(Fold):
         step = self._steps.get(activation.key)
         if step is None:
             step = self._add(TreeStep(activation.key, activation.path, activation.node, ts))
+            step.asks_kind = asked_at(activation.frame.plan, activation.node)
             step.depth, step.attempt = len(activation.stack), activation.attempt
             if step.home is not None:
                 _label(step.home, activation)

@@ -11,12 +11,14 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from orchestrator.graph.limits import Usage
+from orchestrator.graph.node import Asked
 from orchestrator.kernel import records as r
 from orchestrator.kernel.handlers.questions import timer_question
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.question import Answer, Question
 from orchestrator.kernel.run_state import Delta, RunState
 from orchestrator.kernel.state import Activation, Phase
+from orchestrator.views.askings import Askings, Unasked, asked_at
 from orchestrator.views.calls import NO_USAGE, JournaledCall
 from orchestrator.views.causes import Causes
 from orchestrator.views.reader import Fold, read
@@ -86,6 +88,10 @@ class TimelineRow:
     """Of a `Route`: outcome -> whether its guard was true, or why that is unknown."""
     cached: bool = False
     """Whether its outcome and update came from the cache."""
+    asks: Asked | None = None
+    """What its kind asks."""
+    unasked: Unasked = ""
+    """What it is called if it ended without asking that."""
     graph: bool = False
     """Whether it runs, or ran, a subgraph."""
     waits: list[Wait] = field(default_factory=list)
@@ -165,6 +171,7 @@ class Timeline(Fold):
         self.gaps: list[Wait] = []
         self.start = self.end = 0.0
         self._asked: dict[str, tuple[AskedQuestion, Wait]] = {}
+        self._askings = Askings()
         self._calls: dict[str, JournaledCall] = {}
         self._live: dict[str, TimelineRow] = {}
         self._failed: dict[str, r.StepFailed] = {}
@@ -182,6 +189,7 @@ class Timeline(Fold):
     def applied(self, record: r.Record, delta: Delta) -> None:
         """See `Fold.applied`."""
         self.start = self.start or record.ts
+        self._askings.note(record)
         if isinstance(record, r.Resumed | r.Migrated | r.Forked):
             self._gap(record)
         if isinstance(record, r.Reopened):
@@ -252,6 +260,7 @@ class Timeline(Fold):
             node=activation.node,
             began=record.seq,
             started=record.ts,
+            asks=asked_at(frame.plan, activation.node),
         )
         self.rows.append(row)
         self.by_activation[row.activation] = self._live[row.activation] = row
@@ -314,6 +323,7 @@ class Timeline(Fold):
         row.error = record.error
         if isinstance(record, r.StepDone):
             row.failed, row.guards, row.cached = record.failed, record.guards, record.cached
+            row.unasked = self._askings.unasked(row.activation, row.asks)
         if isinstance(record, r.StepFailed):
             self._failed[row.activation] = record
         if row.status == "dropped":

@@ -18,9 +18,10 @@ from orchestrator.kernel.rank import Path
 from orchestrator.kernel.run_state import Delta
 from orchestrator.kernel.state import Activation, FrameState, OrderedMap, Phase
 from orchestrator.kernel.version import Version
+from orchestrator.views.askings import Askings, asked_at
 from orchestrator.views.map_openings import OpenedMap, branch_of, enclosing_nodes, opened_maps
 from orchestrator.views.node_notes import NodeNotes
-from orchestrator.views.overlay import EdgeKey, NodeKey, Overlay, Planned
+from orchestrator.views.overlay import EdgeKey, NodeKey, Overlay, Planned, place_of
 from orchestrator.views.plans import PlannedMaps
 from orchestrator.views.reader import Fold, read
 from orchestrator.views.work_time import WorkTime
@@ -28,7 +29,7 @@ from orchestrator.views.work_time import WorkTime
 _BEGINNINGS = ("resumed", "migrated", "forked")
 """Types of records before which a run stood still."""
 _STILL = frozenset({Phase.QUEUED, Phase.IN_LINE, Phase.WAITING, Phase.PENDING})
-_COUNTS = ("visits", "taken", "seconds", "items", "told", "faulty")
+_COUNTS = ("visits", "taken", "seconds", "items", "told", "faulty", "asked", "unasked")
 _PLACES = ("waiting", "running", "failed", "queued", "entered")
 """Fields of an `Overlay` that are mappings, and those that are sets."""
 
@@ -77,6 +78,9 @@ class Trace(Fold):
         self.changed = OverlayChange()
         self._visits: Counter[NodeKey] = Counter()
         self._faulty: Counter[NodeKey] = Counter()
+        self._asked_by_steps: Counter[NodeKey] = Counter()
+        self._unasked: Counter[NodeKey] = Counter()
+        self._askings = Askings()
         self._taken: Counter[EdgeKey] = Counter()
         self._busy: dict[str, Counter[NodeKey]] = {"running": Counter(), "waiting": Counter()}
         self._failed: dict[NodeKey, None] = {}
@@ -149,7 +153,10 @@ class Trace(Fold):
         def at(key: NodeKey) -> NodeKey:
             return names.place(key[0]), names.node(*key)
 
-        for counts in (self._visits, self._faulty, self._seconds, self._items, self._done):
+        everything: tuple[dict[NodeKey, Any], ...] = (
+            self._visits, self._faulty, self._asked_by_steps, self._unasked, self._seconds, self._items, self._done,
+        )  # fmt: skip
+        for counts in everything:
             _rename(counts, at)
         for places in (self._failed, self._queued, self._entered):
             _rename(places, at)
@@ -188,6 +195,7 @@ class Trace(Fold):
     def applied(self, record: r.Record, delta: Delta) -> None:
         """See `Fold.applied`."""
         run, activation = self.run, self._now
+        self._askings.note(record)
         changed = self.changed = OverlayChange()
         if self._left is not None:
             changed.places.update((place, node) for place, plan in _all_plans(run.plan) for node in plan.nodes)
@@ -204,6 +212,10 @@ class Trace(Fold):
                     self._withdraw(question, changed)
             self._set_activity(gone, None, changed)
             self._time.forget(gone.key)
+            self._count_asked(gone.key, (gone.frame.place, gone.node), changed, ended=False)
+        if isinstance(record, r.StepDone | r.StepFailed):  # also one that had been stopped before
+            place = (place_of(record.path), record.node)
+            self._count_asked(record.activation, place, changed, ended=activation is not None)
         if activation is not None:
             waits = "waiting" if activation.phase is Phase.ASKING else None
             self._set_activity(activation, "running" if activation.key in run.running else waits, changed)
@@ -215,6 +227,8 @@ class Trace(Fold):
         for token in (*((activation,) if activation is not None else ()), *self._gone):
             changed.plans.update(self._plans.settles(token))
         if isinstance(record, r.Ended):
+            for key, (path, node) in self._askings.open():
+                self._count_asked(key, (place_of(path), node), changed, ended=False)
             self._end(record, changed)
         elif isinstance(record, r.Reopened | r.Forked) and self._was_over:
             self._reopen(changed)
@@ -248,6 +262,8 @@ class Trace(Fold):
             entered=self._entered.keys(),
             told=self._notes.texts,
             faulty=self._faulty,
+            asked=self._asked_by_steps,
+            unasked=self._unasked,
         )
 
     @property
@@ -322,6 +338,16 @@ class Trace(Fold):
             return
         self._done_with(record, activation, place)
 
+    def _count_asked(self, activation: str, place: NodeKey, changed: OverlayChange, *, ended: bool) -> None:
+        """A step is over: it asked what its kind asks, or, if it ended, found that it need not."""
+        asks = asked_at(plan_at(self.run.plan, place[0]), place[1])
+        asked = self._askings.settle(activation, asks)
+        if asked:
+            self._asked_by_steps[place] += asked
+        elif ended and self._askings.unasked(activation, asks):
+            self._unasked[place] += 1
+        changed.places.add(place)
+
     def _done_with(self, record: r.StepDone, activation: Activation, place: NodeKey) -> None:
         """A step ended with an outcome that counts."""
         self._visits[place] += 1
@@ -364,7 +390,7 @@ class Trace(Fold):
 
     def _end(self, record: r.Ended, changed: OverlayChange) -> None:
         if record.status == "failed" and record.error is not None and record.error.node and not self._failed:
-            self._fail((_names(record.error.path), record.error.node), record.error, changed)
+            self._fail((place_of(record.error.path), record.error.node), record.error, changed)
 
     # -- maps -----------------------------------------------------------------------------------------------------
 
@@ -391,11 +417,6 @@ class Trace(Fold):
             changed.places.update(found.keys() ^ self._queued.keys())
             self._queued.clear()
             self._queued.update(found)
-
-
-def _names(path: str) -> str:
-    """The path of a graph: the segments of a branch's path that are names of nodes."""
-    return "/".join(segment for segment in path.split("/") if segment.replace("-", "_").isidentifier())
 
 
 def _rename(found: dict[NodeKey, Any], at: Callable[[NodeKey], NodeKey]) -> None:

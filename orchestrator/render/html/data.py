@@ -46,7 +46,7 @@ def _abandoned(replayed: Replay, run: Run) -> Replay:
     marks = {RUN: status_mark(last)}
     for part in replayed.drawing.by_key.values():
         if not part.terminal:
-            marks[part.id] = node_mark(last, part.path, part.name)
+            marks[part.id] = node_mark(last, part.path, part.name, part.asks)
     changed = {part: mark for part, mark in marks.items() if before.get(part, Mark()) != mark}
     end = Moment(run.seq, run.machine.updated, changed)
     return replace(replayed, last=last, moments=(*replayed.moments, end))
@@ -133,6 +133,7 @@ class _PageWriter:
             "attempt": row.attempt if row.attempt > 1 else None,
             "failed": row.failed,
             "cached": row.cached or None,
+            "unasked": row.unasked,
             "error": told(str(row.error), 2000) if row.error is not None else None,
             "retries": [[one.attempt, told(str(one.error), 1000)] for one in row.failures],
             "waits": [[w.why, self._at(w.start), None if w.end is None else self._at(w.end)] for w in row.waits],

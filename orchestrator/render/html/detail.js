@@ -27,7 +27,7 @@ class Detail {
       ["calls", (step.calls ?? []).length || null], ["tokens", this.spent(step.usage)],
     ];
     return [
-      make("h2", {}, sign(looksOf(step)), " ", make("span", { class: "data" }, visible(step.node)), " ", make("span", { class: "pill " + looksOf(step) }, (step.outcome ?? step.status) + (step.failed ? ", " + step.failed + (step.failed === 1 ? " call failed" : " calls failed") : "") + (step.cached ? ", from cache" : ""))),
+      make("h2", {}, sign(looksOf(step)), " ", make("span", { class: "data" }, visible(step.node)), " ", make("span", { class: "pill " + looksOf(step) }, (step.outcome ?? step.status) + (step.unasked ? ", " + step.unasked : "") + (step.failed ? ", " + step.failed + (step.failed === 1 ? " call failed" : " calls failed") : "") + (step.cached ? ", from cache" : ""))),
       make("h3", {}, "Why here?"),
       make("p", { class: "said data" }, visible(step.came)),
       step.went ? [make("h3", {}, "And then?"), make("p", { class: "said data" }, visible(step.went))] : null,

@@ -1,7 +1,7 @@
 // The steps and when they ran: only the rows that are seen are there, so that thousands of them cost nothing.
 
 const ROW = 28;
-const SIGNS = { done: "✓", faulty: "!", failed: "✗", waiting: "‖", running: "▸", interrupted: "▹", dropped: "⊘" };
+const SIGNS = { done: "✓", passed: "»", faulty: "!", failed: "✗", waiting: "‖", running: "▸", interrupted: "▹", dropped: "⊘" };
 
 class StepList {
   constructor(view, box, scale) {
@@ -166,5 +166,5 @@ class StepList {
 
 const WAITS = { person: "waited for an answer", event: "waited for an event", timer: "waited for a time", retry: "waited for another attempt", stopped: "nobody drove the run" };
 // A step that failed looks like it also where an edge took that and the run went on.
-const looksOf = (step) => (step.status !== "done" ? step.status : step.error && step.outcome !== "exhausted" ? "failed" : step.failed ? "faulty" : "done");
+const looksOf = (step) => (step.status !== "done" ? step.status : step.error && step.outcome !== "exhausted" ? "failed" : step.failed ? "faulty" : step.unasked ? "passed" : "done");
 const sign = (status) => make("span", { class: "mark " + status, "aria-label": status === "faulty" ? "done, a call failed" : status, title: status === "faulty" ? "a call failed" : status, role: "img" }, SIGNS[status] ?? "");

@@ -86,6 +86,7 @@ def step_line(point: Point) -> str:
     if point.error is not None:
         said = f"{'' if point.outcome == 'exhausted' else 'failed: '}{redacted(str(point.error))}"
     failed = f"  [{point.failed} failed call{'' if point.failed == 1 else 's'}]" if point.failed else ""
+    outcome += f"  [{point.unasked}]" if point.unasked else ""
     guards = f"  [{line(guards_told(point.guards))}]" if point.guards else ""
     marks = f"{'  [from cache]' if point.cached else ''}{failed}{guards}"
     return f"  {point.seq:>5}  {narrow(f'{place}{outcome}')}{marks}  {texts.short(narrow(said))}".rstrip()

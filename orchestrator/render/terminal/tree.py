@@ -14,6 +14,7 @@ _SPINS = 10
 """Frames of the spinner per second."""
 _MARKS = {"done": ("✓", "green"), "failed": ("✗", "bold red"), "waiting": ("?", "bold yellow"), "dropped": ("–", "dim"),
           "retrying": ("↻", "yellow"), "unknown": ("!", "bold yellow"), "faulty": ("!", "bold magenta"),
+          "passed": ("»", "green"),
           "queued": ("○", "dim")}  # fmt: skip
 _DONE_STEPS, _DONE_BRANCHES, _CALLS = 2, 2, 3
 """How many ended steps, branches and calls are shown inside a live one."""
@@ -137,7 +138,8 @@ def _worth_showing(branches: list[TreeBranch], standing: LiveBranches, whole: bo
 
 def _head(step: TreeStep, standing: LiveBranches, now: float, over: bool, label: str) -> Line:
     if step.over or step.state == "waiting":
-        mark, style = _MARKS["faulty" if step.state == "done" and step.failed_calls else step.state]
+        done = "faulty" if step.failed_calls else "passed" if step.unasked else "done"
+        mark, style = _MARKS[done if step.state == "done" else step.state]
     elif step.state == "retrying" and step.next_at > now:
         mark, style = _MARKS["retrying"]
     else:
@@ -148,6 +150,8 @@ def _head(step: TreeStep, standing: LiveBranches, now: float, over: bool, label:
     parts.append((step.node, "bold" if not step.over else ""))
     if step.state == "done" and step.outcome != "done":
         parts.append((f" → {step.outcome}", style if not step.fault else "yellow"))
+    if step.unasked:
+        parts.append((f" {step.unasked}", "dim"))
     if step.by and step.over:
         parts.append((f" {excerpts.text(step.by, 40)}", "dim"))
     if step.cached:
