@@ -139,30 +139,40 @@ async def check_item_writes(store: Store) -> None:
 
 
 async def check_item_room(store: Store) -> None:
-    """A limit of bytes refuses a write, or makes room for it, and counts what is there."""
-    for area in AREAS:
-        await store.prune_items(area, older_than=0)
+    """A limit of bytes refuses a write, and counts what is there and has not expired."""
     top = uuid4().hex
-    items = [_item(top, str(number), value="x" * 100, text="é", vector=packed([1.0])) for number in range(4)]
+    items = [_item(top, str(number), value="x" * 100, text="é", vector=packed([1.0])) for number in range(5)]
     size = items[0].size
     equal(size, len(top) + 1 + 102 + 2 + 4, "bytes of an item")
+    await store.prune_items("memory")  # what has expired; items of others stay
+    before = await store.item_usage("memory")
     for item in items[:3]:
-        await store.put_item("memory", item, most=3 * size)
-    equal(await store.item_usage("memory"), ItemUsage(3, 3 * size, 0), "what lies in an area")
-    equal(await store.item_usage("cache"), ItemUsage(), "what lies in the other")
-    await raises(MemoryFull, store.put_item("memory", items[3], most=4 * size - 1), "an item too many")
+        await store.put_item("memory", item, most=before.bytes + 3 * size)
+    now = ItemUsage(before.items + 3, before.bytes + 3 * size, 0)
+    equal(await store.item_usage("memory"), now, "what lies in an area")
+    await raises(MemoryFull, store.put_item("memory", items[3], most=now.bytes + size - 1), "an item too many")
     equal(len(await store.items("memory", (top,))), 3, "items after one was refused")
-    await store.put_item("memory", items[2], most=3 * size)
-    await store.put_item("memory", items[3], most=3 * size, evict=True)
-    left = [one.key for one in await store.items("memory", (top,))]
-    equal(left, ["1", "2", "3"], "items after the oldest made room")
-    large = _item(top, "large", value="x" * 100 + "y" * size)
-    await raises(MemoryFull, store.put_item("memory", large, most=size, evict=True), "an item larger than the limit")
-    equal([one.key for one in await store.items("memory", (top,))], left, "items after one that never fits")
+    await store.put_item("memory", items[2], most=now.bytes)
     await store.put_item("memory", items[1], lifetime=_AT_ONCE)
-    await store.put_item("memory", items[0], most=3 * size)
+    await store.put_item("memory", items[3], most=now.bytes)
     equal([one.key for one in await store.items("memory", (top,))], ["0", "2", "3"], "expired items need no room")
     await store.prune_items("memory", (top,), older_than=0)
+
+
+async def check_item_eviction(store: Store) -> None:
+    """Where a write may make room, the items that were not written for the longest time go. Others stay."""
+    top = uuid4().hex
+    items = [_item(top, str(number), value="x" * 100) for number in range(4)]
+    size = items[0].size
+    for item in (*items[:3], items[0]):
+        await store.put_item("cache", item)
+    await store.put_item("cache", items[3], most=3 * size, evict=True)
+    left = [one.key for one in await store.items("cache", (top,))]
+    equal(left, ["0", "2", "3"], "items after the oldest made room")
+    large = _item(top, "large", value="x" * 100 + "y" * size)
+    await raises(MemoryFull, store.put_item("cache", large, most=size, evict=True), "an item larger than the limit")
+    equal([one.key for one in await store.items("cache", (top,))], left, "items after one that never fits")
+    await store.prune_items("cache", (top,), older_than=0)
 
 
 async def check_item_search(store: Store) -> None:
