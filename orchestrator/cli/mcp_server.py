@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 
 from orchestrator.cli import report
 from orchestrator.cli.output import warn
 from orchestrator.cli.redaction import redacted
 from orchestrator.errors import ModelError, OrchestratorError, RunUnknown
 from orchestrator.executor.effects.graph_tools import GraphTool
+from orchestrator.kernel.records.base import RunStatus
 from orchestrator.render.terminal import texts
 from orchestrator.tools.mcp.listing import names_of
 
@@ -25,6 +26,25 @@ if TYPE_CHECKING:
 LABEL = ("via", "mcp")
 """The label of runs that clients began. Of other runs in the store they are told nothing."""
 RESULT_TOOL = "run_result"
+OUTPUT: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {
+        "run_id": {"type": "string", "description": "The run's id."},
+        "status": {"enum": [*get_args(RunStatus)], "description": "A paused run waits for a person."},
+        "output": {"description": "The graph's output; null while there is none."},
+        "waiting": {
+            "type": "array",
+            "description": "The questions of a paused run, each with the command by which a person answers it.",
+            "items": {
+                "type": "object",
+                "properties": {name: {"type": "string"} for name in ("kind", "prompt", "command")},
+                "required": ["kind", "prompt", "command"],
+            },
+        },
+    },
+    "required": ["run_id", "status", "output"],
+}
+"""The schema of the structured content of all results but errors."""
 
 Refs: TypeAlias = Callable[[str, str], Mapping[str, object]]
 """For a run of an id and a graph of a name: what it is made of, as text that the command line follows to go on."""
@@ -79,16 +99,30 @@ class GraphServer:
         from mcp.types import ListToolsResult, Tool, ToolAnnotations
 
         hints = ToolAnnotations(read_only_hint=False, open_world_hint=True)
+        gives = dict(OUTPUT)
         offered = [
-            Tool(name=name, description=tool.description, input_schema=dict(tool.parameters), annotations=hints)
+            Tool(
+                name=name,
+                description=tool.description,
+                input_schema=dict(tool.parameters),
+                output_schema=gives,
+                annotations=hints,
+            )
             for name, tool in self._tools.items()
         ]
         if RESULT_TOOL not in self._tools:
             about = "Returns the result of a run that paused or continued without you. It changes nothing."
-            takes = {"run_id": {"type": "string", "description": "The run's id."}}
-            schema = {"type": "object", "properties": takes, "required": ["run_id"], "additionalProperties": False}
+            run_id = {"type": "string", "description": "The run's id."}
+            takes = {
+                "type": "object",
+                "properties": {"run_id": run_id},
+                "required": ["run_id"],
+                "additionalProperties": False,
+            }
             hints = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
-            offered.append(Tool(name=RESULT_TOOL, description=about, input_schema=schema, annotations=hints))
+            offered.append(
+                Tool(name=RESULT_TOOL, description=about, input_schema=takes, output_schema=gives, annotations=hints)
+            )
         return ListToolsResult(tools=offered)
 
     async def _call(self, ctx: ServerRequestContext, params: CallToolRequestParams) -> CallToolResult:

@@ -86,6 +86,8 @@ def _flaw(tool: Tool) -> str | None:
         checked_schema(tool.input_schema)
     except ValueError as error:
         return str(error)
+    if tool.execution is not None and tool.execution.task_support == "required":
+        return "it can only be called as a task, which is not supported"
     return None
 
 

@@ -41,6 +41,7 @@ BAD = [
     {"name": "huge", "inputSchema": {"type": "object", "properties": {f"p{n}": {} for n in range(20_000)}}},
     {"name": "wrong", "inputSchema": {"type": "object", "properties": {"a": {"required": "a"}}}},
     {"name": "", "inputSchema": NONE},
+    {"name": "later", "inputSchema": NONE, "execution": {"taskSupport": "required"}},
 ]
 
 

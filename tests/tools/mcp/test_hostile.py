@@ -54,6 +54,7 @@ async def test_what_it_lists_is_cleaned_or_left_out(rough: Rough, caplog: pytest
         "its schema has 268,924 bytes, and the limit is 100,000",
         "its schema has a 'required' that is not a list",
         "it has no usable name",
+        "it can only be called as a task, which is not supported",
     ]
 
 

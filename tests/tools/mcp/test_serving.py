@@ -92,6 +92,9 @@ async def test_each_graph_is_a_tool() -> None:
         assert tool.input_schema["required"] == ["question"]
         assert "$defs" not in tool.input_schema
         assert result.name == "run_result"
+        assert tool.output_schema == result.output_schema  # the client checks each result against it
+        assert tool.output_schema is not None
+        assert tool.output_schema["required"] == ["run_id", "status", "output"]
         text, document, failed = await called(client, "doing-now", question="it")
         assert (text, failed, document["status"], document["output"]) == ("did it", False, "completed", "did it")
         assert await called(client, "run_result", run_id=document["run_id"]) == (text, document, False)
