@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from orchestrator.graph.routes import counts
 from orchestrator.jsontypes import digest
 from orchestrator.kernel import records as r
 from orchestrator.kernel.handlers.questions import timer_question
@@ -87,6 +88,8 @@ class Recording:
     """Activations that were dropped before they ended: by a failure or a stop elsewhere, or by a join of some."""
     stopping: set[str] = field(default_factory=set)
     """Activations that ended their graph, or dropped others, when they ended."""
+    arriving: set[str] = field(default_factory=set)
+    """Activations that led to a join of some, which merges those that come first."""
     went_on: set[tuple[str, str, int]] = field(default_factory=set)
     """Activation, type of a record, attempt: what steps came to before they ended."""
 
@@ -220,6 +223,13 @@ class _Recorder(Fold):
         self.recording.stopped.add(token.key)
         if self._ending:
             self.recording.stopping.add(self._ending)
+
+    def edge_taken(self, frame: FrameState, index: int) -> None:
+        """See `Observer.edge_taken`."""
+        topology = frame.plan.topology
+        there = topology.nodes.get(topology.edges[index].target)
+        if self._ending and there is not None and counts(there.join):
+            self.recording.arriving.add(self._ending)
 
     def finished(self, frame: FrameState, result: FrameResult) -> None:
         """See `Observer.finished`."""

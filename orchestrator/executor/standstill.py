@@ -90,16 +90,18 @@ def _came_to(tape: Tape, activation: Activation, record: Record) -> bool:
 
 
 def _is_early(log: RunLog, tape: Tape, activation: Activation) -> bool:
-    """Whether a step that ended its graph, or stopped others, is about to do so while others have not come so far.
+    """Whether a step is about to end while others have not come so far: where its end decides about others.
 
-    Those that ended before it there have to end, and those that it stopped have to stand still.
+    Where it ended its graph, stopped others or led to a join of some, those that ended before it there have to end; and
+    those that it stopped have to stand still.
     """
     recording = tape.recording
-    if activation.key not in recording.stopping or not tape.is_as_recorded:
+    stops = activation.key in recording.stopping
+    if not (stops or activation.key in recording.arriving) or not tape.is_as_recorded:
         return False
-    own = recording.ends[activation.key]
+    own = recording.ends.get(activation.key, 0)
     return any(
-        recording.ends.get(key, own) < own or (key not in tape.still and tape.was_stopped(other))
+        recording.ends.get(key, own) < own or (stops and key not in tape.still and tape.was_stopped(other))
         for key, other in log.machine.running.items()
     )
 
