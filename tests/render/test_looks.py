@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.browser
 
-SIGNS = {"visited": "ok", "running": "busy", "waiting": "wait", "failed": "fail", "queued": "next"}
+SIGNS = {"visited": "ok", "passed": "past", "running": "busy", "waiting": "wait", "failed": "fail", "queued": "next"}
 LOOKS = """() => Object.fromEntries([...document.querySelectorAll('.node[data-node]:not(.terminal)')].map((node) => {
   const shows = (part) => getComputedStyle(part).display !== 'none';
   const shape = getComputedStyle(node.querySelector('.shape'));
@@ -69,7 +69,8 @@ def luminance(colour: str) -> float:
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_every_state_looks_like_no_other(page: Page, tmp_path: Path, theme: Theme) -> None:
     everything = Overlay(
-        visits={("", "visited"): 1, ("", "both"): 3},
+        visits={("", "visited"): 1, ("", "passed"): 2, ("", "both"): 3},
+        unasked={("", "passed"): 2},
         running={("", "running"), ("", "both")},
         waiting={("", "waiting")},
         failed={("", "failed")},
