@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import count
-from typing import Annotated, Any, ClassVar, Literal, NoReturn, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, NoReturn, TypeAlias, get_args, get_origin
 
-from pydantic import BaseModel, PositiveInt
+from pydantic import BaseModel, JsonValue, PositiveInt
 
 from orchestrator.context import Context
 from orchestrator.errors import AgentError, StepError
+from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.node import Port
 from orchestrator.jsontypes import JsonObject, digest
 from orchestrator.models.base import Model, ToolLike
@@ -58,6 +59,22 @@ class Continuation(Talk):
     """The model sees so many messages at least, the latest ones, the system message and the questions; None: all."""
     task: str | None = None
     """The kind of decision, which is passed to the model with the messages."""
+
+    def problems_in(self, name: str, graph: GraphDefinition) -> Iterator[str]:
+        """See `Node.problems_in`."""
+        if self.messages not in graph.schema.fields:
+            return
+        field = graph.schema.field(self.messages)
+        if _item_type(field.annotation) in _NO_MESSAGE:
+            yield f"{name} reads messages from {self.messages!r}, whose items are others: make it a list[Message]"
+        given = (graph.input,) if isinstance(graph.input, str) else graph.input
+        others = (node for other, node in graph.nodes.items() if other != name)
+        written = any(node.updates is None or self.messages in node.updates for node in others)
+        if self.question is None and given and self.messages not in given and not (written or field.required):
+            yield (
+                f"{name} has nothing to answer: nothing writes to {self.messages!r} before it. Name the field with the "
+                f"question, such as question={given[0]!r}, or make {self.messages!r} an input of the graph"
+            )
 
     def asked(self, state: object, talk: Sequence[Message], *, ended: bool) -> list[Message]:
         """The question as a message, if it is the user's turn.
@@ -135,3 +152,12 @@ def _finishing(name: str) -> JsonObject:
     what = "End the work, and give the final answer to the question."
     function = {"name": name, "description": what, "parameters": {**parameters, "additionalProperties": False}}
     return {"type": "function", "function": function}
+
+
+def _item_type(annotation: Any) -> object:
+    """The type of the items of a list that is not a union; None if it is not known."""
+    return next(iter(get_args(annotation)), None) if get_origin(annotation) is list else None
+
+
+_NO_MESSAGE = (Any, JsonValue, str, int, float, bool, dict)
+"""Types of items that stay what they were as JSON."""

@@ -185,6 +185,44 @@ def test_a_part_that_is_missing_is_named(tmp_path: Path, key: str) -> None:
         Graph.load(path)
 
 
+TALK = """\
+name: talk
+state:
+  fields:
+    question: str
+    messages: {type: "list[Message]", reducer: append, default: []}
+    pending: {type: "list[ToolCall]", default: []}
+    answer: {type: str, default: ""}
+input: question
+nodes:
+  think: {kind: respond, question: question}
+edges: |
+  START -> think
+  think -> END
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("kind: respond, question: question", "kind: respond", "such as question='question'"),
+        ("list[Message]", "list[any]", "make it a list[Message]"),
+        ("list[Message]", "list[str]", "make it a list[Message]"),
+    ],
+)
+def test_a_conversation_that_could_not_begin_or_go_on_is_reported(
+    tmp_path: Path, old: str, new: str, words: str
+) -> None:
+    path = tmp_path / "talk.yaml"
+    path.write_text(TALK)
+    assert Graph.load(path).check().errors == ()
+    path.write_text(TALK.replace(old, new))
+    with pytest.raises(GraphError) as raised:
+        Graph.load(path)
+    assert "line 10: think " in str(raised.value)
+    assert words in str(raised.value)
+
+
 def test_check_reports_mistakes_beside_code_that_is_not_trusted(tmp_path: Path) -> None:
     shell = Shell(tmp_path, inside=True)
     text = (
