@@ -481,6 +481,7 @@ OWN: Mapping[str, str] = {
     "orchestrator.cli.launch:_NAMED_MODEL": "an argument that the user types",
     "orchestrator.cli.replay_command:_NAMED": "an argument that the user types",
     "orchestrator.cli.moments:_AGE": "an option that the user types",
+    "orchestrator.cli.project.names:suggestion()": "an argument that the user types",
     "orchestrator.graph.node:__init_subclass__()": "names of classes in the program",
     "orchestrator.nodes.guards:_PLACE": "what the library of guards says of a fault",
     "orchestrator.nodes.guards:_CODE": "what the library of guards says of a fault",
