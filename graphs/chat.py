@@ -106,7 +106,7 @@ EDGES = """
     left     -> END
 """
 
-MIGRATION = Migration(nodes={"respond": "read", "call": "act"})
+MIGRATION = Migration(nodes={"respond": "think", "call": "act"}, accept=True)
 """For runs that began when thinking, reading and correcting were one node."""
 
 
@@ -186,6 +186,7 @@ def chat(
         edges=EDGES,
         output="answer",
         limits=Limits(steps=10_000, seconds=max_seconds),
+        migrations=[MIGRATION],
     )
     return graph.with_tools(tools).with_model(model)
 

@@ -100,7 +100,7 @@ WHEN_CORRECTED = """
     read  -> think : again
 """
 
-MIGRATION = Migration(nodes={"respond": "read", "call": "act"})
+MIGRATION = Migration(nodes={"respond": "think", "call": "act"}, forks={"respond": "read"}, accept=True)
 """For runs that began when thinking, reading and correcting were one node."""
 
 
@@ -164,6 +164,7 @@ def function_call(
         edges=EDGES + (WHEN_CORRECTED if max_steps > 1 else ""),
         output="result",
         limits=Limits(steps=None, visits={"think": max_steps}, seconds=max_seconds),
+        migrations=[MIGRATION],
     )
     return graph.with_tools(tools).with_model(model)
 

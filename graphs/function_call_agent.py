@@ -54,7 +54,7 @@ LAST_ANSWER = """
     read_answer -> END      : answer
 """
 
-MIGRATION = Migration(nodes={"respond": "read", "call": "act"})
+MIGRATION = Migration(nodes={"respond": "think", "call": "act"}, forks={"respond": "read"}, accept=True)
 """For runs that began when thinking, reading and correcting were one node."""
 
 
@@ -121,6 +121,7 @@ def function_call_agent(
         edges=EDGES + (LAST_ANSWER if last_answer else WHEN_SPENT),
         output="answer",
         limits=Limits(steps=10_000 * max_steps, seconds=max_seconds),  # room for as many calls as a reply can hold
+        migrations=[MIGRATION],
     )
     return graph.with_tools(tools).with_model(model)
 

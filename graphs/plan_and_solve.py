@@ -50,8 +50,8 @@ WHEN_SPENT = """
     conclude -> END
     conclude -> END : error
 """
-MIGRATION = Migration(nodes={"solve/respond": "solve/read", "solve/call": "solve/act"})
-"""For runs that began when thinking, reading and correcting were one node."""
+MIGRATION = Migration(accept=True)
+"""For runs that began when planning, reading and correcting were one node; the solver has one of its own."""
 
 
 def plan_and_solve(
@@ -128,6 +128,7 @@ def plan_and_solve(
         edges=EDGES + (WHEN_SPENT if last_answer else ""),
         output="answer",
         limits=Limits(steps=steps, visits={"solve": max_steps}, seconds=max_seconds),
+        migrations=[MIGRATION],
     )
     return graph.with_tools(tools)
 

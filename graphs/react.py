@@ -74,7 +74,7 @@ WHEN_SPENT = """
     conclude, read_answer -> END : error
 """
 
-MIGRATION = Migration(nodes={"respond": "read", "call": "act"})
+MIGRATION = Migration(nodes={"respond": "think", "call": "act"}, forks={"respond": "read"}, accept=True)
 """For runs that began when thinking, reading and correcting were one node."""
 
 
@@ -167,6 +167,7 @@ def react(
         edges=edges,
         output="answer",
         limits=Limits(steps=10_000 * max_steps, visits={"think": max_steps}, seconds=max_seconds),
+        migrations=[MIGRATION],
     )
     return graph.with_tools(tools).with_model(model)
 

@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 
     from orchestrator.comparison import compare
     from orchestrator.context import Context
-    from orchestrator.executor import App, Event, Executor, Migration, Run
+    from orchestrator.executor import App, Event, Executor, Run
     from orchestrator.graph import Edge, Node, Outcome, Port, Update, add, append, extend, local, merge, replace, union
     from orchestrator.graph.function import node
     from orchestrator.graph.limits import Limits, LimitsLeft, Retry, Usage
+    from orchestrator.graph.migration import Migration
     from orchestrator.kernel.question import AnyQuestion, Approve, Deny, Question, Value
     from orchestrator.memory import Memory, MemoryItem, MemoryOptions
     from orchestrator.models import (
@@ -46,13 +47,14 @@ __version__ = "0.1.0"
 _HOMES = {
     "orchestrator.comparison": ("compare",),
     "orchestrator.context": ("Context",),
-    "orchestrator.executor": ("App", "Event", "Executor", "Migration", "Run"),
+    "orchestrator.executor": ("App", "Event", "Executor", "Run"),
     "orchestrator.graph": (
         "Edge", "Node", "Outcome", "Port", "Update", "add", "append", "extend", "local", "merge", "replace",
         "union",
     ),
     "orchestrator.graph.function": ("node",),
     "orchestrator.graph.limits": ("Limits", "LimitsLeft", "Retry", "Usage"),
+    "orchestrator.graph.migration": ("Migration",),
     "orchestrator.kernel.question": ("AnyQuestion", "Approve", "Deny", "Question", "Value"),
     "orchestrator.memory": ("Memory", "MemoryItem", "MemoryOptions"),
     "orchestrator.models": (

@@ -5,7 +5,7 @@ Executor, drawings and tools are loaded when a method needs them, so that import
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from orchestrator.graph.arrows import EdgesLike
 from orchestrator.graph.checks.all import problems_of, report_of
 from orchestrator.graph.definition import GraphDefinition, Names, NodeLike
 from orchestrator.graph.limits import Limits
+from orchestrator.graph.migration import Migration
 from orchestrator.graph.state import StateSchema
 from orchestrator.typevars import StateT
 
@@ -42,6 +43,8 @@ class Graph(GraphDefinition[StateT]):
             the graphs inside it. None: only `Executor(pools=)` limits them.
         version: the version of the graph, for people.
         description: what the graph does, for people and for MCP clients.
+        migrations: how runs of earlier versions of the graph continue in it. If a run does not fit the graph as it is,
+            it continues by the first of them that it fits.
 
     Raises:
         InvalidGraph: the checks found problems; the error lists all of them.
@@ -63,10 +66,11 @@ class Graph(GraphDefinition[StateT]):
         pools: Mapping[str, int | None] | None = None,
         version: str | None = None,
         description: str = "",
+        migrations: Sequence[Migration] = (),
     ) -> None:
         self._fill(
             name=name, state=state, nodes=nodes, edges=edges, input=input, output=output, limits=limits,
-            pools=pools, version=version, description=description,
+            pools=pools, version=version, description=description, migrations=migrations,
         )  # fmt: skip
         self._refuse_problems()
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from orchestrator.executor.host.transfer import Imported
     from orchestrator.executor.host.version_check import VersionCheck
     from orchestrator.executor.host.work_queue import Driven
-    from orchestrator.executor.migration import Migration
     from orchestrator.executor.sync import run_sync
+    from orchestrator.graph.migration import Migration
     from orchestrator.seals import Seal
     from orchestrator.views.events import EVENT_TYPES, Event
     from orchestrator.views.history import Point
@@ -41,7 +41,7 @@ _HOME = {
     "Event": "orchestrator.views.events",
     "Executor": "orchestrator.executor.executor",
     "Imported": "orchestrator.executor.host.transfer",
-    "Migration": "orchestrator.executor.migration",
+    "Migration": "orchestrator.graph.migration",
     "Overlay": "orchestrator.views.overlay",
     "Point": "orchestrator.views.history",
     "Pruned": "orchestrator.executor.host.pruning",

@@ -13,11 +13,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from orchestrator.errors import InvalidMigration
 from orchestrator.executor.migrated_state import FrameValues, StateMove, field_names, graph_at
-from orchestrator.executor.migration import NO_MIGRATION, Migration
 from orchestrator.executor.open_forks import GRADES, Compared, Grade, GradedChange, changed_joins, highest, misplaced
 from orchestrator.graph.checks.lost_proofs import lost_proofs
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.diff import Change, structure_changes
+from orchestrator.graph.migration import NO_MIGRATION, Migration
+from orchestrator.graph.node import Node
+from orchestrator.graph.nodedata import node_data
 from orchestrator.graph.renames import Renames, inside
 from orchestrator.graph.topology import ANY
 from orchestrator.kernel.run_state import RunState
@@ -31,7 +33,9 @@ class Comparison(Compared):
         machine: the run.
         old: its graph; code is not needed.
         new: the new version.
-        migration: what a user decided.
+        migration: what a user decided, or the new version declares.
+        accepts: old paths of the graphs whose changes ahead of the run are accepted, with those inside them; None: that
+            of the whole graph, if the migration accepts changes.
 
     Attributes:
         names: What is renamed.
@@ -43,10 +47,16 @@ class Comparison(Compared):
     """
 
     def __init__(
-        self, machine: RunState, old: GraphDefinition, new: GraphDefinition, migration: Migration = NO_MIGRATION
+        self,
+        machine: RunState,
+        old: GraphDefinition,
+        new: GraphDefinition,
+        migration: Migration = NO_MIGRATION,
+        accepts: frozenset[str] | None = None,
     ) -> None:
         self.machine, self.old, self.new, self.migration = machine, old, new, migration
-        self.names = Renames(dict(migration.nodes), field_names(migration, new))
+        self._accepts = frozenset([""] if migration.accept else []) if accepts is None else accepts
+        self.names = Renames(dict(migration.nodes), field_names(migration, new), dict(migration.forks))
         frames: dict[str, list[FrameState]] = {}
         for frame in machine.frames():
             frames.setdefault(frame.place, []).append(frame)
@@ -66,9 +76,24 @@ class Comparison(Compared):
         """The highest grade of a change that the migration does not settle."""
         return highest(one.grade for one in self.changes if not one.settled)
 
+    @property
+    def undecided(self) -> bool:
+        """Whether there are changes ahead of the run that a user has to accept: those that the migration does not."""
+        return any(
+            one.grade == "decision" and not one.settled
+            and (one.proof or one.change is None or not self._accepted(one.change.place))
+            for one in self.changes
+        )  # fmt: skip
+
+    def _accepted(self, place: str) -> bool:
+        """Whether the migration accepts changes in a graph."""
+        return any(not one or place == one or place.startswith(f"{one}/") for one in self._accepts)
+
     def touched(self, token: Activation) -> bool:
         """Whether the node that a token is at changed, or has another path."""
         place, node = token.frame.place, token.node
+        if self._accepted(place) and self._is_same(place, node):
+            return False
         if self.names.place(place) != place or self.names.node(place, node) != node:
             return True
         return any(
@@ -78,19 +103,30 @@ class Comparison(Compared):
             for one in self.changes
         )
 
+    def _is_same(self, place: str, name: str) -> bool:
+        """Whether a node is the same in both versions but for its content, and its approval leads to the same nodes."""
+        old, new = graph_at(self.old, place), graph_at(self.new, self.names.place(place))
+        if old is None or new is None or self.names.node(place, name) != name or name not in new.nodes:
+            return False
+        if _kind(old.nodes[name]) != _kind(new.nodes[name]) or old.nodes[name].outcomes != new.nodes[name].outcomes:
+            return False
+        approves = new.nodes[name].approves
+        return approves is None or _led_to(old, name, approves.outcome) == _led_to(new, name, approves.outcome)
+
     # -- names ---------------------------------------------------------------------------------------------------
 
     def _check_names(self) -> None:
         """Refuse a migration that names what is not there."""
-        for path, target in self.migration.nodes.items():
+        named = [("nodes", self.migration.nodes), ("forks", self.migration.forks)]
+        for what, path, target in ((what, *pair) for what, names in named for pair in names.items()):
             place, _, name = path.rpartition("/")
             before, after = graph_at(self.old, place), graph_at(self.new, self.names.place(place))
             if before is None or name not in before.nodes:
-                raise InvalidMigration(f"nodes: the run's graph has no node {path!r}; {_has(before)}")
+                raise InvalidMigration(f"{what}: the run's graph has no node {path!r}; {_has(before)}")
             if after is None or target.rpartition("/")[2] not in after.nodes:
-                raise InvalidMigration(f"nodes: the new version has no node {target!r}; {_has(after)}")
+                raise InvalidMigration(f"{what}: the new version has no node {target!r}; {_has(after)}")
             if "/" in target and target.rpartition("/")[0] != self.names.place(place):
-                raise InvalidMigration(f"nodes: {path!r} cannot become {target!r}, which is in another graph")
+                raise InvalidMigration(f"{what}: {path!r} cannot become {target!r}, which is in another graph")
         for path in self.migration.joins:
             place, _, name = path.rpartition("/")
             graphs = (graph_at(self.old, place), graph_at(self.new, self.names.place(place)))
@@ -140,7 +176,7 @@ class Comparison(Compared):
             yield from misplaced(self)
             joins = list(changed_joins(self))
             yield from joins
-            yield from (GradedChange("decision", text) for text in self._proofs())
+            yield from (GradedChange("decision", text, proof=True) for text in self._proofs())
         else:
             joins = []
         known = {(one.change.place, one.change.name) for one in joins if one.change is not None}
@@ -210,6 +246,18 @@ class Comparison(Compared):
         return any(
             token.node == change.name and (token.phase is Phase.INSIDE or token.child is not None) for token in tokens
         )
+
+
+def _led_to(graph: GraphDefinition, name: str, outcome: str) -> list[tuple[str, object]]:
+    """The nodes that an outcome leads to, with their kinds."""
+    targets = [edge.target for edge in graph.edges if edge.source == name and edge.outcome in (None, outcome)]
+    return [(one, _kind(graph.nodes[one]) if one in graph.nodes else None) for one in targets]
+
+
+def _kind(node: Node) -> object:
+    """The kind of a node, also of one whose code is not known; of a function, which one."""
+    data = node_data(node)
+    return data.get("kind"), data.get("ref")
 
 
 def _has(graph: GraphDefinition | None) -> str:

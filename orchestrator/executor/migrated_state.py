@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from orchestrator.errors import InvalidInput, InvalidMigration, InvalidUpdate, SecretInState, message_of
-from orchestrator.executor.migration import Migration
 from orchestrator.graph.codec import Unfit
 from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.migration import Migration
 from orchestrator.graph.reducers import replace
 from orchestrator.graph.renames import Renames, inside
 from orchestrator.graph.state import StateSchema

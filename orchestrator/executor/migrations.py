@@ -10,11 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from orchestrator.errors import GraphChanged, InvalidMigration, OrchestratorError, message_of
+from orchestrator.executor.declared import declared
 from orchestrator.executor.grades import Comparison
-from orchestrator.executor.migration import NO_MIGRATION, Migration
 from orchestrator.executor.open_forks import Grade, GradedChange, highest
 from orchestrator.executor.remedies import Remedy, remedies, undecided
 from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.migration import NO_MIGRATION, Migration
 from orchestrator.kernel.endings import kept_frames
 from orchestrator.kernel.machine import apply
 from orchestrator.kernel.plan import Plan
@@ -35,6 +36,8 @@ class PlannedMigration:
     """The record to journal; its number and time are those of the run when it was planned."""
     trial: RunState
     """The run as it will be, without observers."""
+    changes: Sequence[GradedChange] = ()
+    """Every difference."""
 
 
 def planned(
@@ -52,9 +55,10 @@ def planned(
         machine: the run. It is not changed.
         old: the graph that it has; code is not needed.
         new: the new version.
-        migration: what a user decided.
+        migration: what a user decided. None: if the run does not fit the new version, it continues by the first
+            migration that the new version declares and that it fits.
         accept: whether the user accepts changes ahead of the run.
-        strict: whether compatible changes have to be accepted, too.
+        strict: whether compatible changes, and those of declared migrations, have to be accepted, too.
 
     Raises:
         GraphChanged: the run cannot go on without a decision, or without another migration; the message has every
@@ -62,9 +66,47 @@ def planned(
         InvalidMigration: the migration does not fit the run, or the new version.
     """
     comparison = Comparison(machine, old, new, migration or NO_MIGRATION)
+    if migration is not None or comparison.grade == "compatible":
+        if not _refused(comparison, accept=accept, strict=strict):
+            return _tried(comparison)
+        raise _refusal(comparison, accept=accept, strict=strict)
+    tries = _Declared(comparison)
+    found = tries.planned(accept=accept, strict=strict)
+    if found is not None:
+        return found
     if not _refused(comparison, accept=accept, strict=strict):
         return _tried(comparison)
-    raise _refusal(comparison, accept=accept, strict=strict)
+    raise _refusal(comparison, accept=accept, strict=strict, tries=tries)
+
+
+class _Declared:
+    """The migrations that the new version of a graph declares, for one run."""
+
+    def __init__(self, plain: Comparison) -> None:
+        self.faults: list[str] = []
+        """Why the run does not fit them, one line each."""
+        self.acceptable: Comparison | None = None
+        """The first one that it fits once a user accepts its changes."""
+        self._fit: list[tuple[Comparison, PlannedMigration]] = []
+        machine, old, new = plain.machine, plain.old, plain.new
+        for one in declared(old, new):
+            try:
+                found = Comparison(machine, old, new, one.migration, one.accepts)
+                if found.grade == "migration":
+                    needed = (one for one in found.changes if one.grade == "migration" and not one.settled)
+                    self.faults.append(next(needed).text)
+                    continue
+                self._fit.append((found, _tried(found)))
+            except InvalidMigration as error:
+                self.faults.append(error.fault)
+
+    def planned(self, *, accept: bool, strict: bool) -> PlannedMigration | None:
+        """The first migration that the run fits; None if it fits none without a decision."""
+        for comparison, found in self._fit:
+            if not _refused(comparison, accept=accept, strict=strict):
+                return found
+            self.acceptable = self.acceptable or comparison
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,13 +138,19 @@ def assess(machine: RunState, old: GraphDefinition, new: GraphDefinition) -> Ass
         except InvalidMigration as error:
             return Assessment("migration", (*comparison.changes, GradedChange("migration", error.fault)))
         return Assessment(grade, comparison.changes)
+    tries = _Declared(comparison)
+    found = tries.planned(accept=False, strict=False)
+    if found is not None:
+        return Assessment("compatible", found.changes)
+    if tries.acceptable is not None:
+        return Assessment("decision", tries.acceptable.changes, Remedy(accept=True))
     return Assessment(grade, comparison.changes, _remedy(comparison), undecided(comparison))
 
 
 def _refused(comparison: Comparison, *, accept: bool, strict: bool) -> bool:
     if comparison.grade == "migration":
         return True
-    return not accept and (comparison.grade == "decision" or strict)
+    return not accept and (comparison.undecided or strict)
 
 
 def _tried(comparison: Comparison) -> PlannedMigration:
@@ -122,7 +170,7 @@ def _tried(comparison: Comparison) -> PlannedMigration:
     except (OrchestratorError, LookupError, TypeError, ValueError, StopIteration) as error:
         said = str(error) if isinstance(error, OrchestratorError) else f"{type(error).__name__}: {message_of(error)}"
         raise InvalidMigration(f"run {machine.run_id!r} does not fit the new version of its graph: {said}") from error
-    return PlannedMigration(record, trial)
+    return PlannedMigration(record, trial, comparison.changes)
 
 
 def _record(comparison: Comparison) -> Migrated:
@@ -148,6 +196,7 @@ def _record(comparison: Comparison) -> Migrated:
         content_before=machine.content,
         nodes=dict(names.nodes),
         fields=dict(names.fields),
+        forks=dict(names.forks),
         values=values or None,
         inside=inside,
         joins=dict(comparison.migration.joins),
@@ -171,15 +220,19 @@ def _asks_again(comparison: Comparison, token: Activation) -> bool:
 # -- refusals ---------------------------------------------------------------------------------------------------------
 
 
-def _refusal(comparison: Comparison, *, accept: bool, strict: bool) -> GraphChanged:
+def _refusal(comparison: Comparison, *, accept: bool, strict: bool, tries: _Declared | None = None) -> GraphChanged:
     machine, new = comparison.machine, comparison.new
+    acceptable = None if tries is None else tries.acceptable
     at = sorted({token.node for token in machine.root.live.values()}) if machine.root is not None else []
-    lines = "\n".join(f"  - {one}" for one in comparison.changes)
+    lines = "\n".join(f"  - {one}" for one in (acceptable or comparison).changes)
     fault = (
         f"run {machine.run_id!r} is at {', '.join(at) or 'its end'}, and graph {new.name!r} changed:\n"
         f"{lines or '  - the structure is another one'}"
     )
-    remedy = _remedy(comparison, strict=strict)
+    if tries is not None and acceptable is None:
+        faults = dict.fromkeys(tries.faults)
+        fault += "".join(f"\nIt does not fit a migration that the graph declares: {one}" for one in faults)
+    remedy = _remedy(comparison, strict=strict) if acceptable is None else Remedy(accept=True)
     if remedy is None:
         return GraphChanged(fault, run_id=machine.run_id, undecided=undecided(comparison))
     return GraphChanged(fault, run_id=machine.run_id, options=remedy.options, call=remedy.call, guesses=remedy.guesses)

@@ -8,9 +8,9 @@ from typing import Literal, TypeAlias
 
 from orchestrator.errors import InvalidMigration
 from orchestrator.executor.migrated_state import graph_at
-from orchestrator.executor.migration import Migration
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.diff import Change
+from orchestrator.graph.migration import Migration
 from orchestrator.graph.placements import Placements
 from orchestrator.graph.renames import Renames, inside
 from orchestrator.kernel.state import Activation, FrameState, OpenFork
@@ -39,6 +39,8 @@ class GradedChange:
     change: Change | None = None
     fork: str = ""
     """The open fork whose join it is."""
+    proof: bool = False
+    """Whether it is a proof that is lost."""
 
     def __str__(self) -> str:
         return f"{self.grade}{' (given)' if self.settled else ''}: {self.text}"

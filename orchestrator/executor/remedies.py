@@ -13,11 +13,11 @@ from typing import Any
 from orchestrator.errors import InvalidUpdate
 from orchestrator.executor.grades import Comparison
 from orchestrator.executor.migrated_state import graph_at
-from orchestrator.executor.migration import Migration, StateMapping
 from orchestrator.executor.open_forks import GradedChange
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.diff import Change
 from orchestrator.graph.digests import state_shape
+from orchestrator.graph.migration import Migration, StateMapping
 from orchestrator.graph.node import Node
 from orchestrator.graph.reducers import replace
 from orchestrator.graph.renames import inside

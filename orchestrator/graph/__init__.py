@@ -10,6 +10,7 @@ from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.edge import Edge
 from orchestrator.graph.function import FunctionNode, node
 from orchestrator.graph.limits import Limits, LimitsLeft, Retry, Usage
+from orchestrator.graph.migration import Migration
 from orchestrator.graph.node import ITEM, Node, Port, UnresolvedNode
 from orchestrator.graph.nodedata import node_data, node_from_data
 from orchestrator.graph.outcome import DONE, RESERVED, Outcome, Update
@@ -35,6 +36,7 @@ __all__ = [
     "GraphDefinition",
     "Limits",
     "LimitsLeft",
+    "Migration",
     "Node",
     "NodeShape",
     "Outcome",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -15,6 +15,7 @@ from orchestrator.graph.arrows import EdgesLike, format_edges, parse_edges
 from orchestrator.graph.edge import Edge
 from orchestrator.graph.function import function_node
 from orchestrator.graph.limits import Limits
+from orchestrator.graph.migration import Migration
 from orchestrator.graph.node import Node
 from orchestrator.graph.outcome import NodeResult
 from orchestrator.graph.state import StateSchema
@@ -48,6 +49,8 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT]):
     pools: Mapping[str, PositiveInt | None] = MappingProxyType({})
     version: str | None = None
     description: str = ""
+    migrations: SkipValidation[tuple[Migration, ...]] = ()
+    """How runs of earlier versions continue: part of the code, not of the data or the digests."""
 
     def __new__(cls, *args: object, **fields: object) -> Self:
         made: type[Self] = above("Graph") if cls is GraphDefinition else cls
@@ -71,6 +74,7 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT]):
         output: Names = None,
         limits: Limits | Mapping[str, Any] | None = None,
         pools: Mapping[str, int | None] | None = None,
+        migrations: Sequence[Migration] = (),
         **rest: Any,
     ) -> None:
         BaseModel.__init__(
@@ -82,12 +86,20 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT]):
             output=tuple(output) if isinstance(output, list) else output,
             limits=Limits() if limits is None else limits,
             pools={} if pools is None else pools,
+            migrations=_migrations_of(migrations),
             **rest,
         )
 
     def _refuse_problems(self, *, stored: bool = False) -> None:
         """Raises `InvalidGraph`. `Graph` runs the checks, which read a definition."""
         raise NotImplementedError
+
+    def __eq__(self, other: object) -> bool:
+        """Whether two graphs are the same, however runs of earlier versions continue in them."""
+        if not isinstance(other, GraphDefinition) or type(self) is not type(other):
+            return NotImplemented
+        fields = type(self).model_fields.keys() - {"migrations"}
+        return all(getattr(self, name) == getattr(other, name) for name in fields)
 
     def __hash__(self) -> int:
         return hash((self.name, self.edges))
@@ -437,6 +449,12 @@ def _state_of(state: object) -> type[BaseModel] | StateSchema:
             raise GraphError(f"state {state.__name__} is a RootModel, which has no fields: use a model with fields")
         return state
     raise GraphError(f"state is {state!r}: use a pydantic model class")
+
+
+def _migrations_of(given: object) -> tuple[Migration, ...]:
+    if isinstance(given, Sequence) and all(isinstance(one, Migration) for one in given):
+        return tuple(given)
+    raise GraphError("migrations is a list of `Migration`s: write migrations=[Migration(...)]")
 
 
 def _node_of(name: str, thing: object) -> Node:

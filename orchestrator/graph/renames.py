@@ -21,6 +21,8 @@ class Renames:
     """Old path -> new path. A node stays in its graph, so only the last name of the new path counts."""
     fields: Mapping[str, str] = field(default_factory=dict)
     """The same for fields of the state."""
+    forks: Mapping[str, str] = field(default_factory=dict)
+    """The same for nodes that branches fork at, where another node has taken over the fork."""
 
     def node(self, place: str, name: str) -> str:
         """The new name of a node.
@@ -30,6 +32,15 @@ class Renames:
             name: its old name.
         """
         return self.nodes.get(inside(place, name), name).rpartition("/")[2]
+
+    def fork(self, place: str, name: str) -> str:
+        """The new name of the node that a fork is at.
+
+        Args:
+            place: the old path of its graph.
+            name: its old name.
+        """
+        return self.forks.get(inside(place, name), self.node(place, name)).rpartition("/")[2]
 
     def state_field(self, place: str, name: str) -> str:
         """The new name of a field of the state of the graph at `place`."""
@@ -62,7 +73,7 @@ class Renames:
                 continue
             if vertex == edge.source and any(fan.field is None for fan in old.fans.get(vertex, ())):
                 continue  # the branches beside the map, not the map
-            source, target = self.node(place, edge.source), self.node(place, edge.target)
+            source, target = self.fork(place, edge.source), self.node(place, edge.target)
             alone = f"{source}*{target}:{self.state_field(place, edge.each)}"
             return alone if alone in new.fans else source
-        return self.node(place, vertex)
+        return self.fork(place, vertex)

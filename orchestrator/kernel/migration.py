@@ -33,7 +33,7 @@ def migrate(run: RunState, record: Migrated, plan: Plan) -> None:
         record: what is renamed, added and asked again.
         plan: the plan of the new version.
     """
-    names = Renames(record.nodes, record.fields)
+    names = Renames(record.nodes, record.fields, record.forks)
     run.content = record.content
     run.lineage = (*run.lineage, (record.structure, record.content))
     observers, run.observers = run.observers, ()
@@ -51,6 +51,9 @@ def migrate(run: RunState, record: Migrated, plan: Plan) -> None:
         run.questions.pop(question, None)
         run.asked_at.pop(question, None)
     _move_pools(run, held, lines, live)
+    for question, token in run.askers.items():
+        place = {"node": token.node, "path": token.path}
+        run.questions[question] = run.questions[question].model_copy(update=place)
     run.ready_frames = {key: made[key] for key in ready}
     run.exhausting_frames = [made[key] for key in exhausting]
     _move_breakpoints(run, names)

@@ -18,10 +18,12 @@ from orchestrator.nodes.confirm import Confirm
 from orchestrator.nodes.continuation import CallProtocol
 from orchestrator.nodes.execute import Execute
 from orchestrator.nodes.extract import AnswerForm, Extract
+from orchestrator.nodes.fill import Fill
 from orchestrator.nodes.observe import Observe
 from orchestrator.nodes.plan import Plan
 from orchestrator.nodes.read_plan import ReadPlan
 from orchestrator.nodes.read_reply import ReadReply
+from orchestrator.nodes.record import Record
 from orchestrator.nodes.repeat import Repeat
 from orchestrator.nodes.respond import Respond
 from orchestrator.nodes.route import Route
@@ -52,10 +54,12 @@ __all__ = [
     "Confirm",
     "Execute",
     "Extract",
+    "Fill",
     "Observe",
     "Plan",
     "ReadPlan",
     "ReadReply",
+    "Record",
     "Repeat",
     "Respond",
     "Route",

@@ -112,7 +112,7 @@ class Live:
         for record in moves:
             after = self._reader.run.later.get(record.content)
             if after is not None:
-                self._moves.append((Renames(record.nodes, record.fields), plan, after))
+                self._moves.append((Renames(record.nodes, record.fields, record.forks), plan, after))
                 plan = after
 
     def _node(self, key: tuple[str, str]) -> tuple[str, str]:

@@ -148,7 +148,7 @@ class Trace(Fold):
 
     def moved(self, record: r.Migrated) -> None:
         """See `Observer.moved`. What the run did is kept for the nodes and edges that are still there."""
-        names = Renames(record.nodes, record.fields)
+        names = Renames(record.nodes, record.fields, record.forks)
 
         def at(key: NodeKey) -> NodeKey:
             return names.place(key[0]), names.node(*key)

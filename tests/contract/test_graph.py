@@ -86,10 +86,10 @@ async def test_the_example_is_approved_or_goes_round_with_the_reason() -> None:
 # -- what a graph is ------------------------------------------------------------------------------------------------
 
 
-def test_a_graph_is_a_frozen_pydantic_model_of_nine_fields_and_its_pools() -> None:
+def test_a_graph_is_a_frozen_pydantic_model_of_nine_fields_its_pools_and_its_migrations() -> None:
     assert isinstance(essay, BaseModel)
     assert set(Graph.model_fields) == {
-        "name", "version", "state", "input", "nodes", "edges", "output", "limits", "description", "pools",
+        "name", "version", "state", "input", "nodes", "edges", "output", "limits", "description", "pools", "migrations",
     }  # fmt: skip
     for field in Graph.model_fields:
         with pytest.raises(ValidationError, match="frozen"):

@@ -92,6 +92,7 @@ async def test_a_run_goes_on_to_its_end(store: str, run_id: str) -> None:
 
 
 @pytest.mark.parametrize("name", [*STRATEGIES, *INSIDE])
-async def test_graphs_have_the_structure_that_they_had(store: str, name: str) -> None:
+async def test_graphs_have_the_structure_that_they_had_or_say_how_runs_continue(store: str, name: str) -> None:
     async with Executor(store) as executor:
-        assert (await executor.store.info(f"{name}-completed")).structure == graph_named(name).structure
+        same = (await executor.store.info(f"{name}-completed")).structure == graph_named(name).structure
+        assert same or graph_named(name).migrations

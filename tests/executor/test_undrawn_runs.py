@@ -58,7 +58,7 @@ CORRECTED = {
     "function_call_agent-corrected": "model_1 model_2 model_5",
     "plan_and_solve-corrected": "model_1 model_2 model_3",
     "react-corrected": "model_1 model_2 model_5",
-    "react-twice": "model_1 model_2 model_3 model_6 model_7",
+    "react-twice": "model_1 model_2 model_6 model_7",
     "rewoo-corrected": "model_1 model_2 model_6",
 }
 GOING_ON = [

@@ -9,7 +9,7 @@ import pytest
 from orchestrator import Executor, Graph, Reply, Run, ToolCall, tool
 from orchestrator.errors import ToolError
 from orchestrator.nodes import ITEM, ChooseArgs, ChooseTool, Execute, Observe, Respond, Subgraph, Think
-from orchestrator.nodes.work import WORK_ENDED
+from orchestrator.nodes.planned_calls import WORK_ENDED
 from orchestrator.strategies.chat import chat
 from orchestrator.strategies.function_call import function_call, one_call
 from orchestrator.strategies.function_call_agent import function_call_agent

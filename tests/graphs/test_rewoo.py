@@ -23,9 +23,9 @@ from orchestrator import (
     tool,
 )
 from orchestrator.models.base import ModelRequest
-from orchestrator.nodes import Plan, Solve, Subgraph
+from orchestrator.nodes import Solve, Subgraph
+from orchestrator.nodes.planned_calls import NONE_LEFT
 from orchestrator.nodes.plans.blueprint import MOST_CALLS
-from orchestrator.nodes.work import NONE_LEFT
 from orchestrator.strategies.rewoo import graph, rewoo
 from orchestrator.testing import ScriptedModel, assert_crash_safe
 from orchestrator.tools import tools_from_ref
@@ -113,7 +113,7 @@ async def test_s66_to_s71_the_published_plan_runs_in_two_levels(store: str) -> N
             found = live.run
     assert (found.status, found.output) == ("completed", "Hennessy")
 
-    calls = [(kind, int(path.removeprefix("plan."))) for kind, path, node in events if node == "execute"]
+    calls = [(kind, int(path.removeprefix("read."))) for kind, path, node in events if node == "execute"]
     starts = [number for kind, number in calls if kind == "step_started"]
     assert (set(starts[:2]), set(starts[2:])) == ({0, 2}, {1, 3})  # [E1, E3], [E2, E4]
     assert {number for _, number in calls[:2]} == {0, 2}  # both had started before any was done
@@ -159,7 +159,7 @@ async def test_s68_tools_that_are_not_there_or_fail_are_evidence_and_the_run_goe
 async def test_a_call_that_cannot_be_made_can_end_the_run() -> None:
     found, _ = await run(["#E1 = Google[it]"], add, definition=rewoo(on_error="raise"))
     assert found.error is not None
-    assert (found.status, found.error.type, found.error.node) == ("failed", "AgentError", "work")
+    assert (found.status, found.error.type, found.error.node) == ("failed", "AgentError", "fill")
 
 
 async def test_a_plan_in_a_circle_is_shown_to_the_planner_once() -> None:
@@ -169,7 +169,7 @@ async def test_a_plan_in_a_circle_is_shown_to_the_planner_once() -> None:
     assert "#E1, #E2 depend on each other in a circle" in requests[1].messages[-1].content
     found, _ = await run([circle, circle], add)
     assert found.error is not None
-    assert (found.status, found.error.type, found.error.node) == ("failed", "AgentError", "plan")
+    assert (found.status, found.error.type, found.error.node) == ("failed", "AgentError", "read")
 
 
 async def test_whole_evidence_keeps_its_type_and_is_never_expanded_again() -> None:
@@ -252,12 +252,12 @@ async def test_a_denial_can_end_the_run() -> None:
 
 async def test_it_makes_no_more_calls_than_it_may() -> None:
     plan = "#E1 = add[1, 1]\n#E2 = add[#E1, 1]\n#E3 = add[#E2, 1]"
-    for definition in (rewoo(max_calls=2), rewoo(max_calls=2, last_answer=True)):
+    for definition in (rewoo(max_steps=2), rewoo(max_steps=2, last_answer=True)):
         found, requests = await run([plan, "at least 3"], add, definition=definition)
         assert (found.status, found.output) == ("completed", "at least 3")
         assert said(found) == {"E1": 2, "E2": 3, "E3": NONE_LEFT}
         assert requests[-1].messages[-1].content.count(f"Error: {NONE_LEFT}") == 1
-    for options in ({"max_calls": 0}, {"max_seconds": 0}):
+    for options in ({"max_steps": 0}, {"max_seconds": 0}):
         with pytest.raises(ValueError, match="at least 1 call and more than 0 seconds"):
             rewoo(**options)  # type: ignore[arg-type]
 
@@ -274,7 +274,7 @@ async def test_what_was_called_is_told_when_no_calls_are_left(store: str, most: 
         return f"paid {amount}"
 
     plan = "\n".join(f"#E{amount} = pay[{amount}]" for amount in range(1, 5))
-    options = {"store": store, "definition": rewoo(max_calls=most, last_answer=True), "approve": "dangerous"}
+    options = {"store": store, "definition": rewoo(max_steps=most, last_answer=True), "approve": "dangerous"}
     found, _ = await run([plan, "so"], paying_, **options)  # type: ignore[arg-type]
     assert sorted(called) == list(range(1, most + 1))
     assert said(found) == {f"E{n}": f"paid {n}" if n <= most else NONE_LEFT for n in range(1, 5)}
@@ -295,7 +295,7 @@ async def test_of_a_call_stopped_in_flight_nobody_says_that_it_was_not_made() ->
 
 def test_its_steps_suffice_for_all_calls_that_it_may_make() -> None:
     for most in (1, 400):
-        assert (rewoo(max_calls=most).limits.steps or 0) >= 4 * most + MOST_CALLS + 2
+        assert (rewoo(max_steps=most).limits.steps or 0) >= 4 * most + 2 * MOST_CALLS + 2
 
 
 async def test_planner_solver_and_workers_can_be_different_models() -> None:
@@ -345,7 +345,7 @@ async def test_it_is_data_and_runs_the_same_from_a_file(tmp_path: Path, suffix: 
 )
 async def test_offline_it_really_calculates_whatever_the_prompts_say(store: str, question: str, answer: str) -> None:
     reworded = graph.replace(
-        plan=Plan(form="blueprint", system="Plan.", prompt="{tools}! {question}"),
+        plan=graph.nodes["plan"].with_(system="Plan.", prompt="{tools}! {question}"),
         solve=Solve(join="all", system="", prompt="{steps}"),
     )
     async with Executor(store, model=OfflineModel(), tools=ARITHMETIC) as executor:

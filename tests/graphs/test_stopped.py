@@ -30,12 +30,6 @@ def _graph(name: str) -> Graph:
     return graph
 
 
-async def _continued(executor: Executor, name: str, run_id: str) -> Run:
-    """The run, which moves to the present version of its graph where that has another structure."""
-    migration = getattr(import_module(f"orchestrator.strategies.{name}"), "MIGRATION", None)
-    return await executor.resume(run_id, migrate=migration, accept_changes=True)
-
-
 async def _answered(executor: Executor, run: Run) -> Run:
     """Allow every call; end a chat."""
     while run.status == "paused":
@@ -52,7 +46,7 @@ async def test_a_run_that_the_code_before_left_waiting_goes_on(store: str, name:
     async with Executor(store=store, graphs=[_graph(name)], model=OfflineModel(), tools=[multiply, add]) as executor:
         run = await executor.load(f"{name}-asks")
         assert run.status == "paused"
-        run = await _answered(executor, await _continued(executor, name, run.run_id))
+        run = await _answered(executor, run)
     assert run.status == "completed", run.error
     assert name == "function_call" or ANSWER in str(run.output)
 
@@ -60,14 +54,16 @@ async def test_a_run_that_the_code_before_left_waiting_goes_on(store: str, name:
 @pytest.mark.parametrize("name", NAMES)
 async def test_a_run_that_the_code_before_left_in_the_middle_of_a_call_goes_on(store: str, name: str) -> None:
     async with Executor(store=store, graphs=[_graph(name)], model=OfflineModel(), tools=[multiply, add]) as executor:
-        run = await _answered(executor, await _continued(executor, name, f"{name}-gone"))
+        run = await _answered(executor, await executor.resume(f"{name}-gone"))
     assert run.status == "completed", run.error
     assert name == "function_call" or ANSWER in str(run.output)
 
 
 async def test_graphs_of_the_code_before_have_the_structure_that_they_had(store: str) -> None:
     async with Executor(store=store) as executor:
-        for name in ("tool_user", "rewoo"):
+        for name in NAMES:
+            if _graph(name).migrations:  # it was redrawn since, and says how its runs continue
+                continue
             run = await executor.load(f"{name}-asks")
             started = run.machine.started
             assert started is not None

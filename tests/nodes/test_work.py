@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError
 from orchestrator import Approve, Deny, Graph, Run, merge, node, tool
 from orchestrator.errors import ToolError
 from orchestrator.nodes import Confirm, Execute, Plan, Step, Work
-from orchestrator.nodes.work import NONE_LEFT
+from orchestrator.nodes.planned_calls import NONE_LEFT
 from tests.support.one_node import error_of, executing, of_one
 
 pytestmark = pytest.mark.anyio

@@ -10,8 +10,8 @@ from orchestrator.executor.commands import Stop
 from orchestrator.executor.host import batches, delivery, recovery, sending
 from orchestrator.executor.host.manner import Manner
 from orchestrator.executor.host.reader import RunReader
-from orchestrator.executor.migration import Migration
 from orchestrator.graph.limits import Limits
+from orchestrator.graph.migration import Migration
 from orchestrator.views.run import Run
 
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from orchestrator.executor.host.control import RunControl
 from orchestrator.executor.host.forks import Order, fork
-from orchestrator.executor.migration import Migration
 from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.migration import Migration
 from orchestrator.views.run import Run
 
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from orchestrator.errors import GraphChanged, GraphUnknown, StoreError
 from orchestrator.executor.host.manner import Manner
 from orchestrator.executor.host.reopening import Reopening
-from orchestrator.executor.migration import Migration
 from orchestrator.executor.migrations import PlannedMigration, planned
 from orchestrator.executor.resources import Resources
 from orchestrator.executor.snapshots import Checkpoint, Snapshots
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.diff import content_changes
 from orchestrator.graph.digests import content_digest
+from orchestrator.graph.migration import Migration
 from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel.machine import apply_stored
 from orchestrator.kernel.plan import Plan

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from orchestrator.executor.migration import Migration
 from orchestrator.executor.resources import Resources
 from orchestrator.graph.limits import Limits
+from orchestrator.graph.migration import Migration
 
 
 @dataclass(frozen=True, slots=True)

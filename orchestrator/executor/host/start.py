@@ -47,8 +47,21 @@ class NewRun:
             raise RunExists(run_id, f"it is a fork, which began with records of run {first.run_id!r}") from None
         if not isinstance(first, RunStarted) or first.graph != name:
             raise RunExists(run_id, f"it is a run of graph {getattr(first, 'graph', '?')!r}") from None
-        if first.values != self.started.values:
+        if not self._has_input_of(first):
             raise RunExists(run_id, f"it is a run of {name!r} with another input") from None
+
+    def _has_input_of(self, first: RunStarted) -> bool:
+        """Whether a run began with the same input. If it began in another version of the graph, fields that only one of
+        them has do not count, as long as this input does not set them."""
+        ours, theirs = self.started.values, first.values
+        if first.structure == self.graph.structure:
+            return ours == theirs
+        schema = self.graph.schema
+        added = {name: ours[name] for name in ours.keys() - theirs.keys()}
+        if any(schema.field(name).required for name in added):
+            return False
+        defaults = {name: schema.field(name).codec.encode(schema.field(name).default()) for name in added}
+        return added == defaults and all(ours[name] == theirs[name] for name in ours.keys() & theirs.keys())
 
 
 async def new_run(

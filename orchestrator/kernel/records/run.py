@@ -183,6 +183,8 @@ class Migrated(RecordBase):
     """Old path of a node -> its new path: `{"draft/ask": "draft/confirm"}`."""
     fields: dict[str, str] = {}
     """Old path of a state field -> its new path."""
+    forks: dict[str, str] = {}
+    """Old path of the node of a fork -> the new path of the node that the fork is at now, if that is another one."""
     values: JsonDict | None = None
     """State fields that the migration added or mapped, with their values, in the run's own graph."""
     inside: dict[str, JsonDict] = {}

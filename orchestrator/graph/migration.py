@@ -1,4 +1,4 @@
-"""What a user decides when a run moves to a version of its graph that it does not fit."""
+"""How runs move to a version of their graph that they do not fit: what a user decides, or the graph declares."""
 
 from __future__ import annotations
 
@@ -18,6 +18,9 @@ StateMapping: TypeAlias = Mapping[str, "str | Callable[[dict[str, Any]], Any]"]
 class Migration:
     """How a run moves to another version of its graph: `executor.resume(run_id, migrate=Migration(...))`.
 
+    A graph can declare those of its earlier versions: `Graph(..., migrations=[Migration(...)])`. Runs that do not fit
+    the graph then continue by the first one that they fit.
+
     Nodes and fields inside a subgraph are named by their path: `{"draft/ask": "draft/confirm"}`. Whatever is not named
     stays as it is. The whole migration is checked before anything is journaled.
     """
@@ -34,11 +37,16 @@ class Migration:
     drop: Collection[str] = ()
     """Fields whose values are given up: those that are gone, and those that begin with the default of their new
     type."""
+    accept: bool = False
+    """Whether changes ahead of the run are accepted, too, but for lost proofs. What a node asked then stays open, and
+    an approval counts, if the node, and the nodes that its approval leads to, are the same but for their content."""
+    forks: Mapping[str, str] = field(default_factory=dict)
+    """Node that branches under way forked at -> the node that forks in its place. Its tokens go where `nodes` says."""
 
     def __post_init__(self) -> None:
         if isinstance(self.drop, str):
             raise InvalidMigration(f"drop is a collection of names: write drop=[{self.drop!r}]")
-        for what, mapping in (("nodes", self.nodes), ("joins", self.joins)):
+        for what, mapping in (("nodes", self.nodes), ("forks", self.forks), ("joins", self.joins)):
             if not isinstance(mapping, Mapping):
                 raise InvalidMigration(f"{what} maps old names to new ones, and this is a {type(mapping).__name__}")
         if self.state is not None and not callable(self.state) and not isinstance(self.state, Mapping):
