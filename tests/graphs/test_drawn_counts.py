@@ -196,7 +196,7 @@ async def test_the_count_of_each_node_that_asks_a_model_is_that_of_its_calls(cas
         run = await to_its_end(executor, case)
         made = journaled_calls(run)
         assert drawn_calls(run) == made, f"{run.status} {run.error}"
-        if "server" not in case.name and case.graph.name != "rewoo":  # another attempt of a step asks again
+        if "server" not in case.name:  # another attempt of a step asks again
             assert corrected_within(run) == []  # what is drawn is what runs: each call is a step of its own
         assert sum(made.values()) == len(model.requests)  # none is drawn nowhere
         assert replay(run.definition, run.records(), plan=run.plan).last == run.overlay()
