@@ -50,7 +50,9 @@ def heard(state: ChatState) -> Outcome[Literal["something", "nothing", "farewell
         return Outcome("nothing")
     if words.lower() in FAREWELLS:
         return Outcome("farewell", rounds=0)
-    fresh: dict[str, object] = {"rounds": 0} | ({"corrections": []} if state.corrections else {})
+    fresh: dict[str, object] = {"rounds": 0}
+    if state.corrections:
+        fresh["corrections"] = []
     last = state.messages[-1] if state.messages else None
     if last is not None and (last.role in ("user", "tool") or last.tool_calls):
         message = user(state.question, data={"question": state.question})

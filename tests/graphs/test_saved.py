@@ -1,0 +1,101 @@
+"""Every strategy is data: its file is made by `save`, has its digests, and runs as it does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator import Executor, Graph, OfflineModel
+from orchestrator.strategies.chat import chat
+from orchestrator.strategies.function_call import function_call
+from orchestrator.strategies.function_call_agent import function_call_agent
+from orchestrator.strategies.plan_and_solve import plan_and_solve
+from orchestrator.strategies.plan_and_solve_prompt import plan_and_solve_prompt
+from orchestrator.strategies.react import react
+from orchestrator.strategies.rewoo import rewoo
+from orchestrator.strategies.tool_user import tool_user
+from orchestrator.tools import tools_from_ref
+
+pytestmark = pytest.mark.anyio
+MAKERS = (chat, function_call, function_call_agent, plan_and_solve, plan_and_solve_prompt, react, rewoo, tool_user)
+OTHERWISE: Mapping[str, Any] = {
+    "name": "mine",
+    "tools": ["add", "multiply"],
+    "model": "cheap",
+    "confirm": "dangerous",
+    "max_steps": 7,
+    "max_seconds": 30,
+    "on_denied": "observe",
+    "on_error": "observe",
+    "last_answer": True,
+}
+"""An option of each name that strategies share."""
+WITHOUT: Mapping[str, frozenset[str]] = {
+    "chat": frozenset({"last_answer"}),
+    "function_call": frozenset({"last_answer"}),
+    "plan_and_solve_prompt": frozenset(OTHERWISE) - {"name", "model", "max_seconds"},
+}
+QUESTION = "What is 2 + 4 * 3?"
+
+
+def options_of(maker: Any) -> dict[str, Any]:
+    """The shared options that the strategy has."""
+    lacks = WITHOUT.get(maker.__name__, frozenset())
+    return {name: value for name, value in OTHERWISE.items() if name not in lacks}
+
+
+async def outcome(graph: Graph) -> tuple[str, object]:
+    """How a run of it ends."""
+    model = OfflineModel()
+    async with Executor(model=model, models={"cheap": model}, tools=tools_from_ref("arithmetic")) as executor:
+        run = await executor.start(graph, QUESTION, approve="dangerous")
+        while run.status == "paused":
+            run = await executor.answer(run.run_id, run.waiting[0].id, "/bye")
+    output = run.output
+    return run.status, [len(part) for part in output] if isinstance(output, list) else output  # calls have new ids
+
+
+@pytest.mark.parametrize("maker", MAKERS, ids=lambda maker: maker.__name__)
+@pytest.mark.parametrize("changed", [False, True])
+async def test_a_strategy_runs_the_same_from_the_file_that_save_writes(
+    tmp_path: Path, maker: Any, changed: bool
+) -> None:
+    graph: Graph = maker(**(options_of(maker) if changed else {}))
+    graph.save(tmp_path / "graph.yaml")
+    loaded = Graph.load(tmp_path / "graph.yaml")
+    assert (loaded.structure, loaded.content) == (graph.structure, graph.content)
+    assert await outcome(loaded) == await outcome(graph)
+
+
+@pytest.mark.parametrize("maker", MAKERS, ids=lambda maker: maker.__name__)
+async def test_options_have_one_name_in_all_strategies(maker: Any) -> None:
+    graph: Graph = maker(**options_of(maker))
+    assert (graph.name, graph.limits.seconds) == ("mine", 30)
+    nodes = [node for _, _, node in walk(graph)]
+    assert {node.model for node in nodes if node.asks_model} == {"cheap"}
+    if maker is not plan_and_solve_prompt:
+        assert {node.tools for node in nodes if node.takes_tools and node.subgraph is None} == {("add", "multiply")}
+    for option in WITHOUT.get(maker.__name__, ()):
+        with pytest.raises(TypeError, match=option):
+            maker(**{option: OTHERWISE[option]})
+
+
+@pytest.mark.parametrize("maker", MAKERS, ids=lambda maker: maker.__name__)
+@pytest.mark.parametrize("option", ["max_steps", "max_seconds"])
+async def test_a_bound_that_is_not_positive_is_refused(maker: Any, option: str) -> None:
+    if option in options_of(maker):
+        with pytest.raises(ValueError, match=option):
+            maker(**{option: 0})
+
+
+def walk(graph: Any, path: str = "") -> list[tuple[str, str, Any]]:
+    """Every node of a graph and of those inside."""
+    found = []
+    for name, node in graph.nodes.items():
+        found.append((path, name, node))
+        if node.subgraph is not None:
+            found += walk(node.subgraph, f"{path}{name}/")
+    return found
