@@ -10,7 +10,7 @@ from pydantic_core import PydanticSerializationError
 
 from orchestrator.errors import GraphError, GraphUnknown, NotSerialisable
 from orchestrator.graph.codec import explain
-from orchestrator.graph.data_faults import booleans_for_numbers, explain_data
+from orchestrator.graph.data_faults import BOOLEANS, booleans_for_numbers, explain_data
 from orchestrator.graph.function import FunctionNode, function_node
 from orchestrator.graph.limits import Limits
 from orchestrator.graph.names_meant import close_to
@@ -199,6 +199,9 @@ def node_from_data(data: JsonObject, *, resolve: bool | Trust = False, strict: b
 
 
 def _from_data(data: JsonObject, trust: Trust | None, strict: bool) -> Node:
+    odd = [key for key in data if not isinstance(key, str)]
+    if odd:
+        raise GraphError(f"field name {odd[0]!r} is not a text; {BOOLEANS}")
     kind = data.get("kind")
     if not isinstance(kind, str):
         meant = data.get("type")
