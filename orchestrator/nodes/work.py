@@ -74,6 +74,11 @@ class Work(Node, kind="work"):
             raise ValueError("steps= and max_calls= belong together: name the field with the plan, and how many")
         return self
 
+    @property
+    def does(self) -> str:
+        """See `Node.does`."""
+        return "fills a call, records evidence"
+
     async def run(self, state: object, ctx: Context) -> Outcome[Literal["call", "done"]]:
         call = planned_call(ctx)
         if called := getattr(state, self.tool):

@@ -74,6 +74,7 @@ def drawn(found: Node, name: str = "it") -> NodeMark:
 @pytest.mark.parametrize("kind", sorted(shipped()))
 def test_every_shipped_kind_says_what_it_does(kind: str) -> None:
     words = kind.replace("_", " ")
+    assert shown_node(kind).does or shown_node(kind).subgraph
     for name in ("it", kind):
         mark = drawn(shown_node(kind), name)
         said = mark.detail.removesuffix(f" · {mark.join}")
