@@ -35,6 +35,8 @@ _LOOKS: dict[str, Look] = {
     "repeat": "code",
     "vote": "code",
     "work": "code",
+    "fill": "code",
+    "record": "code",
     "model": "model",
     "reflect": "model",
 }
