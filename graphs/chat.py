@@ -17,6 +17,7 @@ from orchestrator.models import assistant, user
 from orchestrator.nodes import ITEM, Ask, CallModel, CallProtocol, Observe, ReadReply, Subgraph
 from orchestrator.strategies.function_call import one_call
 from orchestrator.tools import Risk
+from orchestrator.values import check_options
 
 SYSTEM = """\
 You talk with a user and help with what they ask. Call a tool where one helps, and say so where none does. Keep to \
@@ -109,7 +110,11 @@ EDGES = """
 """
 
 MIGRATION = Migration(nodes={"respond": "think", "call": "act"}, accept=True)
-"""For runs that began when thinking, reading and correcting were one node."""
+"""For runs that began when thinking, reading and correcting were one node.
+
+They move to this graph when they are resumed or answered, without `migrate=`: see docs/versions.md. A graph that is
+loaded from a file has no migrations.
+"""
 
 
 def chat(
@@ -153,8 +158,9 @@ def chat(
             `interrupt`: calls and replies under way end, no others begin, and the message is the next turn.
 
     Raises:
-        ValueError: `max_steps` or `max_seconds` is not positive.
+        ValueError: `max_steps` or `max_seconds` is not positive, or an option has another type or value.
     """
+    check_options("chat", max_steps=max_steps, seconds=max_seconds, on_denied=on_denied, on_error=on_error)
     if max_steps < 1 or (max_seconds is not None and max_seconds <= 0):
         raise ValueError("chat: max_steps and max_seconds are at least 1 step and more than 0 seconds")
     think = CallModel(

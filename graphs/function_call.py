@@ -15,6 +15,7 @@ from pydantic import JsonValue
 from orchestrator import Graph, Limits, Migration, Node, Retry, ToolCall, Update, node
 from orchestrator.nodes import ITEM, CallModel, CallProtocol, CheckCall, Confirm, Execute, ReadReply, Subgraph
 from orchestrator.tools import Risk
+from orchestrator.values import check_options
 
 ONE_CALL = """
     START   -> check
@@ -101,7 +102,11 @@ WHEN_CORRECTED = """
 """
 
 MIGRATION = Migration(nodes={"respond": "think", "call": "act"}, forks={"respond": "read"}, accept=True)
-"""For runs that began when thinking, reading and correcting were one node."""
+"""For runs that began when thinking, reading and correcting were one node.
+
+They move to this graph when they are resumed or answered, without `migrate=`: see docs/versions.md. A graph that is
+loaded from a file has no migrations.
+"""
 
 
 def function_call(
@@ -138,8 +143,9 @@ def function_call(
         parallel_tool_calls: whether the model is told that it may make several calls at once.
 
     Raises:
-        ValueError: `max_steps` or `max_seconds` is not positive.
+        ValueError: `max_steps` or `max_seconds` is not positive, or an option has another type or value.
     """
+    check_options("function_call", max_steps=max_steps, seconds=max_seconds, on_denied=on_denied, on_error=on_error)
     if max_steps < 1 or (max_seconds is not None and max_seconds <= 0):
         raise ValueError("function_call: max_steps and max_seconds are at least 1 step and more than 0 seconds")
     graph = Graph(

@@ -14,6 +14,7 @@ from orchestrator import Graph, Limits, Migration, Node, Retry, node
 from orchestrator.nodes import ITEM, CallModel, CallProtocol, Observe, ReadReply, Subgraph
 from orchestrator.strategies.function_call import one_call
 from orchestrator.tools import Risk
+from orchestrator.values import check_options
 
 
 class FunctionCallAgentState(CallModel.State, ReadReply.State, Observe.State):
@@ -49,13 +50,18 @@ WHEN_SPENT = """
 """
 LAST_ANSWER = """
     observe     -> conclude : spent
+    *           -> conclude : exhausted
     conclude    -> read_answer
     read_answer -> conclude : again
     read_answer -> END      : answer
 """
 
 MIGRATION = Migration(nodes={"respond": "think", "call": "act"}, forks={"respond": "read"}, accept=True)
-"""For runs that began when thinking, reading and correcting were one node."""
+"""For runs that began when thinking, reading and correcting were one node.
+
+They move to this graph when they are resumed or answered, without `migrate=`: see docs/versions.md. A graph that is
+loaded from a file has no migrations.
+"""
 
 
 def function_call_agent(
@@ -87,14 +93,18 @@ def function_call_agent(
         on_denied: what becomes of a denied call: the run fails with `UserDenied`, or the model is told.
         on_error: what becomes of a call that cannot be made: the run fails with `AgentError`, or the model is told.
             A tool that fails is always told to the model.
-        last_answer: after `max_steps` rounds, ask the model for an answer without tools, and do not fail.
+        last_answer: after `max_steps` rounds, or when the seconds are spent, ask the model for an answer without
+            tools, and do not fail.
         protocol: how the model calls tools: by itself, or in text of some form.
         system: the system message; empty: none.
         parallel_tool_calls: whether the model is told that it may make several calls at once.
 
     Raises:
-        ValueError: `max_steps` or `max_seconds` is not positive.
+        ValueError: `max_steps` or `max_seconds` is not positive, or an option has another type or value.
     """
+    check_options(
+        "function_call_agent", max_steps=max_steps, seconds=max_seconds, on_denied=on_denied, on_error=on_error
+    )
     if max_steps < 1 or (max_seconds is not None and max_seconds <= 0):
         raise ValueError("function_call_agent: max_steps and max_seconds are at least 1 step and more than 0 seconds")
     think = CallModel(

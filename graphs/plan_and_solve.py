@@ -16,6 +16,7 @@ from orchestrator import Graph, Limits, Migration, Node, Retry
 from orchestrator.nodes import Advance, CallProtocol, Complete, Plan, ReadPlan, Subgraph
 from orchestrator.strategies.function_call_agent import function_call_agent
 from orchestrator.tools import Risk
+from orchestrator.values import check_options
 
 SYSTEM = """\
 You work on one step of a task, with the tools that you have. What came of the steps before is given to you: use it, \
@@ -51,7 +52,11 @@ WHEN_SPENT = """
     conclude -> END : error
 """
 MIGRATION = Migration(accept=True)
-"""For runs that began when planning, reading and correcting were one node; the solver has one of its own."""
+"""For runs that began when planning, reading and correcting were one node; the solver has one of its own.
+
+They move to this graph when they are resumed or answered, without `migrate=`: see docs/versions.md. A graph that is
+loaded from a file has no migrations.
+"""
 
 
 def plan_and_solve(
@@ -90,8 +95,10 @@ def plan_and_solve(
         protocol: how the solver calls tools: by itself, or in text of some form.
 
     Raises:
-        ValueError: `max_steps`, `max_rounds` or `max_seconds` is not positive.
+        ValueError: `max_steps`, `max_rounds` or `max_seconds` is not positive, or an option has another type or value.
     """
+    given = {"on_denied": on_denied, "on_error": on_error}
+    check_options("plan_and_solve", max_steps=max_steps, max_rounds=max_rounds, seconds=max_seconds, **given)
     if max_steps < 1 or max_rounds < 1 or (max_seconds is not None and max_seconds <= 0):
         raise ValueError(
             "plan_and_solve: max_steps, max_rounds and max_seconds are at least 1 step, 1 round and more than 0 seconds"

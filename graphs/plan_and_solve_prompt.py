@@ -14,6 +14,7 @@ from pydantic import BaseModel
 
 from orchestrator import Graph, Limits, Retry, append
 from orchestrator.nodes import AnswerForm, Complete, Extract, Repeat, Subgraph, Vote
+from orchestrator.values import check_options
 
 PS = """\
 Q: {question}
@@ -117,6 +118,7 @@ def plan_and_solve_prompt(
     Raises:
         ValueError: `votes` or `max_seconds` is not positive.
     """
+    check_options("plan_and_solve_prompt", votes=votes, seconds=max_seconds)
     if votes < 1 or (max_seconds is not None and max_seconds <= 0):
         raise ValueError("plan_and_solve_prompt: votes and max_seconds are at least 1 vote and more than 0 seconds")
     prompt = PS_PLUS if plus else PS

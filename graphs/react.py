@@ -14,6 +14,7 @@ from orchestrator import Graph, Limits, Migration, Node, Retry
 from orchestrator.nodes import ITEM, CallModel, CallProtocol, Observe, ReadReply, Subgraph
 from orchestrator.strategies.function_call import one_call
 from orchestrator.tools import Risk
+from orchestrator.values import check_options
 
 SYSTEM = """\
 You answer a question step by step. In each step, first say in a sentence or two what you think: what you know by \
@@ -75,7 +76,11 @@ WHEN_SPENT = """
 """
 
 MIGRATION = Migration(nodes={"respond": "think", "call": "act"}, forks={"respond": "read"}, accept=True)
-"""For runs that began when thinking, reading and correcting were one node."""
+"""For runs that began when thinking, reading and correcting were one node.
+
+They move to this graph when they are resumed or answered, without `migrate=`: see docs/versions.md. A graph that is
+loaded from a file has no migrations.
+"""
 
 
 def react(
@@ -125,8 +130,9 @@ def react(
         parallel_tool_calls: whether the model is told that it may make several calls at once.
 
     Raises:
-        ValueError: `max_steps` or `max_seconds` is not positive.
+        ValueError: `max_steps` or `max_seconds` is not positive, or an option has another type or value.
     """
+    check_options("react", max_steps=max_steps, seconds=max_seconds, on_denied=on_denied, on_error=on_error)
     if max_steps < 1 or (max_seconds is not None and max_seconds <= 0):
         raise ValueError("react: max_steps and max_seconds are at least 1 step and more than 0 seconds")
     in_words = protocol == "bracket"

@@ -13,6 +13,7 @@ from typing import Literal
 from orchestrator import Graph, Limits, Migration, Node, Retry
 from orchestrator.nodes import Confirm, Execute, Fill, Plan, ReadPlan, Record, Solve
 from orchestrator.tools import Risk
+from orchestrator.values import check_options
 
 
 class RewooState(Solve.State, Record.State, ReadPlan.State, Plan.BlueprintState):
@@ -42,7 +43,11 @@ WHEN_SPENT = """
     *       -> solve   : exhausted
 """
 MIGRATION = Migration(nodes={"work": "fill"}, forks={"plan": "read"}, accept=True)
-"""For runs that began when planning and reading the plan were one node, and so were filling in and recording."""
+"""For runs that began when planning and reading the plan were one node, and so were filling in and recording.
+
+They move to this graph when they are resumed or answered, without `migrate=`: see docs/versions.md. A graph that is
+loaded from a file has no migrations.
+"""
 
 
 def rewoo(
@@ -78,8 +83,9 @@ def rewoo(
         last_answer: when the limits are spent, answer from the evidence that is there.
 
     Raises:
-        ValueError: `max_steps` or `max_seconds` is not positive.
+        ValueError: `max_steps` or `max_seconds` is not positive, or an option has another type or value.
     """
+    check_options("rewoo", max_steps=max_steps, seconds=max_seconds, on_denied=on_denied, on_error=on_error)
     if max_steps < 1 or (max_seconds is not None and max_seconds <= 0):
         raise ValueError("rewoo: max_steps and max_seconds are at least 1 call and more than 0 seconds")
     again = Retry()

@@ -14,6 +14,7 @@ from orchestrator import Context, Graph, Limits, Node, Retry, Update, node
 from orchestrator.errors import StepError
 from orchestrator.nodes import ChooseArgs, ChooseTool, Confirm, Execute, Step, Think
 from orchestrator.tools import Risk
+from orchestrator.values import check_options
 
 
 class ToolUserState(ChooseArgs.State, Think.State):
@@ -113,8 +114,9 @@ def tool_user(
         last_answer: after the last of `max_steps` tools, ask once more whether the answer is there.
 
     Raises:
-        ValueError: `max_steps` or `max_seconds` is not positive.
+        ValueError: `max_steps` or `max_seconds` is not positive, or an option has another type or value.
     """
+    check_options("tool_user", max_steps=max_steps, seconds=max_seconds, on_denied=on_denied, on_error=on_error)
     if max_steps < 1 or (max_seconds is not None and max_seconds <= 0):
         raise ValueError("tool_user: max_steps and max_seconds are at least 1 step and more than 0 seconds")
     again = Retry()

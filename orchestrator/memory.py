@@ -9,19 +9,18 @@ Inside of a run every access is an effect. `executor.memory` accesses the same i
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, TypeVar, cast
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import to_json
 
 from orchestrator.errors import InvalidValue, MemoryFull
 from orchestrator.graph.codec import as_json, explain, shown
 from orchestrator.redaction import without_known, without_known_in
-from orchestrator.values import check_name, check_text
+from orchestrator.values import MAX_LIFETIME, check_name, check_text
 
 __all__ = ["Embed", "Memory", "MemoryItem", "MemoryOptions"]
 
@@ -164,6 +163,7 @@ class Memory(ABC):
         """
         check_lifetime(expires)
         kept = as_json(value, f"the value of memory item {shown(key)}", size=self._options.max_value)
+        _check_plain(value, f"the value of memory item {shown(key)}")
         request: dict[str, object] = {"namespace": names_of(namespace), "key": _key(key), "value": kept}
         if expires is not None:
             request["expires"] = expires
@@ -201,13 +201,15 @@ class Memory(ABC):
             by: `words` or `meaning`; None: by meaning if the executor has an embedding function, else by words.
 
         Raises:
-            InvalidValue: an argument cannot be used.
-            ValueError: it is to be by meaning, and the executor has no embedding function.
+            InvalidValue: an argument cannot be used, or `by="meaning"` without an embedding function.
         """
         if by not in (None, "words", "meaning"):
-            raise InvalidValue(f"by={shown(by)}: use 'words' or 'meaning'")
+            raise InvalidValue(f"by={shown(by)}: use 'words' or 'meaning'", where="by")
         if by == "meaning" and self._options.embed is None:
-            raise ValueError("search by meaning needs an embedding function: Executor(memory=MemoryOptions(embed=...))")
+            raise InvalidValue(
+                "by='meaning' needs an embedding function: Executor(memory=MemoryOptions(embed=...))",
+                where="by",
+            )
         request: dict[str, object] = {
             "prefix": names_of(prefix, least=0), "text": without_known(check_text(text, "the text to search for")),
             "limit": _limit(limit),
@@ -231,6 +233,8 @@ class Memory(ABC):
         """
         request: dict[str, object] = {"prefix": names_of(prefix, least=0), "limit": _limit(limit)}
         if after is not None:
+            if not isinstance(cast(object, after), MemoryItem):
+                raise InvalidValue(f"after={shown(after)}: give the last item of the page before", where="after")
             request["after"] = [[*after.namespace], after.key]
         return [_item(one) for one in await self._access(Access("list", request))]
 
@@ -264,8 +268,39 @@ def check_lifetime(expires: object) -> None:
         InvalidValue: it is none.
     """
     number = isinstance(expires, int | float) and not isinstance(expires, bool)
-    if expires is not None and not (number and cast(float, expires) > 0 and math.isfinite(cast(float, expires))):
-        raise InvalidValue(f"expires={shown(expires)}: give a number of seconds above 0, or None for never")
+    if expires is not None and not (number and 0 < cast(float, expires) <= MAX_LIFETIME):
+        raise InvalidValue(
+            f"expires={shown(expires)}: give a number of seconds above 0, at most {MAX_LIFETIME:,} (100 years), "
+            "or None for never",
+            where="expires",
+        )
+
+
+def _check_plain(value: object, where: str, place: str = "") -> None:
+    """Refuse a part of a value that is not read back equal: what is neither JSON nor a pydantic model.
+
+    Raises:
+        InvalidValue: there is one; the message says where.
+    """
+    if value is None or isinstance(value, str | int | float | BaseModel):
+        return
+    if isinstance(value, list):
+        for number, item in enumerate(cast("list[object]", value)):
+            _check_plain(item, where, f"{place}[{number}]")
+        return
+    wrong = f"it is a {type(value).__name__}"
+    if isinstance(value, dict):
+        keys = [key for key in cast("dict[object, object]", value) if not isinstance(key, str)]
+        if not keys:
+            for name, item in cast("dict[str, object]", value).items():
+                _check_plain(item, where, f"{place}[{shown(name)}]")
+            return
+        wrong = f"its key {shown(keys[0])} is a {type(keys[0]).__name__}"
+    raise InvalidValue(
+        f"{where}{f', at {place}' if place else ''}: {wrong}, which would not be read back equal; give texts, numbers, "
+        "booleans, None, lists, dicts with str keys, or a pydantic model",
+        where=where,
+    )
 
 
 def searched_text(value: object) -> str:

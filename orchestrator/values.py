@@ -39,6 +39,9 @@ MAX_REQUEST_BYTES = 8 * MAX_BYTES
 MAX_DIGITS = 4300
 """Digits of an integer: Python reads no longer ones from text unless it is told to."""
 
+MAX_LIFETIME = 100 * 366 * 86400
+"""Seconds for which an item of the memory or a cached result is kept: 100 years. None is for ever."""
+
 _LARGEST = 10**MAX_DIGITS
 _SMALL = 1 << 63
 
@@ -147,6 +150,32 @@ def check_flag(value: object, where: str) -> None:
     """
     if not isinstance(value, bool):
         raise InvalidValue(f"{where}={reprlib.repr(value)}: True or False is expected", where=where)
+
+
+def check_options(
+    owner: str, *, seconds: object = None, on_denied: object = "observe", on_error: object = "observe", **counts: object
+) -> None:
+    """Refuse options of a strategy that are of another type, or no choice; the strategy sees to its least numbers.
+
+    Args:
+        owner: the strategy's name.
+        seconds: its `max_seconds`.
+        on_denied: as given to it.
+        on_error: as given to it.
+        counts: its options that are whole numbers.
+
+    Raises:
+        ValueError: the message names the option and what it can be.
+    """
+    for name, value in counts.items():
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise ValueError(f"{owner}: {name}={reprlib.repr(value)}: give a whole number")
+    number = isinstance(seconds, int | float) and not isinstance(seconds, bool) and -math.inf < seconds < math.inf
+    if seconds is not None and not number:
+        raise ValueError(f"{owner}: max_seconds={reprlib.repr(seconds)}: give a number of seconds, or None")
+    for name, value in (("on_denied", on_denied), ("on_error", on_error)):
+        if value not in ("raise", "observe"):
+            raise ValueError(f"{owner}: {name}={reprlib.repr(value)}: give 'raise' or 'observe'")
 
 
 MAX_NAME = 200

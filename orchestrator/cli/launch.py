@@ -15,6 +15,7 @@ from orchestrator.cli.graphrefs import absolute, graph_from_ref, importing
 from orchestrator.cli.output import warn
 
 if TYPE_CHECKING:
+    from orchestrator.graph.definition import GraphDefinition
     from orchestrator.jsontypes import Json
     from orchestrator.models import Model
     from orchestrator.tools import Toolbox
@@ -36,6 +37,17 @@ class Code:
     """Those that nodes name."""
     launch: Launch
     """The references."""
+
+
+def _asks_default(graph: GraphDefinition) -> bool:
+    """Whether some node asks the model that has no name; one of a user's kind may, if it does not say what it asks."""
+    from orchestrator.graph.node import is_shipped
+
+    for node in graph.nodes.values():
+        asks = node.asks_model or (node.asks is None and not is_shipped(type(node)))
+        if (asks and node.model is None) or (node.subgraph is not None and _asks_default(node.subgraph)):
+            return True
+    return False
 
 
 @dataclass(frozen=True)
@@ -68,7 +80,7 @@ class Launch:
             {name: load_model(ref, self.directory) for name, ref in self.models},
             self,
         )
-        if self.by_default:
+        if self.by_default and _asks_default(code.graph):
             warn(f"model: {self.model}, which only does arithmetic; choose another with --model or ORCHESTRATOR_MODEL")
         return code
 

@@ -18,11 +18,12 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import (
     BaseModel,
     ConfigDict,
+    Field,
     ModelWrapValidatorHandler,
     PositiveFloat,
     PrivateAttr,
@@ -39,6 +40,7 @@ from orchestrator.graph.outcome import DONE, FAILED
 from orchestrator.graph.signatures import declared_outcomes
 from orchestrator.graph.topology import Join, Rest, counts
 from orchestrator.graph.trust import made_for
+from orchestrator.values import MAX_LIFETIME
 
 if TYPE_CHECKING:
     from orchestrator.graph.definition import GraphDefinition
@@ -133,9 +135,9 @@ class Node(BaseModel):
     effect: Effect = "idempotent"
     """`pure` may be recomputed and needs no commit before it; `idempotent` may run again after a crash;
     `irreversible` never runs again by itself."""
-    cache: PositiveFloat | None = None
+    cache: Annotated[float, Field(gt=0, le=MAX_LIFETIME, strict=True)] | None = None
     """Seconds for which the result of a step stands for steps that read the same, in any run; None: no result is kept.
-    For `pure` and `idempotent` nodes."""
+    At most 100 years. For `pure` and `idempotent` nodes."""
     model: str | None = None
     """Name of one of the executor's models; None: its default one."""
     tools: tuple[str, ...] | None = None

@@ -41,6 +41,21 @@ def reopen(run: RunState, limits: Limits | None) -> None:
     _reopen(run, root, root.result.status, limits)
 
 
+def is_over(run: RunState, raised: int = 0) -> bool:
+    """Whether a run has its result behind a spent limit, and only its end is to be noted.
+
+    A fork at such a record, if it was named, ends in the same way. A replay does, unless the replayed run was reopened.
+
+    Args:
+        run: the run, at the record that is forked.
+        raised: of a replay, how often the replayed run was reopened by its end.
+    """
+    root = run.root
+    if run.ended is not None or root is None or root.result is None or raised > root.raised:
+        return False
+    return root.after_limit and root.result.status == "exhausted"
+
+
 def reopen_fork(run: RunState) -> None:
     """Have the fork of a run go on where that run was over; nothing if it was not, or if it completed."""
     root = run.root

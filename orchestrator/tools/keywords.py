@@ -11,7 +11,7 @@ import json
 import math
 from collections.abc import Mapping
 from difflib import get_close_matches
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, cast
 
 BY_NAME = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
 """Keywords whose value is schemas by name."""
@@ -19,6 +19,10 @@ INNER = frozenset({"items", "additionalProperties", "not", "if", "then", "else",
 """Keywords whose value is a schema."""
 LISTS = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
 """Keywords whose value is a list of schemas."""
+KINDS = ("string", "integer", "number", "boolean", "array", "object", "null")
+"""What the keyword `type` names."""
+_SAME_VALUE = ("anyOf", "oneOf", "allOf")
+"""Lists of schemas for the value itself, not for parts of it."""
 _CHECKED = frozenset(
     {
         "type", "enum", "const", "$ref", "required", "minLength", "maxLength", "pattern", "minimum", "maximum",
@@ -68,6 +72,77 @@ def schema_faults(schema: Mapping[str, Any]) -> list[str]:
             elif keyword not in KEYWORDS and not keyword.startswith("x-"):
                 found[f"has the keyword {keyword!r}, which checks no argument; {_instead(keyword)}"] = None
     return list(found)
+
+
+def shape_faults(schema: Mapping[str, Any]) -> list[str]:
+    """Return what makes a schema no JSON Schema: unknown types, keywords of another shape, references without end."""
+    found: dict[str, None] = {}
+    todo: list[object] = [schema]
+    while todo:
+        one = todo.pop()
+        if not isinstance(one, Mapping):
+            if not isinstance(one, bool):
+                found[f"has {as_json(one)} where a schema stands"] = None
+            continue
+        for keyword, value in cast("Mapping[str, object]", one).items():
+            shape = BY_NAME if keyword in BY_NAME else LISTS if keyword in LISTS else None
+            if keyword == "type":
+                kinds = value if isinstance(value, list) and value else [value]
+                for kind in kinds:
+                    if kind not in KINDS:
+                        close = get_close_matches(str(kind), KINDS, n=1)
+                        hint = f"did you mean {close[0]!r}?" if close else f"use {', '.join(KINDS)}"
+                        found[f"has the type {as_json(kind)}, which does not exist; {hint}"] = None
+            elif shape is BY_NAME and isinstance(value, Mapping):
+                todo += value.values()
+            elif shape is LISTS and isinstance(value, list) and value:
+                todo += value
+            elif keyword in INNER:
+                todo.append(value)
+            elif shape is not None:
+                wanted = "schemas by name" if shape is BY_NAME else "a list of schemas"
+                found[f"has {keyword!r} with {as_json(value)}, which is not {wanted}"] = None
+            elif keyword == "required" and not (isinstance(value, list) and all(isinstance(n, str) for n in value)):
+                found[f"has 'required' with {as_json(value)}, which is not a list of names"] = None
+    if not found and _is_endless(schema):
+        found["refers to itself without end: put what it refers to into a property or an item"] = None
+    return list(found)
+
+
+def _is_endless(schema: Mapping[str, Any]) -> bool:
+    """Whether checking one value would check it by the same part of the schema again."""
+    done: set[int] = set()
+    for start in _all_in(schema):
+        under_way: set[int] = set()
+        stack: list[tuple[Mapping[str, Any], bool]] = [(start, False)]
+        while stack:
+            one, left = stack.pop()
+            if left:
+                under_way.discard(id(one))
+                done.add(id(one))
+            elif id(one) in under_way:
+                return True
+            elif id(one) not in done:
+                under_way.add(id(one))
+                stack.append((one, True))
+                same: list[Any] = [part for name in _SAME_VALUE for part in one.get(name, ())]
+                same += [one.get(name) for name in ("not", "if", "then", "else")]
+                same.append(target_of(one.get("$ref"), schema))
+                stack += [(part, False) for part in same if isinstance(part, Mapping)]
+    return False
+
+
+def _all_in(schema: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    found: list[Mapping[str, Any]] = []
+    todo: list[Any] = [schema]
+    while todo:
+        one = todo.pop()
+        if isinstance(one, Mapping):
+            found.append(one)
+            for keyword, value in one.items():
+                todo += value.values() if keyword in BY_NAME else value if keyword in LISTS else ()
+                todo += [value] if keyword in INNER else ()
+    return found
 
 
 def _instead(keyword: str) -> str:

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Self, TypeAlias
 
 from orchestrator.errors import GraphUnknown
+from orchestrator.graph.reducers import Reducer
 from orchestrator.tools.function import FunctionTool
 from orchestrator.tools.result import ToolFailure, ToolResult, worded
 from orchestrator.tools.tool import Tool
@@ -346,6 +347,8 @@ def as_tool(thing: Tool | Callable[..., Any], name: str | None = None) -> Tool:
     if isinstance(thing, Tool):
         thing.check_schema()
         return thing.with_(**renamed) if renamed else thing
+    if isinstance(thing, Reducer):
+        raise TypeError(f"{thing!r} is a reducer of state fields, not a tool: use a function of your own")
     if isinstance(thing, type):
         raise TypeError(f"{thing!r} is a class, not a tool: use one of its objects, {thing.__name__}(...)")
     if hasattr(thing, "as_tool"):

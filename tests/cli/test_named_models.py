@@ -87,3 +87,11 @@ def test_a_replay_needs_no_model_and_replaces_named_ones(shell: Shell) -> None:
     (shell.place / "named.py").write_text(MODELS)
     done = shell("replay", "r", "--live", "always", "--model", "clever=named.py:other", "--json")
     assert "other(cheap(hi))" in done.out, done.err
+
+
+def test_the_offline_model_is_announced_only_if_some_node_asks_it(shell: Shell) -> None:
+    (shell.place / "two.yaml").write_text(GRAPH)
+    (shell.place / "named.py").write_text(MODELS)
+    assert "only does arithmetic" not in shell("run", "two.yaml", "hi", *NAMED).err
+    (shell.place / "two.yaml").write_text(GRAPH.replace("model: clever, ", ""))
+    assert "model: offline, which only does arithmetic" in shell("run", "two.yaml", "hi", *NAMED).err

@@ -10,7 +10,21 @@ import anyio
 import pytest
 from pydantic import BaseModel, Field
 
-from orchestrator import Context, Executor, Graph, Limits, Migration, Outcome, Run, Update, append, node, tool
+from orchestrator import (
+    Context,
+    Executor,
+    Graph,
+    Limits,
+    Migration,
+    Outcome,
+    Reply,
+    Run,
+    ToolCall,
+    Update,
+    append,
+    node,
+    tool,
+)
 from orchestrator.errors import (
     GraphChanged,
     InvalidAnswer,
@@ -29,6 +43,7 @@ from orchestrator.kernel.records import Asked, EffectIntended, EffectSettled, Re
 from orchestrator.nodes import Ask, Confirm, Execute
 from orchestrator.render.terminal.tree import summary
 from orchestrator.stores import Store
+from orchestrator.strategies.react import react
 from orchestrator.testing import ScriptedModel
 from orchestrator.views.events import record_of
 from orchestrator.views.history import points
@@ -803,3 +818,28 @@ async def test_a_run_inside_is_forked_where_its_parents_journal_left_it(store: S
             assert all("In run" in prompt and "it was called with the same arguments" in prompt for prompt in prompts)
             assert made == (["one", "two"] if at < charged else ["two"] if at < ended else []), record
             assert fork.usage.calls + fork.inherited.calls == fork.machine.usage.calls
+
+
+# -- behind a spent limit ----------------------------------------------------------------------------------------------
+
+
+async def test_a_fork_at_the_last_step_behind_a_limit_has_the_same_result_and_calls_nothing() -> None:
+    desk = Desk()
+    look = Reply(text="I look.", tool_calls=(ToolCall(id="1", name="look", arguments={"what": "it"}),))
+    with ScriptedModel({"think": [look], "conclude": ["fin", "later"]}) as model:
+        async with Executor(model=model, tools=desk.tools()) as executor:
+            run = await executor.start(react(max_steps=1, last_answer=True), "What is it?")
+            assert (run.status, run.output) == ("exhausted", "fin")
+            end = len([event async for event in executor.events(run.run_id)])
+            for last in (end - 2, end - 1):  # before and behind the node that reads the answer
+                made = await executor.fork(run.run_id, at=last, start=False)
+                assert made.state == (await executor.load(run.run_id, at=last)).state
+                for fork in (await executor.resume(made.run_id), await executor.fork(run.run_id, at=last)):
+                    assert (fork.status, fork.output, fork.usage.calls) == ("exhausted", "fin", 0)
+                    assert (await executor.replay(fork.run_id)).run.output == "fin"
+                assert (await executor.replay(run.run_id, at=last)).run.output == "fin"
+            with pytest.raises(InvalidValue, match="is over at record"):
+                await executor.fork(run.run_id, at=end - 1, update={"answer": "x"})
+            assert (len(model.requests), desk.looked) == (2, 1)
+            again = await executor.fork(run.run_id)  # at the end: from before the limit
+            assert (again.status, again.output, len(model.requests)) == ("exhausted", "later", 3)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -387,3 +387,40 @@ async def test_the_result_of_an_access_is_plain_json() -> None:
 def test_options_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="give"):
         MemoryOptions(**wrong)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [b"x", {1, 2}, {1: 2}, (1, 2), datetime(2026, 1, 1), {"a": (1,)}, [{"a": [None, {"b": {2.0: 1}}]}]],
+    ids=repr,
+)
+async def test_a_value_that_would_not_be_read_back_equal_is_refused(value: Any) -> None:
+    async with Executor() as executor:
+        with pytest.raises(InvalidValue, match=r"the value of memory item 'k'.* would not be read back equal"):
+            await executor.memory.put(USER, "k", value)
+        assert await executor.memory.get(USER, "k") is None
+        equal = {"a": [1, 2.5, None, True, "é"], "b": {}}
+        await executor.memory.put(USER, "k", equal)
+        item = await executor.memory.get(USER, "k")
+        assert item is not None
+        assert item.value == equal
+
+
+async def test_bad_arguments_raise_one_kind_of_error_that_names_them() -> None:
+    odd: Any = "x"
+    async with Executor() as executor:
+        memory = executor.memory
+        for call, name in (
+            (memory.list((), after=odd), "after"),
+            (memory.prune((), older_than=odd), "older_than"),
+            (memory.prune((), older_than=timedelta(-1)), "older_than"),
+            (memory.search((), "x", by="meaning"), "by"),
+            (memory.search((), "x", by=odd), "by"),
+            *((memory.put(USER, "k", 1, expires=many), "expires") for many in (1e300, 10**30, 10**400, float("nan"))),
+        ):
+            with pytest.raises(InvalidValue, match=f"^{name}=") as caught:
+                await call
+            assert caught.value.where == name
+        await memory.put(USER, "k", 1, expires=100 * 365 * 86400)
+    with pytest.raises(InvalidValue, match="100 years"):
+        MemoryOptions(expires=1e300)

@@ -466,3 +466,10 @@ async def test_views_say_what_came_from_the_cache() -> None:
         read(run.machine.plan, run.records(), tree)
         (step,) = tree.top.steps
         assert step.cached
+
+
+@pytest.mark.parametrize("seconds", ["60", float("inf"), 1e300, 10**30, 0, True])
+def test_a_lifetime_that_is_no_number_of_seconds_up_to_100_years_is_refused(seconds: Any) -> None:
+    with pytest.raises(ValueError, match="cache"):
+        Complete(prompt="x", result="found", cache=seconds)
+    assert Complete(prompt="x", result="found", cache=60).cache == 60

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import anyio
 import pytest
 from pydantic import BaseModel
 
@@ -330,3 +331,17 @@ async def test_it_survives_crashes(graph: Graph, setup: Any) -> None:
 @pytest.mark.parametrize(("graph", "setup"), CRASHES)
 async def test_it_survives_crashes_at_every_write(graph: Graph, setup: Any) -> None:
     await assert_crash_safe(graph, SUM, setup=setup, store="sqlite")
+
+
+@pytest.mark.parametrize(("last", "output"), [("It is 10.", "It is 10."), ([call("listed")], "")])
+async def test_the_agent_gives_a_last_answer_when_its_seconds_are_spent(last: Any, output: str) -> None:
+    @tool(risk="none", effect="pure")
+    async def hang() -> None:
+        """Hang."""
+        await anyio.sleep_forever()
+
+    model = ScriptedModel({"think": [[call("hang")]], "conclude": [last]})
+    async with Executor(model=model, tools=[hang]) as executor:
+        found = await executor.start(function_call_agent(max_seconds=0.3, last_answer=True), QUERY)
+    assert (found.status, found.output) == ("exhausted", output)
+    assert model.requests[-1].tools == ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -99,3 +100,18 @@ def walk(graph: Any, path: str = "") -> list[tuple[str, str, Any]]:
         if node.subgraph is not None:
             found += walk(node.subgraph, f"{path}{name}/")
     return found
+
+
+@pytest.mark.parametrize("maker", MAKERS, ids=lambda maker: maker.__name__)
+def test_an_option_of_another_type_or_value_is_refused_by_name(maker: Any) -> None:
+    wrong: list[tuple[str, Any, str]] = [
+        ("max_steps", True, "whole number"), ("max_steps", "5", "whole number"), ("max_steps", 1.5, "whole number"),
+        ("max_rounds", "5", "whole number"), ("votes", True, "whole number"), ("max_seconds", "5", "seconds"),
+        ("max_seconds", float("nan"), "seconds"), ("max_seconds", True, "seconds"),
+        ("on_denied", "rais", "'raise' or 'observe'"), ("on_error", "x", "'raise' or 'observe'"),
+    ]  # fmt: skip
+    taken = inspect.signature(maker).parameters
+    for option, value, words in wrong:
+        if option in taken:
+            with pytest.raises(ValueError, match=f"^{maker.__name__}: {option}=.*{words}"):
+                maker(**{option: value})

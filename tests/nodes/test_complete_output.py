@@ -101,7 +101,22 @@ async def test_without_a_fitting_reply_it_takes_unusable_where_a_field_takes_the
 
 @pytest.mark.parametrize(
     ("output", "words"),
-    [(3, "output is a pydantic model or a JSON Schema"), (int, "a pydantic model"), ({"tpye": "object"}, "tpye")],
+    [
+        (3, "output is a pydantic model or a JSON Schema"),
+        (int, "a pydantic model"),
+        ({"tpye": "object"}, "tpye"),
+        ({"type": "objekt"}, "the type \"objekt\", which does not exist; did you mean 'object'"),
+        ({"type": ["string", 5]}, "the type 5, which does not exist"),
+        ({"type": "object", "properties": 5}, "'properties' with 5, which is not schemas by name"),
+        ({"properties": {"a": 5}}, "has 5 where a schema stands"),
+        ({"anyOf": []}, "not a list of schemas"),
+        ({"required": "a"}, "not a list of names"),
+        ({"$ref": "#"}, "refers to itself without end"),
+        (
+            {"$defs": {"A": {"allOf": [{"$ref": "#/$defs/A"}]}}, "properties": {"a": {"$ref": "#/$defs/A"}}},
+            "without end",
+        ),
+    ],
 )
 def test_what_is_no_schema_is_refused(output: object, words: str) -> None:
     with pytest.raises(ValidationError, match=words):
@@ -164,3 +179,10 @@ def test_a_local_class_runs_and_draws_and_is_not_saved(tmp_path: Path) -> None:
 async def test_it_survives_crashes() -> None:
     graph = of_one(OF_CLASS, Asked)
     await assert_crash_safe(graph, {}, setup=lambda: {"model": ScriptedModel(["hm", GOOD])})
+
+
+def test_a_schema_may_refer_to_itself_for_its_parts() -> None:
+    tree = {"type": "object", "properties": {"left": {"$ref": "#"}, "right": {"anyOf": [{"$ref": "#"}, True]}}}
+    assert Complete(output=tree, result="facts").output == tree
+    twice = {"$defs": {"N": {"type": "integer"}}, "allOf": [{"$ref": "#/$defs/N"}, {"$ref": "#/$defs/N"}]}
+    assert Complete(output=twice, result="facts").output == twice

@@ -9,6 +9,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from orchestrator import Approve, Context, Deny, Executor, Graph, Registry, Tool, Toolbox, Update, node, tool
+from orchestrator import add as add_to
 from orchestrator.comparison import compare
 from orchestrator.errors import GraphUnknown, NotSerialisable, UntrustedCode
 from orchestrator.nodes import Confirm, Execute, Subgraph
@@ -124,6 +125,7 @@ LOCAL = [tool(name="local")(lambda: None)]
         ([weather, weather], ValueError, "two tools are named 'weather'"),
         (["nobody"], GraphUnknown, "tools 'nobody': it is neither a shipped group"),
         ([3], TypeError, "3 is not a tool: decorate it with @tool"),
+        ([add_to], TypeError, "add is a reducer of state fields, not a tool"),
         ([Execute], TypeError, "is a class, not a tool: use one of its objects"),
         ([max], TypeError, "has no readable signature: wrap it in a function"),
         ([starred], TypeError, r"takes \*words: a model gives arguments by name"),

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
+from orchestrator.errors import InvalidValue
 from orchestrator.executor.host.host import Host
 from orchestrator.executor.memory_access import MemoryAccess
+from orchestrator.graph.codec import shown
 from orchestrator.memory import Access, Memory, MemoryOptions, names_of
 from orchestrator.stores.items import ItemUsage
 
@@ -36,10 +38,15 @@ class ExecutorMemory(Memory):
 
         Returns:
             How many were removed.
+
+        Raises:
+            InvalidValue: an argument cannot be used.
         """
+        if older_than is not None and not isinstance(cast(object, older_than), timedelta):
+            raise InvalidValue(f"older_than={shown(older_than)}: give a timedelta", where="older_than")
         age = None if older_than is None else older_than.total_seconds()
         if age is not None and age < 0:
-            raise ValueError(f"older_than={older_than!r}: use an age of 0 or more")
+            raise InvalidValue(f"older_than={older_than!r}: use an age of 0 or more", where="older_than")
         return await self._made.store.prune_items("memory", tuple(names_of(prefix, least=0)), older_than=age)
 
     async def usage(self) -> ItemUsage:

@@ -40,12 +40,15 @@ class Changes:
     withdrawn: tuple[str, ...] = ()
     open_digests: dict[str, str] = field(default_factory=dict)
     """Open question -> its digest in the parent."""
+    over: bool = False
+    """Whether the result of the parent is kept."""
 
     def fields(self) -> dict[str, Any]:
         """The fields of the record `forked`."""
         return {
             "update": dict(self.update), "ops": self.ops, "branch": self.branch, "key": self.key, "result": self.result,
             "question": self.question, "answer": self.answer, "withdrawn": self.withdrawn,
+            "over": self.over,
         }  # fmt: skip
 
     def digests(self, run_id: str) -> dict[str, str]:
@@ -70,7 +73,7 @@ def changes_of(machine: RunState, records: Sequence[Record], wanted: Wanted, bef
     """The changes that a fork begins with.
 
     Args:
-        machine: the parent at the last record that is copied; if it was over there, reopened.
+        machine: the parent at the last record that is copied; reopened if the fork reopens it.
         records: the records that are copied.
         wanted: the changes.
         before: the parent one record before; needed to replace an answer.
@@ -116,6 +119,11 @@ def _update(machine: RunState, update: Mapping[str, object], branch: str | None)
         ).on_command_line(f"run {run_id!r}: --branch {branch} says where --set goes: give one")
     if branch is not None and not tokens:
         raise InvalidValue(f"run {run_id!r} has no branch {branch!r} there; its branches: {listed}", where="branch")
+    if not tokens and machine.root is not None and machine.root.result is not None:
+        raise InvalidValue(
+            f"run {run_id!r} is over at record {machine.head}: no step sees other values; fork it at a record before",
+            where="at",
+        )
     if not tokens:
         fault = f"run {run_id!r} is inside a fork there, where each branch has a state of its own: name one, "
         raise InvalidValue(f"{fault}branch=...; its branches: {listed}", where="branch").on_command_line(

@@ -42,7 +42,8 @@ class RunForking(RunControl):
             parent: the id of the run to fork.
             at: the number of the last record that the fork contains. None: the last one before the run's end; of a
                 completed run it must be given. Where the run had failed, was cancelled or exhausted, the fork goes on
-                as `resume(retry=True)` does.
+                as `resume(retry=True)` does. Only the last record before the end of an exhausted run, if it is named
+                and the run ended behind an exhausted edge, gives a fork with the run's result.
             update: fields of the state and the values to set them to; no reducer is applied.
             branch: the path of the branch that `update` is for, one of `run.branches`. It must be given where the
                 run is inside a fork or a map.

@@ -29,7 +29,7 @@ from orchestrator.graph.migration import Migration
 from orchestrator.kernel.machine import apply
 from orchestrator.kernel.question import Answer
 from orchestrator.kernel.records import Answered, AnswersWithdrawn, Caller, Ended, Forked, Record, Resumed, RunStarted
-from orchestrator.kernel.reopening import reopen_fork
+from orchestrator.kernel.reopening import is_over, reopen_fork
 from orchestrator.kernel.run_state import RunState
 from orchestrator.seals import audit, copied
 from orchestrator.stores.base import RunInfo
@@ -170,12 +170,15 @@ async def draft_of(host: Host, order: Order, name: str, *, start: bool, hold: bo
     info = await host.store.info(order.parent)
     moment = await moment_of(host, info, order.at)
     going_on = moment.machine.copy()
-    reopen_fork(going_on)
+    over = order.at is not None and order.caller is None and is_over(going_on, (order.replay or {}).get("raised", 0))
+    if not over:
+        reopen_fork(going_on)
     version, fit = await version_of(host, order, info, going_on, start=start)
     before = None
     if order.answer is not None:
         before = await host.loader.machine_of(info, moment.stored, moment.machine.head - 1)
     changed = changes_of(going_on, moment.records, order, before)
+    changed.over = over
     labels = {**moment.machine.labels, **check_labels(order.labels or {})}
     if order.caller is not None:
         labels = {"parent": order.caller.run_id}

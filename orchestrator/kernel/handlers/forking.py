@@ -27,7 +27,8 @@ def forked(run: RunState, record: r.Forked) -> None:
     release_all(run)
     if record.limits is not None:
         raise_limits(run, record.limits)
-    reopen_fork(run)
+    if not record.over:
+        reopen_fork(run)
     for entry in run.ledger.entries():
         if entry.is_open:
             unmake(run, entry)

@@ -163,6 +163,8 @@ class Forked(RecordBase):
     """Of a replay that begins behind a record: the limits that the run was given later."""
     held: bool = False
     """Whether nothing runs in it until it is resumed, not even a step that was under way in the parent."""
+    over: bool = False
+    """Whether it keeps the result that the parent had at `at`, behind a spent limit, and so is not reopened."""
 
 
 class Migrated(RecordBase):
