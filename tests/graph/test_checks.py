@@ -316,6 +316,12 @@ def test_what_is_legal_and_often_not_meant_is_a_note() -> None:
 # -- pools --------------------------------------------------------------------------------------------------------
 
 
+def test_a_pool_that_no_node_names_is_a_note() -> None:
+    graph = build(A, {"a": Step(pool="printer")}, pools={"printer": 1, "door": 1})
+    note = "no node names pool 'door': give it to the nodes that share it, pool='door', or remove it"
+    assert graph.check().notes == (note,)
+
+
 def test_a_pool_that_the_graph_does_not_have() -> None:
     assert messages(A, {"a": Step(pool="printre")}, pools={"printer": 1}) == [
         "a names pool 'printre', which the graph does not have: did you mean 'printer'?"

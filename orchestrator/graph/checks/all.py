@@ -12,7 +12,7 @@ from orchestrator.graph.checks.interrupts import interrupt_problems
 from orchestrator.graph.checks.kinds import kind_problems
 from orchestrator.graph.checks.names import name_problems
 from orchestrator.graph.checks.nested import entry_problems, mapping_problems, nested_problems
-from orchestrator.graph.checks.pools import pool_problems
+from orchestrator.graph.checks.pools import pool_problems, unnamed_pools
 from orchestrator.graph.checks.proofs import unconfirmed
 from orchestrator.graph.checks.reach import reach_problems
 from orchestrator.graph.checks.shape import shape_problems
@@ -57,7 +57,7 @@ def report_of(graph: GraphDefinition, *, prove: bool = False, tools: Sequence[No
     """
     from orchestrator.graph.proofs import prove as proofs_of
 
-    notes = (*graph.topology.notes(), *unconfirmed(graph))
+    notes = (*graph.topology.notes(), *unnamed_pools(graph), *unconfirmed(graph))
     problems = tuple(problems_of(graph))
     proofs = tuple(proofs_of(graph, tools)) if prove and not problems else ()
     return CheckReport(problems, notes, proofs)

@@ -23,6 +23,14 @@ def pool_problems(graph: GraphDefinition) -> Iterator[Problem]:
     yield from _circles(graph)
 
 
+def unnamed_pools(graph: GraphDefinition) -> Iterator[str]:
+    """A note on each pool that no node names: it holds nothing back."""
+    named = {node.pool for node in graph.nodes.values()}
+    for name in graph.pools:
+        if name not in named:
+            yield f"no node names pool {name!r}: give it to the nodes that share it, pool={name!r}, or remove it"
+
+
 def _circles(graph: GraphDefinition) -> Iterator[Problem]:
     """C8: a step keeps its place while the graph inside it waits for one, so the pools need an order."""
     waits = dict(_waits(graph, "", ()))
