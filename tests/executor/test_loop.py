@@ -6,14 +6,15 @@ import threading
 import time
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypedDict, cast
 
 import anyio
+import anyio.from_thread
 import anyio.lowlevel
 import pytest
 from pydantic import BaseModel, model_validator
 
-from orchestrator import Context, Executor, Graph, Limits, Outcome, Retry, Update, append, node
+from orchestrator import Context, Executor, Graph, Limits, Outcome, Retry, Update, append, node, tool
 from orchestrator.errors import ModelUnavailable
 from orchestrator.nodes import Subgraph
 from orchestrator.stores.memory import MemoryStore
@@ -266,6 +267,46 @@ async def test_reads_and_writes_are_enforced() -> None:
     assert "reads log, not 'question'" in str(run.error)
     run = await single(peeks, writes={"n"}).run("?")
     assert "updates log, and says that it writes only n" in str(run.error)
+
+
+class OnlyN(TypedDict, total=False):
+    n: int
+
+
+async def test_a_return_type_is_enforced_like_writes() -> None:
+    def lies(state: Log) -> OnlyN:
+        return cast(OnlyN, {"log": "x"})
+
+    def nothing(state: Log) -> None:
+        return cast(None, {"log": "x"})
+
+    def chooses(state: Log) -> Outcome[Literal["done"], OnlyN]:
+        return cast("Outcome[Literal['done'], OnlyN]", Outcome("done", {"log": "x"}))
+
+    for function, says_ in ((lies, "only n"), (chooses, "only n"), (nothing, "nothing")):
+        run = await single(function).run("?")
+        assert f"updates log, and says that it writes {says_}" in str(run.error)
+
+
+async def test_a_sync_function_cannot_call_a_tool_from_its_thread() -> None:
+    made: list[str] = []
+
+    @tool(risk="dangerous")
+    def wipe() -> str:
+        """Delete everything."""
+        made.append("wiped")
+        return "gone"
+
+    def by_name(state: Log, ctx: Context[object]) -> None:
+        anyio.from_thread.run(lambda: ctx.tool("wipe"))
+
+    def by_box(state: Log, ctx: Context[object]) -> None:
+        anyio.from_thread.run(lambda: ctx.tools.execute(name="wipe"))
+
+    for function in (by_name, by_box):
+        run = await single(function).run("?", tools=[wipe])
+        assert "is a sync function and calls tool wipe: make it async def" in str(run.error)
+    assert made == []
 
 
 async def test_a_merged_and_a_final_state_are_validated_whole() -> None:

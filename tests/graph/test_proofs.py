@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, TypedDict
+from typing import Annotated, Any, Literal, TypedDict
 
 import pytest
 from pydantic import BaseModel
 
-from orchestrator import Context, Graph, tool
+from orchestrator import Context, Graph, Outcome, local, merge, tool
 from orchestrator.graph import Limits, Node, Proof, node
-from orchestrator.nodes import Confirm, Execute, Subgraph
+from orchestrator.nodes import Complete, Confirm, Execute, Subgraph
 
 
 class State(BaseModel):
@@ -339,7 +339,7 @@ def test_code_that_may_call_any_tool_leaves_the_claim_undecided_unless_none_chan
     assert verdicts(free, None) == [("undecided", "it may call any tool: name its tools, tools=[...], or pass --tools")]
     assert verdicts(free, [wipe]) == [("undecided", "its code may call wipe (dangerous): name its tools, tools=[...]")]
     assert verdicts(free, [look]) == [("proved", "")]
-    assert verdicts(sync, [wipe]) == [("proved", "")]  # it cannot await a call
+    assert verdicts(sync, [wipe]) == [("proved", "")]  # a run refuses its calls
 
 
 def written(edges: str, **nodes: Node) -> list[tuple[str, str, str]]:
@@ -396,3 +396,160 @@ def test_a_function_that_declares_no_writes_leaves_the_claim_undecided() -> None
     assert written(FORK, f=pure, a=writes_x, b=nothing, j=together) == [("proved", "", "")]
     assert written(FORK, f=pure, a=writes_x, b=typed, j=together)[0][0] == "refuted"
     assert written("START -> a -> b -> END", a=free, b=free) == [("proved", "", "")]  # without branches
+
+
+def inside(inner: Graph[Any], tools: Any) -> Graph[Any]:
+    return Graph(name="g", state=CallState, nodes={"s": Subgraph(inner, tools=tools)}, edges="START -> s -> END")
+
+
+def one(made: Node) -> Graph[Any]:
+    return Graph(name="inner", state=CallState, nodes={"w": made}, edges="START -> w -> END")
+
+
+def first(graph: Graph[Any], tools: Any) -> tuple[str, str]:
+    proof = graph.check(prove=True, tools=tools).proofs[0]
+    return proof.verdict, path(proof)
+
+
+def test_the_tools_of_a_subgraph_are_those_of_the_nodes_inside_that_name_none() -> None:
+    @node
+    async def free(state: CallState, ctx: Context[Any]) -> None: ...
+
+    there = "START -> s/START -> s/w"
+    none: list[Any] = []
+    for tools in (None, none):
+        assert first(inside(one(Execute()), [wipe]), tools) == ("refuted", there)
+        assert first(inside(one(free), [wipe]), tools) == ("undecided", there)
+        assert first(inside(inside(one(Execute()), None), [wipe]), tools)[0] == "refuted"
+    for made in (Execute(), free):
+        assert first(inside(one(made), []), [wipe]) == ("proved", "")
+        assert first(inside(one(made), [look]), [wipe]) == ("proved", "")
+    assert first(inside(one(Execute().with_(tools=(look,))), [wipe]), []) == ("proved", "")
+    assert first(inside(one(Execute().with_(tools=("wipe",))), [wipe]), []) == ("refuted", there)
+
+
+def test_a_graph_in_two_nodes_is_refuted_only_where_it_gets_the_tool() -> None:
+    inner = one(Execute())
+    nodes = {"a": Subgraph(inner, tools=[look]), "b": Subgraph(inner, tools=[wipe])}
+    graph = Graph(name="g", state=CallState, nodes=nodes, edges="START -> a -> b -> END")
+    found = [proof for proof in graph.check(prove=True).proofs if proof.about == "confirmed"]
+    assert [(proof.verdict, proof.witness[-1].node) for proof in found] == [("refuted", "b/w")]
+
+
+class LocalCall(BaseModel):
+    tool: Annotated[str, local] = "wipe"
+    args: Annotated[dict[str, Any], local] = {}
+    result: object = None
+
+
+class MergedCall(BaseModel):
+    tool: str = "wipe"
+    args: Annotated[dict[str, Any], merge] = {}
+    result: object = None
+
+
+@pytest.mark.parametrize(("state", "verdict"), [(LocalCall, "refuted"), (MergedCall, "undecided")])
+def test_an_approval_of_a_call_that_a_join_changes_does_not_hold_behind_it(state: Any, verdict: str) -> None:
+    edges = """
+        START -> a, b
+        a -> c1
+        b -> c2
+        c1, c2 -> j : approved
+        c1, c2 -> STOP : denied
+        j -> END
+    """
+    nodes = {"a": Look(writes={"args"}), "b": Look(writes={"args"}), "c1": ask, "c2": ask}
+    graph = Graph(name="g", state=state, nodes={**nodes, "j": Execute(join="all")}, edges=edges)
+    proof = graph.check(prove=True, tools=[wipe]).proofs[0]
+    assert (proof.verdict, proof.witness[-1].node) == (verdict, "j")
+
+
+def test_an_approval_of_a_local_call_holds_behind_branches_that_do_not_write_it() -> None:
+    edges = """
+        START -> ask
+        ask -> a, b : approved
+        ask -> END : denied
+        a, b -> j -> END
+    """
+    nodes = {"ask": ask, "a": pure, "b": pure, "j": Execute(join="all")}
+    graph = Graph(name="g", state=LocalCall, nodes=nodes, edges=edges)
+    assert first(graph, [wipe]) == ("proved", "")
+
+
+class Lazy(Confirm):
+    async def run(self, state: object, ctx: object) -> Outcome[str]:
+        return Outcome("approved")
+
+
+class Lax(Confirm):
+    def asks_about(self, risk: Any) -> bool:
+        return False
+
+
+class Trusted(Lazy):
+    @property
+    def approves(self) -> Any:
+        return super().approves
+
+
+class Renamed(Confirm):
+    prompt: str = "Sure?"
+
+
+@pytest.mark.parametrize(("kind", "holds"), [(Lazy, False), (Lax, False), (Trusted, True), (Renamed, True)])
+def test_a_class_that_replaces_what_a_confirmation_does_approves_only_what_it_says_itself(
+    kind: type[Confirm], holds: bool
+) -> None:
+    edges = "START -> sure\nsure -> act : approved\nsure -> END : denied\nact -> END"
+    graph = Graph(name="g", state=State, nodes={"sure": kind(), "act": act}, edges=edges)
+    found = {proof.claim: proof for proof in graph.check(prove=True, tools=[]).proofs}
+    assert found["every path to act passes a confirmation"].holds is holds
+
+
+class Writing(Complete):
+    async def run(self, state: object, ctx: object) -> Outcome[Literal["done"]]:
+        return Outcome("done")
+
+
+class Text(BaseModel):
+    question: str = ""
+    reply: str = ""
+
+
+def test_a_class_that_replaces_the_work_of_a_shipped_kind_may_call_tools() -> None:
+    for made, tools in ((Writing(prompt="x", result="reply"), [wipe]), (Complete(prompt="x", result="reply"), [wipe])):
+        graph = Graph(name="g", state=Text, nodes={"a": made}, edges="START -> a -> END")
+        assert first(graph, tools)[0] == ("undecided" if isinstance(made, Writing) else "proved")
+        assert first(graph, [look])[0] == "proved"
+
+
+@pytest.mark.parametrize(
+    ("limits", "cache", "verdict"),
+    [
+        (Limits(steps=None, calls=3), None, "proved"),
+        (Limits(steps=None, calls=3), 60, "refuted"),
+        (Limits(steps=None, tokens=3), None, "refuted"),
+        (Limits(steps=None, cost=3), None, "refuted"),
+    ],
+)
+def test_a_cycle_is_bounded_by_calls_that_each_round_makes_and_not_by_usage_that_models_may_not_report(
+    limits: Limits, cache: float | None, verdict: str
+) -> None:
+    complete = Complete(prompt="x", result="reply", reads=frozenset({"question"}), cache=cache)
+    graph = Graph(name="g", state=Text, nodes={"a": complete}, edges="START -> a -> a\na -> END : error", limits=limits)
+    found = next(proof for proof in graph.check(prove=True).proofs if proof.about == "bounded")
+    assert found.verdict == verdict
+
+
+class Other(Subgraph):
+    def inner_input(self, state: object, item: object) -> dict[str, object]:
+        return {"tool": "wipe", "args": {}}
+
+
+@pytest.mark.parametrize(("kind", "verdict"), [(Subgraph, "proved"), (Other, "refuted")])
+def test_an_approval_is_not_handed_to_a_graph_whose_input_a_class_of_the_user_s_makes(
+    kind: type[Subgraph], verdict: str
+) -> None:
+    handed = kind(one(Execute()), inputs={"tool": "tool", "args": "args"})
+    graph = Graph(name="g", state=CallState, nodes={"ask": ask, "execute": handed}, edges=CALL)
+    assert first(graph, [wipe])[0] == verdict

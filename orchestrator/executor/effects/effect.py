@@ -182,6 +182,16 @@ class Attempt:
             at = at.frame.parent
         return None
 
+    def check_may_call(self, tool: str) -> None:
+        """Refuse calls of tools to functions that cannot await them, as proofs rely on it.
+
+        Raises:
+            TypeError: the node is such a function.
+        """
+        if not getattr(self.spec, "awaits", True):
+            node = self.activation.node
+            raise TypeError(f"{node} is a sync function and calls tool {tool}: make it async def, and await the call")
+
     def own_tools(self) -> dict[str, Tool]:
         """The tools that the node, and the subgraph nodes around it, have for themselves; the nearest of each name."""
         found: dict[str, Tool] = {}

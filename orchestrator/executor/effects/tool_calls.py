@@ -126,7 +126,7 @@ async def perform_tool(
     effects: AttemptEffects, ctx: Context[Any], tool: Tool, args: Mapping[str, object]
 ) -> ToolResult:
     """Call a tool with validated arguments, as an effect. What it raises becomes a `ToolFailure`."""
-
+    effects.attempt.check_may_call(tool.name)
     effect = Effect(
         kind="tool", name=tool.name, effect=tool.effect,
         request={"args": dict(args), "schema": tool.schema_digest}, risk=tool.risk,

@@ -12,6 +12,8 @@ from orchestrator.errors import InvalidOutcome, InvalidUpdate
 from orchestrator.executor.effects.effect import Attempt
 from orchestrator.executor.retry import TryAgain, decide
 from orchestrator.graph.codec import shown
+from orchestrator.graph.function import FunctionNode
+from orchestrator.graph.node import is_shipped
 from orchestrator.graph.outcome import RESERVED, Failing, Outcome
 from orchestrator.jsontypes import JsonObject
 
@@ -41,14 +43,25 @@ def encoded(attempt: Attempt, result: object) -> tuple[str, JsonObject, dict[str
     if isinstance(result, Failing):
         result = _decided(attempt, result)
     outcome, update = _read(activation.node, result)
-    writes = attempt.spec.writes
-    if writes is not None and update and not writes.issuperset(update):
-        others = ", ".join(sorted(set(update) - writes))
-        raise InvalidUpdate(
-            f"{activation.node} updates {others}, and says that it writes only {', '.join(sorted(writes))}"
-        )
+    if update:
+        _check_declared(attempt, update)
     values, ops = activation.frame.plan.schema.encode_update(update)
     return outcome, values, ops
+
+
+def _check_declared(attempt: Attempt, update: Mapping[str, object]) -> None:
+    """Refuse fields that the node does not declare: by `writes`, its function's return type, or its class's `fills`.
+
+    Raises:
+        InvalidUpdate: there is one.
+    """
+    spec = attempt.spec
+    declares = spec.writes is None and (isinstance(spec, FunctionNode) or not is_shipped(type(spec)))
+    writes = spec.updates if declares else spec.writes
+    if writes is not None and not writes.issuperset(update):
+        others = ", ".join(map(str, sorted(update.keys() - writes, key=str)))
+        only = f"only {', '.join(sorted(writes))}" if writes else "nothing"
+        raise InvalidUpdate(f"{attempt.activation.node} updates {others}, and says that it writes {only}")
 
 
 def _decided(attempt: Attempt, failing: Failing[Any]) -> Outcome[Any]:

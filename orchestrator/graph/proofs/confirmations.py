@@ -1,8 +1,9 @@
 """Every path to a call that changes something passes a confirmation of it.
 
 A confirmation without a call approves what comes after it, each node once: a node that runs a second time wants another
-one. A confirmation of a call, `Confirm(tool=, args=)`, approves that call: it holds until the call was made, or a node
-may have written its fields. A denial takes back what the same confirmation approved before.
+one. A confirmation of a call, `Confirm(tool=, args=)`, approves that call: it holds until the call was made, a node may
+have written its fields, or a join gives `local` ones their values from before the fork. A denial takes back what the
+same confirmation approved before.
 """
 
 from __future__ import annotations
@@ -12,7 +13,16 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from orchestrator.graph.checks.words import listed
-from orchestrator.graph.proofs.calls import CHANGING, Calls, calls_of, has_own_code
+from orchestrator.graph.proofs.calls import (
+    CHANGING,
+    Calls,
+    Scope,
+    approval_of,
+    calls_of,
+    has_own_code,
+    inputs_of,
+    updates_of,
+)
 from orchestrator.graph.proofs.paths import ENDS, Paths, Spot, may_run_out
 from orchestrator.graph.proofs.places import Place
 from orchestrator.graph.report import Proof, WitnessStep
@@ -87,30 +97,32 @@ def _inside(node: str, step: WitnessStep) -> WitnessStep:
 class _Search:
     """Looks for a path to one node without an approval, through all graphs around it."""
 
-    def __init__(self, places: Sequence[Place], graph: GraphDefinition, node: str, *, strict: bool) -> None:
+    def __init__(self, places: Sequence[Place], place: Place, node: str, *, strict: bool) -> None:
+        graph = place.graph
         self.paths: dict[int, Paths] = {id(place.graph): place.paths for place in places}
-        self.graph, self.node, self.strict = graph, node, strict
-        self.done: dict[tuple[int, Approved], _Summary] = {}
+        self.graph, self.scope, self.node, self.strict = graph, place.scope, node, strict
+        self.done: dict[tuple[int, Scope, Approved], _Summary] = {}
+        self._writers: dict[tuple[int, str], frozenset[str] | None] = {}
         target = graph.nodes[node]
         self.call, self.own = target.called_from, has_own_code(target) or target.effect == "irreversible"
 
-    def through(self, graph: GraphDefinition, given: Approved) -> _Summary:
-        """All paths of a graph that is entered with some approvals."""
-        known = self.done.get((id(graph), given))
+    def through(self, graph: GraphDefinition, scope: Scope, given: Approved) -> _Summary:
+        """All paths of a graph that is entered with some approvals, and where nodes around it say this of tools."""
+        known = self.done.get((id(graph), scope, given))
         if known is not None:
             return known
         paths = self.paths[id(graph)]
         first: _State = (paths.start, given)
-        summary = self.done[id(graph), given] = _Summary({first: None})
+        summary = self.done[id(graph), scope, given] = _Summary({first: None})
         ahead = [first]
         for state in ahead:
             spot, approved = state
             summary.anywhere.setdefault(approved, state)
-            here = graph is self.graph and spot.vertex == self.node and paths.runs(spot)
+            here = self._is_target(graph, scope, spot.vertex) and paths.runs(spot)
             if here and not self._covers(approved):
                 summary.hit = (*summary.path_to(state), WitnessStep(self.node))
                 return summary
-            for before, target, after in self._following(paths, state):
+            for before, target, after in self._following(paths, scope, state):
                 if before.inner is not None and before.inner.hit is not None:
                     hit = (_inside(spot.vertex, step) for step in before.inner.hit)
                     summary.hit = (*summary.path_to(state), *hit)
@@ -122,6 +134,9 @@ class _Search:
                     ahead.append((target, after))
         return summary
 
+    def _is_target(self, graph: GraphDefinition, scope: Scope, name: str) -> bool:
+        return graph is self.graph and name == self.node and scope == self.scope
+
     def _covers(self, approved: Approved) -> bool:
         if approved.next:
             return True
@@ -129,28 +144,66 @@ class _Search:
             return any(call.whole for call in approved.calls)
         return any((call.tool, call.args) == self.call for call in approved.calls)
 
-    def _following(self, paths: Paths, state: _State) -> Iterator[tuple[_Before, Spot, Approved]]:
+    def _following(self, paths: Paths, scope: Scope, state: _State) -> Iterator[tuple[_Before, Spot, Approved]]:
+        for before, target, after in self._ways_on(paths, scope, state):
+            yield before, target, self._joined(paths, target, after)
+        spot, approved = state
+        for why, target in paths.jumps_from(spot):
+            left = self._restored(paths, paths.inside(spot), approved)
+            yield _Before(state, WitnessStep(spot.vertex, "", why)), target, left
+
+    def _ways_on(self, paths: Paths, scope: Scope, state: _State) -> Iterator[tuple[_Before, Spot, Approved]]:
         spot, approved = state
         name = spot.vertex
         node = None if name == START else paths.graph.nodes[name]
         inner = None if node is None else node.subgraph
         if node is not None and inner is not None:
-            yield from self._around(paths, state, node, inner)
+            yield from self._around(paths, scope, state, node, inner)
         else:
             for move in paths.moves(spot):
-                after = approved if node is None else self._after(paths.graph, name, node, move.outcome, approved)
+                here = self._is_target(paths.graph, scope, name)
+                after = approved if node is None else self._after(paths.graph, node, move.outcome, approved, here=here)
                 step = WitnessStep(name, move.outcome, move.note)
                 yield _Before(state, step), move.target, after
-        for why, target in paths.jumps_from(spot):
-            yield _Before(state, WitnessStep(name, "", why)), target, approved
+
+    def _joined(self, paths: Paths, target: Spot, approved: Approved) -> Approved:
+        """What is approved at a place that a token arrives at: at a join, branches become one."""
+        if target.vertex in ENDS or not paths.waits(target) or not paths.topology.closes[target.vertex]:
+            return approved
+        fork = paths.topology.match[target.vertex]
+        return approved if fork is None else self._restored(paths, (fork,), approved)
+
+    def _restored(self, paths: Paths, forks: Sequence[str], approved: Approved) -> Approved:
+        """What is approved behind forks: `local` fields that a branch wrote have their values from before again."""
+        if not approved.calls or not forks:
+            return approved
+        fields = paths.graph.schema.fields
+        kept = []
+        for call in approved.calls:
+            names = [name for name in (call.tool, call.args) if name in fields and fields[name].local]
+            if not any(self._may_write(paths, fork, name) for fork in forks for name in names):
+                kept.append(call)
+        return approved._replace(calls=frozenset(kept))
+
+    def _may_write(self, paths: Paths, fork: str, name: str) -> bool:
+        """Whether a branch of a fork may write a field."""
+        key = (id(paths.graph), fork)
+        if key not in self._writers:
+            nodes = paths.graph.nodes
+            inside = {spot.vertex for spot in paths.spots if spot.vertex in nodes and fork in paths.inside(spot)}
+            written = [self._written(nodes[vertex]) for vertex in inside]
+            known = [one for one in written if one is not None]
+            self._writers[key] = frozenset().union(*known) if len(known) == len(written) else None
+        found = self._writers[key]
+        return found is None or name in found
 
     def _around(
-        self, paths: Paths, state: _State, node: Node, inner: GraphDefinition
+        self, paths: Paths, scope: Scope, state: _State, node: Node, inner: GraphDefinition
     ) -> Iterator[tuple[_Before, Spot, Approved]]:
         spot, approved = state
         name = spot.vertex
         entered = self._enter(node, approved)
-        summary = self.through(inner, entered)
+        summary = self.through(inner, scope.inside(node), entered)
         if summary.hit is not None:
             yield _Before(state, WitnessStep(name), summary), spot, approved
             return
@@ -200,19 +253,19 @@ class _Search:
 
     def _written(self, node: Node) -> frozenset[str] | None:
         """The fields that a step may write; None: any."""
-        found = node.updates
+        found = updates_of(node)
         return frozenset() if found is None and not self.strict else found
 
-    def _after(self, graph: GraphDefinition, name: str, node: Node, outcome: str, approved: Approved) -> Approved:
+    def _after(self, graph: GraphDefinition, node: Node, outcome: str, approved: Approved, *, here: bool) -> Approved:
         following, calls = approved
-        if graph is self.graph and name == self.node:
+        if here:
             following = False
             if self.own:
                 calls = frozenset(call for call in calls if not call.whole)
         made = node.called_from
         if made is not None:
             calls = frozenset(call for call in calls if (call.tool, call.args) != made)
-        approval = node.approves
+        approval = approval_of(node)
         if approval is None:
             written = self._written(node)
             kept = (c for c in calls if written is not None and written.isdisjoint((c.tool, c.args)))
@@ -220,15 +273,20 @@ class _Search:
         if approval.call is None:
             return Approved(outcome == approval.outcome, calls)
         calls = frozenset(call for call in calls if (call.tool, call.args) != approval.call)
-        if outcome == approval.outcome:
+        if outcome == approval.outcome and not (self.strict and _reduced(graph, approval.call)):
             calls |= {ApprovedCall(*approval.call, whole=not approval.unasked)}
         return Approved(following, calls)
 
 
 def _inner_names(node: Node, outer: str) -> list[str]:
     """The fields of the graph inside that a field fills."""
-    inputs = getattr(node, "inputs", None) or {}
-    return [inner for inner, ours in inputs.items() if ours == outer]
+    return [inner for inner, ours in inputs_of(node).items() if ours == outer]
+
+
+def _reduced(graph: GraphDefinition, call: tuple[str, str]) -> list[str]:
+    """The fields of a call that have a reducer: what they hold may differ from what was approved."""
+    fields = graph.schema.fields
+    return [name for name in call if name in fields and not fields[name].plain]
 
 
 def confirmed(places: Sequence[Place], tools: Sequence[NodeTool] | None) -> Iterator[Proof]:
@@ -236,7 +294,7 @@ def confirmed(places: Sequence[Place], tools: Sequence[NodeTool] | None) -> Iter
     some = False
     for place in places:
         for name, node in place.graph.nodes.items():
-            calls = calls_of(node, tools)
+            calls = calls_of(node, tools, place.scope)
             if calls.any:
                 some = True
                 yield _proof(places, place, name, calls)
@@ -250,10 +308,10 @@ def _proof(places: Sequence[Place], place: Place, name: str, calls: Calls) -> Pr
     root = place
     while root.around is not None:
         root = root.around
-    strict = _Search(places, place.graph, name, strict=True).through(root.graph, Approved()).hit
+    strict = _Search(places, place, name, strict=True).through(root.graph, root.scope, Approved()).hit
     if strict is None:
         return Proof("confirmed", claim, "proved", _by_policy(place, node), tool=place.tool)
-    certain = _Search(places, place.graph, name, strict=False).through(root.graph, Approved()).hit
+    certain = _Search(places, place, name, strict=False).through(root.graph, root.scope, Approved()).hit
     if certain is not None:
         claim = f"every path to {certain[-1].node} passes a confirmation"
     if certain is not None and calls.changing:
@@ -265,6 +323,8 @@ def _proof(places: Sequence[Place], place: Place, name: str, calls: Calls) -> Pr
         return Proof("confirmed", claim, "undecided", calls.unknown, certain, tool=place.tool)
     writers = listed(dict.fromkeys(step.node for step in strict if _unknown_writer(root.graph, step.node)))
     reason = f"{writers} may write the call that was approved: declare writes="
+    if not writers:
+        reason = "the call that is made may differ from the approved one, as its fields are merged: leave reducers off"
     return Proof("confirmed", claim, "undecided", reason, strict, tool=place.tool)
 
 
@@ -275,14 +335,14 @@ def _unknown_writer(graph: GraphDefinition, path: str) -> bool:
         return False
     if rest and node.subgraph is not None:
         return _unknown_writer(node.subgraph, rest)
-    return node.updates is None
+    return updates_of(node) is None
 
 
 def _by_policy(place: Place, node: Node) -> str:
     """The confirmations that let calls of a node through without asking, and which calls."""
     found = []
     for name, other in place.graph.nodes.items():
-        approval = other.approves
+        approval = approval_of(other)
         if approval is not None and approval.call is not None and approval.call == node.called_from:
             risks = [risk for risk in CHANGING if risk in approval.unasked]
             if risks:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from orchestrator.graph.proofs.calls import asks_model_before
 from orchestrator.graph.proofs.paths import Spot
 from orchestrator.graph.proofs.places import Place
 from orchestrator.graph.report import Proof, WitnessStep
@@ -47,14 +48,9 @@ def _whole(place: Place) -> str:
 
 
 def _called(place: Place) -> str:
-    """The limits that every call of a model spends something of."""
-    shared = (*place.line, *place.callers)
-    found = []
-    for name in ("calls", "tokens"):
-        values = [value for limits in shared if (value := getattr(limits, name)) is not None]
-        if values:
-            found.append(f"{name} ({min(values):,})")
-    return ", ".join(found)
+    """The limit that every call of a model spends something of. A model may report no tokens, and no cost."""
+    values = [limits.calls for limits in (*place.line, *place.callers) if limits.calls is not None]
+    return f"calls ({min(values):,})" if values else ""
 
 
 def _limits_of(place: Place, nodes: Sequence[str]) -> str:
@@ -82,7 +78,7 @@ def _ways(place: Place, *, free: bool) -> nx.DiGraph[Spot]:
         for move in paths.moves(spot):
             if move.target.vertex in visits:
                 continue
-            if called and spot.vertex in nodes and move.outcome in nodes[spot.vertex].after_model:
+            if called and spot.vertex in nodes and asks_model_before(nodes[spot.vertex], move.outcome):
                 continue
             if not found.has_edge(spot, move.target):
                 found.add_edge(spot, move.target, step=(spot, move.outcome, move.note))

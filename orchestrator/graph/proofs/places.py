@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.proofs.calls import EVERYWHERE, Scope, sees_tools
 from orchestrator.graph.proofs.paths import Paths, Spot
 from orchestrator.graph.report import WitnessStep
 
@@ -31,6 +32,8 @@ class Place:
     """The tool that runs it, or the graph around it."""
     callers: tuple[Limits, ...] = ()
     """The limits of the runs that call it as a tool."""
+    scope: Scope = EVERYWHERE
+    """What the nodes around it say of tools."""
 
     @property
     def path(self) -> str:
@@ -75,6 +78,8 @@ class Place:
 def places_of(graph: GraphDefinition, tools: Sequence[NodeTool] | None = None) -> list[Place]:
     """The place of every graph: in each run, that of the graph or of one called as a tool, each graph once.
 
+    A graph in several nodes that give it different tools has a place for each.
+
     Args:
         graph: the graph that is checked.
         tools: the tools of nodes that name none of their own; None: not known.
@@ -83,12 +88,12 @@ def places_of(graph: GraphDefinition, tools: Sequence[NodeTool] | None = None) -
     runs: dict[int, Place] = {id(graph): Place(graph, Paths(graph), graph.limits)}
     ahead = list(runs.values())
     for run in ahead:
-        places: dict[int, Place] = {}
+        places: dict[tuple[int, Scope], Place] = {}
         _add(places, run)
         found += places.values()
         for place in places.values():
             for node in place.graph.nodes.values():
-                for tool in graph_tools(node, tools):
+                for tool in graph_tools(node, tools, place.scope):
                     called = tool_graph(tool)
                     if called is not None and id(called) not in runs:
                         limits = called.limits.changed(getattr(tool, "limits", None))
@@ -98,20 +103,23 @@ def places_of(graph: GraphDefinition, tools: Sequence[NodeTool] | None = None) -
     return found
 
 
-def _add(found: dict[int, Place], place: Place) -> None:
-    found[id(place.graph)] = place
+def _add(found: dict[tuple[int, Scope], Place], place: Place) -> None:
+    found[id(place.graph), place.scope] = place
     for name, node in place.graph.nodes.items():
         inner = node.subgraph
-        if inner is not None and id(inner) not in found:
-            _add(found, Place(inner, Paths(inner, inside=True), inner.limits, place, name, place.tool, place.callers))
+        scope = place.scope.inside(node)
+        if inner is not None and (id(inner), scope) not in found:
+            paths = Paths(inner, inside=True)
+            _add(found, Place(inner, paths, inner.limits, place, name, place.tool, place.callers, scope))
 
 
-def graph_tools(node: Node, tools: Sequence[NodeTool] | None) -> Iterator[NodeTool]:
+def graph_tools(node: Node, tools: Sequence[NodeTool] | None, scope: Scope = EVERYWHERE) -> Iterator[NodeTool]:
     """The tools that run a graph, of those that a node may call."""
-    if not node.sees_tools or node.subgraph is not None:
+    if not sees_tools(node) or node.subgraph is not None:
         return
     given = {tool.name: tool for tool in tools or ()}
-    for tool in given.values() if node.toolset is None else node.toolset:
+    toolset = scope.toolset(node)
+    for tool in given.values() if toolset is None else toolset:
         known = given.get(tool) if isinstance(tool, str) else tool
         if known is not None and tool_graph(known) is not None:
             yield known

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.graph.checks.words import listed
 from orchestrator.graph.proofs.branch_pairs import BranchPairs, Collision
+from orchestrator.graph.proofs.calls import updates_of
 from orchestrator.graph.proofs.places import Place
 from orchestrator.graph.report import Proof, WitnessStep
 
@@ -31,7 +32,7 @@ def separate(places: Sequence[Place]) -> Iterator[Proof]:
 def _of_graph(place: Place) -> Iterator[Proof]:
     graph = place.graph
     branches = BranchPairs(place.paths)
-    updates = {name: node.updates for name, node in graph.nodes.items()}
+    updates = {name: updates_of(node) for name, node in graph.nodes.items()}
     silent = frozenset(name for name, fields in updates.items() if fields is None)
     unknown = False
     for field in _plain_fields(graph):
