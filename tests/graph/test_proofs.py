@@ -458,7 +458,7 @@ def test_an_approval_of_a_call_that_a_join_changes_does_not_hold_behind_it(state
         c1, c2 -> STOP : denied
         j -> END
     """
-    nodes = {"a": Look(writes={"args"}), "b": Look(writes={"args"}), "c1": ask, "c2": ask}
+    nodes = {"a": Look(writes=frozenset({"args"})), "b": Look(writes=frozenset({"args"})), "c1": ask, "c2": ask}
     graph = Graph(name="g", state=state, nodes={**nodes, "j": Execute(join="all")}, edges=edges)
     proof = graph.check(prove=True, tools=[wipe]).proofs[0]
     assert (proof.verdict, proof.witness[-1].node) == (verdict, "j")
