@@ -54,7 +54,7 @@ class Observe(Node, kind="observe"):
     @property
     def does(self) -> str:
         """See `Node.does`."""
-        return "sees what the calls gave" if self.most is None else f"sees what the calls gave, {self.most} rounds"
+        return "sees the results" if self.most is None else f"sees the results, {self.most} rounds"
 
     @property
     def sees_tools(self) -> bool:
