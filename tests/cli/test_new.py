@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 import subprocess
@@ -66,7 +67,15 @@ def test_their_code_is_clean(shell: Shell) -> None:
 def run_python(place: Path, *words: str) -> None:
     """Run a module of Python in a directory; it succeeds."""
     done = subprocess.run(
-        [sys.executable, "-m", *words], cwd=place, capture_output=True, text=True, timeout=600, check=False
+        [sys.executable, "-m", *words],
+        cwd=place,
+        env={
+            name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"
+        },  # these are not its options
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
 

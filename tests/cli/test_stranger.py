@@ -187,6 +187,8 @@ ROWS: dict[str, list[tuple[list[str], int]]] = {
     "prune": [(["--older-than", "1w"], 0)],
     "delete": [(["nosuch"], 4)],
     "store": [(["check"], 0)],
+    "cache": [(["list"], 0), (["prune"], 0)],
+    "new": [(["agent", "json"], 2)],
     "memory": [
         (["list"], 0), (["put", "users/1", "diet", "vegan"], 0), (["search", "vegan"], 0), (["get", "users", "x"], 4),
     ],

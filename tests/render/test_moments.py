@@ -121,7 +121,7 @@ async def test_steps_that_a_run_planned_begin_when_what_they_need_is_done(tmp_pa
             assert (now["E1"], now["E2"]) == ("visited", "visited")
     assert seen[-1] == dict.fromkeys(("E1", "E2", "E3"), "visited")
     assert "plan 1#58; 3 planned steps 3#47;3" in to_mermaid(run.definition, run)
-    assert run.overlay().items == {("", "work"): (3, 3)}
+    assert run.overlay().items == {("", "fill"): (3, 3)}
 
 
 async def test_questions_inside_a_map_of_graphs_wait_at_every_level(tmp_path: Any) -> None:
@@ -167,8 +167,8 @@ async def test_a_run_whose_store_is_gone_shows_what_it_knows(tmp_path: Any) -> N
     for part in tmp_path.iterdir():
         part.unlink()
     marks = shown(run.to_svg())
-    assert marks["node-work"].classes[0] == "visited"
-    assert marks["node-work"].texts["count"] == "×6"
+    assert marks["node-fill"].classes[0] == "visited"
+    assert marks["node-fill"].texts["count"] == "×3"
     assert marks["run-status"].classes == ("completed",)
     assert not file.exists()
 

@@ -80,7 +80,7 @@ class SmallFiles(Disk):
 @contextlib.contextmanager
 def mounted(path: Path) -> Iterator[Path]:
     """A small file system in memory."""
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "none", path], check=True, capture_output=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "none", path], check=True, capture_output=True)
     try:
         yield path
     finally:
