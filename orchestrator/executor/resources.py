@@ -167,7 +167,9 @@ class Resources:
     def gates_of(self, pool: str | None) -> tuple[anyio.CapacityLimiter, ...]:
         """What a step has to pass before it runs: the pool that its node names, then the limit of all steps."""
         own = None if pool is None else self.pools.get(pool)
-        return tuple(gate for gate in (own, self.gate) if gate is not None)
+        if own is None:
+            return () if self.gate is None else (self.gate,)
+        return (own,) if self.gate is None else (own, self.gate)
 
     @property
     def tool_map(self) -> Mapping[str, Tool]:

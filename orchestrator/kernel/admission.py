@@ -96,7 +96,8 @@ def _may_begin(run: RunState, frame: FrameState, activation: Activation) -> bool
 
 
 def _begin(run: RunState, activation: Activation) -> None:
-    pools.hold(run, activation)
+    if activation.frame.plan.pooled:
+        pools.hold(run, activation)
     activation.phase = Phase.RUNNING
     for outer in activation.frame.line:
         outer.active += 1

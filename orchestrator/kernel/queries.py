@@ -92,7 +92,8 @@ def validate_outcome(
         return _invalid(
             activation, f"{node} returned outcome {outcome!r}, which {why}; it has {', '.join(map(repr, declared))}"
         )
-    vertices = {node, *(route.map_vertex or node for route in routes)} & topology.fans.keys()
+    fans = topology.fans
+    vertices = {node, *(route.map_vertex or node for route in routes)} & fans.keys() if fans else ()
     if vertices:
         fields = [route.each for route in routes if route.each is not None]
         counted = [] if len(routes) == 1 and not fields else _counted_joins(activation, vertices)
