@@ -147,8 +147,8 @@ def chat(
         tools: the only tools that the model is offered: names, tools, functions; None: all that a run is given.
         model: name of one of the executor's models; None: its default one.
         confirm: calls of tools of this risk or a higher one are asked about; None: nothing is.
-        on_denied: what becomes of a denied call: the run fails with `UserDenied`, or the model is told.
-        on_error: what becomes of a call that cannot be made: the run fails with `AgentError`, or the model is told.
+        on_denied: what becomes of a denied call: the run fails with `UserDenied`, or the model sees why.
+        on_error: what becomes of a call that cannot be made: the run fails with `AgentError`, or the model sees why.
         protocol: how the model calls tools: by itself, or in text of some form.
         system: the system message.
         keep: how many messages the model sees at least, the latest ones; None: all.

@@ -43,8 +43,8 @@ def one_call(
 
     Args:
         confirm: calls of tools of this risk or a higher one are asked about; None: nothing is.
-        on_denied: what becomes of a denied call: the run fails with `UserDenied`, or the model is told.
-        on_error: what becomes of a call that cannot be made: the run fails with `AgentError`, or the model is told.
+        on_denied: what becomes of a denied call: the run fails with `UserDenied`, or the model sees why.
+        on_error: what becomes of a call that cannot be made: the run fails with `AgentError`, or the model sees why.
     """
     nodes: dict[str, Node] = {
         "check": CheckCall(on_error=on_error),

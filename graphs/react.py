@@ -114,18 +114,18 @@ def react(
         tools: the only tools that the model is offered: names, tools, functions; None: all that a run is given.
         model: name of one of the executor's models; None: its default one.
         confirm: calls of tools of this risk or a higher one are asked about; None: nothing is.
-        on_denied: what becomes of a denied call: the run fails with `UserDenied`, or the model is told.
-        on_error: what becomes of a call that cannot be made: the run fails with `AgentError`, or the model is told.
+        on_denied: what becomes of a denied call: the run fails with `UserDenied`, or the model sees why.
+        on_error: what becomes of a call that cannot be made: the run fails with `AgentError`, or the model sees why.
             A tool that fails is always told to the model.
         last_answer: when steps or seconds are spent, ask the model for an answer from what it knows by then. If it
             gives none the output is empty; a limit is no failure.
         protocol: how the model calls tools: by itself, or in text; `bracket` is the form of the paper, with
             `Action: tool[input]` and `Action: Finish[answer]`.
-        system: what the model is told about its part; None: this file's words for the protocol.
+        system: the system message; None: the words of this file for the protocol.
         thought: whether each call needs a thought beside it; reasoning that the provider shows is one.
-        retries: how often in one round the model is told that its reply could not be used (it has no thought, its
+        retries: how often in one round the model is shown that its reply could not be used (it has no thought, its
             action cannot be read).
-        on_unreadable: what becomes of an action in text that cannot be read: the model is told in the same round, or
+        on_unreadable: what becomes of an action in text that cannot be read: it goes back to the model, or
             the reason is an observation, as in the paper.
         parallel_tool_calls: whether the model is told that it may make several calls at once.
 

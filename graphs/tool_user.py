@@ -108,8 +108,8 @@ def tool_user(
         tools: the only tools that the model chooses from: names, tools, functions; None: all that a run is given.
         model: name of one of the executor's models; None: its default one.
         confirm: calls of tools of this risk or a higher one are asked about: with "none" all calls; None: nothing is.
-        on_denied: what becomes of a denied call: the run fails with `UserDenied`, or the model is told.
-        on_error: what becomes of a reply that cannot be used: the run fails with `AgentError`, or the model is told.
+        on_denied: what becomes of a denied call: the run fails with `UserDenied`, or the model sees why.
+        on_error: what becomes of a reply that cannot be used: the run fails with `AgentError`, or the model sees why.
             A tool that fails is always told to the model.
         last_answer: after the last of `max_steps` tools, ask once more whether the answer is there.
 
