@@ -346,6 +346,16 @@ class Node(BaseModel):
             name: extra for name, info in cls.model_fields.items() for extra in info.metadata if isinstance(extra, Port)
         }
 
+    @field_validator("model", mode="before")
+    @classmethod
+    def _check_model(cls, model: object) -> object:
+        if model is None or isinstance(model, str):
+            return model
+        raise ValueError(
+            f"model={type(model).__name__}(...): a node has the name of a model; give the model to the executor or to "
+            "run(), as model= (the default one) or in models={'name': ...}"
+        )
+
     @field_validator("join", mode="before")
     @classmethod
     def _check_join(cls, join: object) -> object:

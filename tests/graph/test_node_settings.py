@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import BaseModel, ValidationError
@@ -162,3 +163,17 @@ async def test_a_run_asks_the_model_that_was_set() -> None:
     asked = ScriptedModel([Reply(text="cheap one")])
     async with Executor(model=ScriptedModel([]), models={"cheap": asked}) as executor:
         assert (await executor.start(graph.with_model("cheap"), {})).output == "cheap one"
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda model: react.react(model=model),
+        lambda model: react.graph.with_model(model),
+        lambda model: Complete(prompt="{question}", model=model),
+    ],
+    ids=["option", "with_model", "node"],
+)
+def test_a_model_in_place_of_its_name_is_refused_with_what_to_write(make: Callable[[Any], object]) -> None:
+    with pytest.raises(ValidationError, match=r"model=ScriptedModel\(\.\.\.\): a node has the name of a model; give"):
+        make(ScriptedModel([]))
