@@ -4,7 +4,7 @@ Three marks name tests that only `.ci/run` and `.ci/storm` run, with `-m`: `stor
 `full`, names those that need `--full`. Elsewhere they are not collected at all, so that nothing counts as skipped.
 
 Plain `pytest` is for every change: each law, in few examples and small sizes. `pytest --full`, which `.ci/run` uses,
-runs the same laws in more examples, in full sizes and with each row of each table on both event loops.
+runs the same laws in more examples, in full sizes and with each test and each row of each table on both event loops.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -42,6 +43,8 @@ APART = {
     "peer": "needs a program of others that `.ci/run` installs",
 }
 FULL_ONLY = "full"
+COSTLY = {"executor", "graphs", "models", "render", "testing", "tools"}
+"""Rooms in which a test with no table runs on one event loop, unless it is asked for by its name."""
 _TESTS = Path(__file__).parent
 _MEMORY = Path("/dev/shm")
 _ROOM = 2 << 30
@@ -113,13 +116,13 @@ def _compile_a_share(config: pytest.Config) -> None:
             importlib.import_module(name)
 
 
-def _in_turn(items: list[pytest.Item]) -> set[pytest.Item]:
+def _in_turn(items: list[pytest.Item], *, alone: bool) -> set[pytest.Item]:
     """What is left out of tables: their rows run on one event loop or the other, in turn.
 
     In a table of several parameters each value of each of them still meets both event loops. A test with no table runs
-    on both.
+    on both; if `alone`, in the rooms whose tests cost most it runs on one of them, which its name decides.
     """
-    tables: dict[tuple[object, str], dict[tuple[str, ...], dict[str, pytest.Item]]] = {}
+    tables: dict[tuple[object, str], dict[tuple[str, ...], dict[str, pytest.Function]]] = {}
     for item in items:
         if isinstance(item, pytest.Function) and "anyio_backend" in item.fixturenames and hasattr(item, "callspec"):
             if "anyio_backend" not in item.callspec.params:
@@ -130,6 +133,9 @@ def _in_turn(items: list[pytest.Item]) -> set[pytest.Item]:
     left_out: set[pytest.Item] = set()
     for table in tables.values():
         if len(table) == 1:
+            (pair,) = table.values()
+            if alone and len(pair) == 2 and _room(pair["trio"]) in COSTLY:
+                left_out.add(pair[("asyncio", "trio")[crc32(pair["trio"].originalname.encode()) % 2]])
             continue
         places: dict[tuple[int, str], int] = {}
         for row in table:
@@ -142,6 +148,11 @@ def _in_turn(items: list[pytest.Item]) -> set[pytest.Item]:
     return left_out
 
 
+def _room(item: pytest.Item) -> str:
+    """The folder of a test, as it is below `tests`."""
+    return item.path.relative_to(_TESTS).parts[0]
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what only `.ci/run` and `.ci/storm` run."""
     for item in items:
@@ -150,7 +161,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     wanted = {mark for mark in APART if mark in config.option.markexpr}
     apart = {item for item in items if any(item.get_closest_marker(mark) for mark in APART.keys() - wanted)}
     if not config.option.full:
-        apart |= _in_turn(items) | {item for item in items if item.get_closest_marker(FULL_ONLY)}
+        named = bool(config.option.keyword) or any("::" in arg for arg in config.args)
+        apart |= _in_turn(items, alone=not named) | {item for item in items if item.get_closest_marker(FULL_ONLY)}
     if apart:
         config.hook.pytest_deselected(items=[*apart])
         items[:] = [item for item in items if item not in apart]

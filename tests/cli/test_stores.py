@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.support.shell import Shell
+from tests.support.programs import CODE
+from tests.support.shell import Done, Shell
 from tests.support.sizes import sized
 
 
@@ -175,6 +174,11 @@ runpy.run_module("orchestrator", run_name="__main__")
 """
 
 
+def powerless(shell: Shell, *words: str) -> Done:
+    """Run a command in a process that may do no more than the owner of its files."""
+    return shell.process(POWERLESS, *words, module=CODE, loads=["tests.executor.program"])
+
+
 def test_a_file_of_schema_version_2_that_may_only_be_read_is_read_as_it_is(ran: Shell, tmp_path: Path) -> None:
     path = tmp_path / "store" / "runs.db"
     url = f"sqlite:///{path}"
@@ -184,14 +188,13 @@ def test_a_file_of_schema_version_2_that_may_only_be_read_is_read_as_it_is(ran: 
     before = path.read_bytes()
     path.chmod(0o444)
     path.parent.chmod(0o555)
-    words = [sys.executable, "-c", POWERLESS]
     try:
         shown = [
-            ran.sh([*words, *command, "--store", url])
+            powerless(ran, *command, "--store", url)
             for command in (("runs",), ("show", "two"), ("store", "check"), ("memory", "list"), ("cache", "list"))
         ]
-        searched = ran.sh([*words, "memory", "search", "tea", "--store", url])
-        refused = ran.sh([*words, "memory", "put", "a", "k", "v", "--store", url])
+        searched = powerless(ran, "memory", "search", "tea", "--store", url)
+        refused = powerless(ran, "memory", "put", "a", "k", "v", "--store", url)
     finally:
         path.parent.chmod(0o755)
     assert [done.code for done in shown] == [0] * 5, shown
@@ -212,9 +215,9 @@ def test_a_file_that_may_only_be_read_is_checked_and_not_repaired(ran: Shell, tm
         file.execute("UPDATE runs SET status = 'failed' WHERE run_id = 'two'")
     path.chmod(0o444)
     path.parent.chmod(0o555)
-    words = [sys.executable, "-c", POWERLESS, "store", "check", "--store", url]
+    words = ("store", "check", "--store", url)
     try:
-        found, refused = ran.sh(words), ran.sh([*words, "--repair"])
+        found, refused = powerless(ran, *words), powerless(ran, *words, "--repair")
     finally:
         path.parent.chmod(0o755)
     assert (found.code, refused.code) == (1, 1)
@@ -250,13 +253,10 @@ anyio.run(main)
 @contextmanager
 def written_to(shell: Shell, url: str) -> Iterator[None]:
     """Have another process write to a store."""
-    words = [sys.executable, "-c", WRITES, url]
-    with subprocess.Popen(words, cwd=shell.place, env=shell.env, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"ready\n"
+    with shell.begin(WRITES, url, module=CODE, loads=["tests.support.executors"]) as process:
+        assert process.line() == "ready\n"
         yield
-        assert process.poll() is None
-        process.kill()
+        assert not process.ended
 
 
 def test_a_store_that_another_process_writes_to_is_in_order(shell: Shell) -> None:

@@ -67,7 +67,7 @@ def test_a_refused_run_has_a_command_that_works_when_it_is_pasted(paused: Shell)
     again = paused.go_on(done)
     assert again.code == 3, again.err
     assert paused("show", "r", "--json").json["state"]["cents"] == 7
-    assert paused.sh(again.command).code == 0
+    assert paused(*paused.pasted(again.command)).code == 0
 
 
 def test_a_migration_is_taken_from_a_module_and_by_options(paused: Shell) -> None:
@@ -220,7 +220,7 @@ def test_a_refused_fork_leaves_a_command_that_works_when_it_is_pasted(paused: Sh
     command = printed(done)[-1]
     assert "--rename ask=confirm --rename state.price=cents" in command
     assert "This is a guess, check it first:" in done.err
-    again = paused.sh(command)
+    again = run(*paused.pasted(command))
     assert again.code == (0 if "--no-start" in options else 3), again.err
     fork = next(one for one in paused("runs", "--json").json if one["run_id"] != "r")
     shown = paused("show", fork["run_id"], "--json").json

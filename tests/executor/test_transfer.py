@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
@@ -22,6 +21,7 @@ from orchestrator.errors import InvalidExport, RunExists, RunUnknown, StoreError
 from orchestrator.nodes import Ask, Confirm
 from orchestrator.tools import tool
 from tests.executor.test_deleting import family, ids
+from tests.support.programs import CODE, Piped
 from tests.support.sizes import sized
 
 pytestmark = pytest.mark.anyio
@@ -323,11 +323,10 @@ anyio.run(main)
 
 
 def _kill_in(command: str, url: str, path: Path, after: float) -> None:
-    with subprocess.Popen([sys.executable, "-c", PROGRAM, url, command, str(path)], stdout=subprocess.PIPE) as program:
-        assert program.stdout is not None
-        program.stdout.readline()
+    with closing(Piped([PROGRAM, url, command, path], module=CODE)) as program:
+        program.line()
         time.sleep(after)
-        program.send_signal(signal.SIGKILL)
+        program.signal(signal.SIGKILL)
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])

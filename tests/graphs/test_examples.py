@@ -13,6 +13,7 @@ from orchestrator import Approve, Graph
 from orchestrator.models.base import ModelRequest
 from orchestrator.testing import ScriptedModel, assert_crash_safe, assert_kill_safe
 from tests.graphs.examples import ASKED, FORMS, NAMES, PLACE, URGENT, loaded, models, of_file, ordered, reference
+from tests.support.kit import fork_processes
 from tests.support.shell import Shell
 from tests.support.sizes import sized
 
@@ -122,7 +123,10 @@ async def test_it_survives_a_stop_at_every_write(name: str, form: str, anyio_bac
 
 @pytest.mark.parametrize(("name", "form"), sized([("first_two", "yaml")], [(n, f) for n in NAMES for f in FORMS]))
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-def test_it_survives_kills_of_its_process(name: str, form: str, anyio_backend: str) -> None:
+def test_it_survives_kills_of_its_process(
+    name: str, form: str, anyio_backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fork_processes(monkeypatch, "tests.graphs.examples")
     report = assert_kill_safe(f"tests.graphs.examples:{name}_{form}", runs=1, kills=sized(1, 3), seed=7)
     assert report.status == "completed"
 

@@ -93,6 +93,12 @@ class Shell:
         assert "Traceback" not in done.stderr or "--traceback" in command, done.stderr
         return Done(done.returncode, done.stdout, done.stderr)
 
+    def pasted(self, command: str) -> list[str]:
+        """What bash makes of the words behind `-m orchestrator` in a printed command."""
+        _, words = command.split(" -m orchestrator ", 1)
+        read = subprocess.run(["bash", "-c", rf"printf '%s\0' {words}"], capture_output=True, text=True, check=True)
+        return read.stdout.split("\0")[:-1]
+
     def go_on(self, done: Done) -> Done:
         """Run the last command that another one printed."""
         return self.typed(done.command)

@@ -2,52 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Mapping, Sequence
-from subprocess import PIPE
-from types import SimpleNamespace
-from typing import Self
-
 import pytest
 
-from orchestrator.testing.crash import processes
-from tests.support.programs import Begun
-from tests.support.sizes import FULL
-
-
-class Forked(Begun):
-    """What `subprocess.Popen` gives for `python -m MODULE WORDS`, as far as the crash kit uses it."""
-
-    def __init__(self, command: Sequence[str], *, stdout: int, stderr: int, env: Mapping[str, str]) -> None:
-        python, option, module, *words = command
-        assert (python, option, stdout, stderr) == (sys.executable, "-m", PIPE, PIPE)
-        nothing, (out, told), (err, said) = os.open(os.devnull, os.O_RDONLY), os.pipe(), os.pipe()
-        self.stdout, self.stderr = os.fdopen(out, "rb"), os.fdopen(err, "rb")
-        super().__init__(words, module=module, streams=(nothing, told, said), env=env, loads=["tests.testing.shop"])
-        for stream in (nothing, told, said):
-            os.close(stream)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self.wait()
-        self.stdout.close()
-        self.stderr.close()
-
-    def kill(self) -> None:
-        """Kill it."""
-        self.signal(9)
-
-    @property
-    def returncode(self) -> int:
-        """Its exit code."""
-        return self.wait()
+from tests.support.kit import fork_processes
 
 
 @pytest.fixture(autouse=True)
 def lives(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its processes begin with the imports behind them; with `--full` they begin from nothing, as for its users."""
-    if not FULL:
-        monkeypatch.setattr(processes, "subprocess", SimpleNamespace(Popen=Forked, PIPE=PIPE))
+    fork_processes(monkeypatch, "tests.testing.shop")
