@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from orchestrator.cli.progress import Sink
     from orchestrator.executor import Executor, Point, Run
     from orchestrator.stores import RunInfo
+    from orchestrator.stores.rows import Scanned
     from orchestrator.views.explanation import RunReasons
 
 STATUSES = ("running", "paused", "interrupted", "completed", "failed", "cancelled", "exhausted")
@@ -31,7 +32,15 @@ def runs(
     ] = None,
     search: Annotated[
         str | None,
-        typer.Option("--search", metavar="WORDS", help="Only runs with all of these words in input or output."),
+        typer.Option("--search", metavar="WORDS", help="Only runs with all of these words in labels, input or output."),
+    ] = None,
+    anywhere: Annotated[
+        str | None,
+        typer.Option(
+            "--anywhere",
+            metavar="WORDS",
+            help="The same, also in prompts and data of tools; reads journals of newer runs.",
+        ),
     ] = None,
     graph: Annotated[str | None, typer.Option("--graph", metavar="G", help="Only runs of this graph, by name.")] = None,
     label: options.Labels = None,
@@ -54,31 +63,55 @@ def runs(
     from orchestrator.render.terminal.run_table import run_table
 
     wanted = _statuses(status, failed=failed, waiting=waiting)
+    if search is not None and anywhere is not None:
+        raise UsageError("--search and --anywhere: use one of them")
     after = None if since is None else moment(since, "--since").timestamp()
     labels, url = options.pairs(label), store_url(store)
+
+    scans: list[Scanned] = []
 
     async def listed(executor: Executor) -> Sequence[RunInfo]:
         found: list[RunInfo] = []
         cursor: str | None = None
         while len(found) < limit:
             page = await executor.runs(
-                status=wanted, graph=graph, labels=labels, search=search, since=after, after=cursor, limit=limit
-            )
-            found += [info for info in page.runs if info.waiting or not waiting]
+                status=wanted, graph=graph, labels=labels, search=search, q=anywhere, since=after,
+                waiting=waiting or None, after=cursor, limit=limit - len(found),
+            )  # fmt: skip
+            found += page.runs
             cursor = page.cursor
-            if cursor is None:
+            scans.extend([page.scanned] if page.scanned is not None else [])
+            if cursor is None or len(scans) >= _MOST_SCANS:
                 break
         return found[:limit]
 
     found = looking(url, listed) if exists(url) else ()
+    if scans and scans[-1].stopped:
+        warn(_scanned(scans))
     if json:
         out_json([_row(info) for info in found])
     elif found:
         out(run_table(found, get_terminal_size((120, 24)).columns))
     else:
-        every = not labels and all(option is None for option in (wanted, graph, after, search))
+        every = not (labels or waiting) and all(option is None for option in (wanted, graph, after, search, anywhere))
         warn(f"no runs in {url}" if every else f"no such runs in {url}")
     return COMPLETED
+
+
+_MOST_SCANS = 20
+"""Pages of a search through journals that one command asks for."""
+
+
+def _scanned(scans: Sequence[Scanned]) -> str:
+    """How far a search looked that has not looked through all runs."""
+    from orchestrator.render.terminal.texts import ago
+
+    runs, records = sum(one.runs for one in scans), sum(one.records for one in scans)
+    back_to = next((one.back_to for one in reversed(scans) if one.back_to is not None), None)
+    until = "" if back_to is None else f", back to {ago(back_to)}"
+    return (
+        f"searched {records:,} records of {runs:,} runs{until}; older ones were not searched, see --since and --graph"
+    )
 
 
 def _statuses(status: str | None, *, failed: bool, waiting: bool) -> tuple[str, ...] | None:
@@ -96,8 +129,6 @@ def _statuses(status: str | None, *, failed: bool, waiting: bool) -> tuple[str, 
     named = [f"--status {status}"] * (status is not None) + ["--failed"] * failed + ["--waiting"] * waiting
     if len(named) > 1:
         raise UsageError(f"{' and '.join(named)}: use one of them")
-    if waiting:
-        return ("paused", "running", "interrupted")
     return ("failed",) if failed else None if status is None else (status,)
 
 

@@ -188,6 +188,8 @@ class Store(ItemStore, Protocol):
         relation: Relation | None = None,
         search: str | None = None,
         since: float | None = None,
+        waiting: bool | None = None,
+        failed_tool: str | None = None,
         after: str | None = None,
         limit: int = 50,
     ) -> Page:
@@ -202,10 +204,12 @@ class Store(ItemStore, Protocol):
             labels: labels that a run must have, with their values.
             parent: the id of the run from which a run began.
             relation: how a run began from another.
-            search: words that must all occur in a run's input or output (in the texts of `RunSummary`), in any order;
-                case and diacritics do not count. A word is a sequence of letters and digits, everything else separates
-                words. A text without a word finds nothing.
+            search: words that must all occur in a run's labels, input or output (in names and values of labels, and in
+                the texts of `RunSummary`), in any order; case and diacritics do not count. A word is a sequence of
+                letters and digits, everything else separates words. A text without a word finds nothing.
             since: Unix seconds: the run was created or written to (`updated`) at this time or later.
+            waiting: whether the run has open questions; None: either.
+            failed_tool: the name of a tool of which a call failed, by the run's totals; "" and `*` are any tool.
             after: the cursor of the previous page; None: the first page.
             limit: the most runs on a page.
 

@@ -108,11 +108,28 @@ class RunInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class Scanned:
+    """How far a search through journals looked for one page."""
+
+    runs: int = 0
+    """Runs that were looked through, the newest first."""
+    records: int = 0
+    characters: int = 0
+    """Characters of text in these records."""
+    back_to: float | None = None
+    """When the last of these runs was created, Unix seconds; None: there was none."""
+    stopped: bool = False
+    """Whether the search reached its bound, so that older runs are left. The page's cursor leads to them."""
+
+
+@dataclass(frozen=True, slots=True)
 class Page:
     """A part of the list of runs, the newest first. `cursor` leads to the next part; None: this was the last."""
 
     runs: tuple[RunInfo, ...] = ()
     cursor: str | None = None
+    scanned: Scanned | None = None
+    """What was read to find these runs, beside rows and indexes; None: nothing."""
 
 
 @dataclass(frozen=True, slots=True)

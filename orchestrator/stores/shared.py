@@ -73,6 +73,9 @@ def as_statuses(status: Collection[str] | str | None) -> frozenset[str] | None:
     return wanted
 
 
+ANY_TOOL = ("", "*")
+"""What `Store.runs(failed_tool=)` takes for any tool."""
+
 STEP_LANDED = b'"type":"step_done"}'
 """What the record of a step that ended well ends with. A drive that wrote one brought its run forward."""
 

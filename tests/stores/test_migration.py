@@ -1,4 +1,4 @@
-"""Files of schema version 1 become those of version 2, with what lists show and their leases, wholly or not at all."""
+"""Files of earlier schema versions become those of the newest, with rows and leases, wholly or not at all."""
 
 from __future__ import annotations
 
@@ -169,3 +169,60 @@ async def test_a_damaged_file_of_version_1_is_opened_and_says_what_is_damaged(ol
     assert len((await store.runs(limit=1000)).runs) > 60
     await store.close()
     assert os.path.getsize(old)
+
+
+def file_of_version_3(path: Path) -> None:
+    """A file with runs, labels and a full-text index, as version 3 of the schema has them."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as file:
+        file.execute("PRAGMA journal_mode = WAL")
+        migrate(file, "url", MIGRATIONS[:3])
+        for number, said in ((1, "roses are red"), (2, "violets are blue")):
+            file.execute(
+                "INSERT INTO runs (id, run_id, graph, status, labels, created, updated, head, structure, content,"
+                " waiting) VALUES (?, ?, 'g', 'paused', ?, ?, ?, 0, '', '', ?)",
+                (number, f"r{number}", json.dumps({"team": f"team{number}"}), number, number, number - 1),
+            )
+            file.execute("INSERT INTO labels VALUES ('team', ?, ?, ?)", (f"team{number}", number, number))
+            file.execute(
+                "INSERT INTO summaries (run, error, input, output, question, steps, usage, indexed)"
+                " VALUES (?, '', ?, '', '', 0, NULL, 1)",
+                (number, said),
+            )
+        file.execute("CREATE VIRTUAL TABLE search USING fts5 (words)")
+        file.execute("INSERT INTO search (rowid, words) VALUES (1, 'roses are red'), (2, 'violets are blue')")
+
+
+FINDS = """
+import sys
+import anyio
+from orchestrator.stores import open_store
+from tests.executor.program import powerless
+
+async def work():
+    store = open_store(sys.argv[1])
+    for filters in ({"search": "violets"}, {"search": "team1"}, {"waiting": True}, {"failed_tool": ""}, {}):
+        print([info.run_id for info in (await store.runs(**filters)).runs])
+    await store.close()
+
+powerless()
+anyio.run(work)
+"""
+FOUND = "['r2']\n['r1']\n['r2']\n[]\n['r2', 'r1']\n"
+
+
+def test_a_file_of_version_3_is_searched_by_its_labels_and_also_where_it_cannot_be_written(tmp_path: Path) -> None:
+    path = tmp_path / "dir" / "runs.db"
+    path.parent.mkdir()
+    file_of_version_3(path)
+    path.chmod(0o444)
+    path.parent.chmod(0o555)
+    try:
+        ended = run_program([FINDS, f"sqlite:///{path}"])
+        assert (ended.code, ended.out) == (0, FOUND), ended
+    finally:
+        path.parent.chmod(0o755)
+        path.chmod(0o644)
+    assert version(path) == 3
+    ended = run_program([FINDS, f"sqlite:///{path}"])
+    assert (ended.code, ended.out) == (0, FOUND), ended
+    assert version(path) == len(MIGRATIONS)

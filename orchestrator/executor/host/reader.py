@@ -8,6 +8,7 @@ from typing import Literal
 from orchestrator.executor.host.following import RunEvents
 from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.run_status import is_interrupted, standby_of, waits_to_be_taken_up, with_status
+from orchestrator.executor.host.scanning import searched
 from orchestrator.executor.host.version_check import VersionCheck, check_against
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.stores.base import Page, Relation, RunInfo
@@ -124,11 +125,18 @@ class RunReader:
         parent: str | None = None,
         relation: Relation | None = None,
         search: str | None = None,
+        q: str | None = None,
         since: float | None = None,
+        waiting: bool | None = None,
+        failed_tool: str | None = None,
         after: str | None = None,
         limit: int = 50,
     ) -> Page:
         """Return a page of the runs that match every filter, the newest first.
+
+        With `q`, the runs that `search` finds come first. Then the journals of the others are searched, from the newest
+        run on, until a page has read its share: about 5,000 records, 1,000 runs, or 8 million characters. The page's
+        `scanned` says how far it looked, and its cursor leads on, so a page may be empty and not be the last one.
 
         Args:
             status: a status or several; an executor drives those that are `running`, and none those that are
@@ -137,32 +145,51 @@ class RunReader:
             labels: labels that a run must have, with their values.
             parent: the id of the run from which a run began.
             relation: how a run began from another: `fork`, `replay` or `call` (by a call of its graph as a tool).
-            search: words that must all occur in a run's input or output, of which the first 2,000 characters count.
-                Case and diacritics do not count.
+            search: words that must all occur in a run's labels, input or output, of which the first 2,000 characters
+                count. Case and diacritics do not count.
+            q: the same, and words may also occur in prompts, data of tools, questions, answers, events and states.
             since: Unix seconds: the run was created or written to at this time or later.
+            waiting: whether the run has open questions; None: either.
+            failed_tool: the name of a tool of which a call failed in the run; `*` is any tool.
             after: the `cursor` of the page before; None: the first page.
             limit: the most runs on a page.
 
         Raises:
-            ValueError: a status is unknown.
-            StoreError: `after` is not a cursor of this store.
+            ValueError: a status is unknown, or both `search` and `q` are given.
+            StoreError: `after` is not a cursor of this store, or of this kind of search.
         """
         labels = check_labels(labels or {})
-        for what in (graph, after, parent, search, *((status,) if isinstance(status, str) else status or ())):
+        for what in (
+            graph,
+            after,
+            parent,
+            search,
+            q,
+            failed_tool,
+            *((status,) if isinstance(status, str) else status or ()),
+        ):
             if what is not None:
                 check_text(what, "a filter of the list of runs")
         wanted = {status} if isinstance(status, str) else None if status is None else set(status)
-        found: list[RunInfo] = []
-        while True:
-            page = await self._host.store.runs(
-                status=wanted, graph=graph, labels=labels, parent=parent, relation=relation, search=search,
-                since=since, after=after, limit=limit - len(found),
-            )  # fmt: skip
-            seen = [with_status(info) for info in page.runs]
-            found += [info for info in seen if wanted is None or info.status in wanted]
-            if page.cursor is None or len(found) >= limit:
-                return Page(tuple(found), page.cursor)
-            after = page.cursor
+
+        async def listed(*, search: str | None, after: str | None, limit: int) -> Page:
+            found: list[RunInfo] = []
+            while True:
+                page = await self._host.store.runs(
+                    status=wanted, graph=graph, labels=labels, parent=parent, relation=relation, search=search,
+                    since=since, waiting=waiting, failed_tool=failed_tool, after=after, limit=limit - len(found),
+                )  # fmt: skip
+                seen = [with_status(info) for info in page.runs]
+                found += [info for info in seen if wanted is None or info.status in wanted]
+                if page.cursor is None or len(found) >= limit:
+                    return Page(tuple(found), page.cursor)
+                after = page.cursor
+
+        if q is None:
+            return await listed(search=search, after=after, limit=limit)
+        if search is not None:
+            raise ValueError("`search` and `q` are given; use one of them")
+        return await searched(listed, self._host.store, q, after, limit)
 
 
 async def load(host: Host, run_id: str, at: int | None = None) -> Run:

@@ -177,6 +177,8 @@ class MemoryStore(MemoryItems):
         relation: Relation | None = None,
         search: str | None = None,
         since: float | None = None,
+        waiting: bool | None = None,
+        failed_tool: str | None = None,
         after: str | None = None,
         limit: int = 50,
     ) -> Page:
@@ -190,7 +192,8 @@ class MemoryStore(MemoryItems):
                 and (parent is None or (info.parent is not None and info.parent.run_id == parent))
                 and (relation is None or (info.parent is not None and info.parent.relation == relation))
                 and (since is None or info.updated >= since)
-                and (wanted is None or contains(wanted, info.input, info.output))
+                and (waiting is None or (info.waiting > 0) is waiting)
+                and (wanted is None or contains(wanted, info.input, info.output, *info.labels, *info.labels.values()))
             )
 
         limit = max(limit, 1)

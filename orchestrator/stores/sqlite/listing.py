@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from orchestrator.stores.base import Page, Relation
-from orchestrator.stores.shared import page_cursor, parse_cursor
+from orchestrator.stores.shared import ANY_TOOL, page_cursor, parse_cursor
 from orchestrator.stores.sqlite import searching
 from orchestrator.stores.sqlite.clock import StoreClock
 from orchestrator.stores.sqlite.leases import present_holders
@@ -42,6 +42,8 @@ class RunFilter:
     relation: Relation | None = None
     words: list[str] | None = None
     since: float | None = None
+    waiting: bool | None = None
+    failed_tool: str | None = None
 
 
 def runs(connection: sqlite3.Connection, clock: StoreClock, wanted: RunFilter, after: str | None, limit: int) -> Page:
@@ -105,11 +107,30 @@ def _and_also(
         if value is not None:
             where.append(text)
             values.append(value)
+    if wanted.waiting is not None:
+        where.append("runs.waiting > 0" if wanted.waiting else "runs.waiting <= 0")
+    if wanted.failed_tool is not None:
+        text, found = _of_failed_tool(connection, wanted.failed_tool)
+        where.append(text)
+        values += found
     if wanted.words is not None:
         text, found = searching.condition(connection, wanted.words)
         where.append(text)
         values += found
     return _Filter(walk.table, walk.key, " AND ".join(where), tuple(values))
+
+
+def _of_failed_tool(connection: sqlite3.Connection, name: str) -> tuple[str, tuple[object, ...]]:
+    """A condition on `runs`. Few such runs are looked up one by one; many are met soon on a walk along the list."""
+    any_tool = name in ANY_TOOL
+    values = () if any_tool else (name,)
+    found = (
+        "SELECT run FROM run_totals WHERE failed_tools > 0"
+        if any_tool
+        else "SELECT run FROM totals WHERE kind = 'tool' AND failed > 0 AND name = ?"
+    )
+    (count,) = connection.execute(f"SELECT count(*) FROM ({found} LIMIT {_COUNTED})", values).fetchone()
+    return (f"runs.id IN ({found})" if count < _COUNTED else f"EXISTS ({found} AND run = runs.id)"), values
 
 
 def _and_row(label: _Filter, row: _Filter) -> _Filter:

@@ -13,7 +13,8 @@ from orchestrator.graph.digests import content_digest
 from orchestrator.stores.base import Finding
 from orchestrator.stores.shared import json_object
 from orchestrator.stores.sqlite import items, schedules
-from orchestrator.stores.sqlite.writes import checksum, labels_of
+from orchestrator.stores.sqlite.label_text import labels_of
+from orchestrator.stores.sqlite.writes import checksum
 
 PAGES_AT_ONCE = 256
 """Pages that one write gives back: 2 MiB of a file that this version made."""
@@ -109,7 +110,7 @@ def _disorder(connection: sqlite3.Connection) -> Iterator[_Repair]:
         lost = [run for run in _runs_of(connection, table) if run not in known]
         if lost:
             yield f"{table} of {len(lost)} runs that do not exist", _deletion(connection, table, lost)
-    for table in ("labels", "inbox", "summaries", "item_writes"):
+    for table in ("labels", "inbox", "summaries", "item_writes", "totals", "run_totals", "questions"):
         rows = connection.execute(f"SELECT DISTINCT run FROM {table} WHERE run NOT IN (SELECT id FROM runs)")
         lost = [run for (run,) in rows.fetchall()]
         if lost:

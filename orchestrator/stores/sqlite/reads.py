@@ -18,8 +18,9 @@ from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel.records import FINAL, Record, RunStarted
 from orchestrator.stores.base import Message, Parent, RunInfo
 from orchestrator.stores.shared import corrupt, graph_unknown, json_object, read_record
+from orchestrator.stores.sqlite.label_text import labels_of
 from orchestrator.stores.sqlite.leases import IS_NOTICE, lease_of
-from orchestrator.stores.sqlite.writes import checksum, labels_of
+from orchestrator.stores.sqlite.writes import checksum
 
 InfoRow: TypeAlias = tuple[Any, ...]
 """A row of `INFO_COLUMNS`. What a damaged file holds may be of any type."""

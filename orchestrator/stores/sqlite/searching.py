@@ -1,4 +1,4 @@
-"""The full-text index of inputs and outputs: a cache, made by the first search and brought up to date by each.
+"""The full-text index of labels, inputs and outputs: a cache, made by the first search and brought up to date by each.
 
 An append never touches it. What is indexed are the words as `stores.words` gives them, so that all stores find the same
 runs, and no text of a user is ever a query to SQLite.
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import sqlite3
 
+from orchestrator.stores.sqlite.label_text import labels_of
+from orchestrator.stores.sqlite.schema4 import BEFORE_TOTALS
 from orchestrator.stores.words import contains, words
 
 AT_ONCE = 500
@@ -15,7 +17,10 @@ AT_ONCE = 500
 
 
 def has_index(connection: sqlite3.Connection) -> bool:
-    """Whether there is an index."""
+    """Whether there is an index. In a file of an earlier version, which may only be read, it has no labels."""
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version <= BEFORE_TOTALS:
+        return False
     return connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'search'").fetchone() is not None
 
 
@@ -25,14 +30,16 @@ def index_some(connection: sqlite3.Connection) -> bool:
         connection.execute("UPDATE summaries SET indexed = 0 WHERE indexed <> 0")
         connection.execute("CREATE VIRTUAL TABLE search USING fts5 (words)")
     rows = connection.execute(
-        "SELECT run, input, output FROM summaries WHERE indexed = 0 LIMIT ?", (AT_ONCE,)
+        "SELECT summaries.run, input, output, labels FROM summaries LEFT JOIN runs ON runs.id = summaries.run"
+        " WHERE indexed = 0 LIMIT ?",
+        (AT_ONCE,),
     ).fetchall()
-    connection.executemany("DELETE FROM search WHERE rowid = ?", [(run,) for run, _, _ in rows])
+    connection.executemany("DELETE FROM search WHERE rowid = ?", [(run,) for run, *_ in rows])
     connection.executemany(
         "INSERT INTO search (rowid, words) VALUES (?, ?)",
-        [(run, " ".join(words(f"{given} {output}"))) for run, given, output in rows],
+        [(run, " ".join(words(" ".join(_texts(*texts))))) for run, *texts in rows],
     )
-    connection.executemany("UPDATE summaries SET indexed = 1 WHERE run = ?", [(run,) for run, _, _ in rows])
+    connection.executemany("UPDATE summaries SET indexed = 1 WHERE run = ?", [(run,) for run, *_ in rows])
     return len(rows) == AT_ONCE
 
 
@@ -55,18 +62,29 @@ def condition(connection: sqlite3.Connection, wanted: list[str]) -> tuple[str, t
         values.append(" ".join(f'"{word}"' for word in wanted))
     if not is_complete(connection):  # a file that cannot be written: read the rest
         connection.create_function(
-            "has_words", 2, lambda given, output: contains(wanted, str(given), str(output)), deterministic=True
+            "has_words",
+            3,
+            lambda given, output, labels: contains(wanted, *_texts(given, output, labels)),
+            deterministic=True,
         )
-        found.append(
-            "runs.id IN (SELECT run FROM summaries WHERE indexed = 0 AND has_words(input, output))"
-            if found
-            else "runs.id IN (SELECT run FROM summaries WHERE has_words(input, output))"
+        rows = (
+            "SELECT run FROM summaries JOIN runs AS labelled ON labelled.id = run"
+            " WHERE has_words(input, output, labelled.labels)"
         )
+        found.append(f"runs.id IN ({rows}{' AND indexed = 0' if found else ''})")
     return f"({' OR '.join(found)})", tuple(values)
+
+
+def _texts(given: object, output: object, labels: object) -> list[str]:
+    """The texts of a run that are searched."""
+    named = labels_of(labels) or {}
+    return [str(given), str(output), *named, *named.values()]
 
 
 def forget(connection: sqlite3.Connection, number: int) -> None:
     """Delete what is known of a run beside its journal, and its words from the index."""
+    for table in ("totals", "run_totals", "questions"):
+        connection.execute(f"DELETE FROM {table} WHERE run = ?", (number,))
     row = connection.execute("SELECT indexed FROM summaries WHERE run = ?", (number,)).fetchone()
     if row is None:
         return

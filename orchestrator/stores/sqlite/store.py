@@ -167,11 +167,15 @@ class SQLiteStore(SQLiteItems):
         relation: Relation | None = None,
         search: str | None = None,
         since: float | None = None,
+        waiting: bool | None = None,
+        failed_tool: str | None = None,
         after: str | None = None,
         limit: int = 50,
     ) -> Page:
         found = None if search is None else words(search)
-        wanted = listing.RunFilter(as_statuses(status), graph, dict(labels or {}), parent, relation, found, since)
+        wanted = listing.RunFilter(
+            as_statuses(status), graph, dict(labels or {}), parent, relation, found, since, waiting, failed_tool
+        )
         if found:
             await self._index()
         return await self._readers.read(lambda connection: listing.runs(connection, self._clock, wanted, after, limit))

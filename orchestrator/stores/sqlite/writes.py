@@ -5,7 +5,6 @@ Each looks first whether it may and raises before it changes anything: others sh
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import zlib
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ from orchestrator.jsontypes import canonical
 from orchestrator.kernel.records import Record, encode
 from orchestrator.stores.base import Lease, RunInfo, RunSummary
 from orchestrator.stores.shared import moved, taken_over
+from orchestrator.stores.sqlite.label_text import labels_of
 from orchestrator.stores.sqlite.leases import IS_NOTICE, RELEASED, rob
 from orchestrator.stores.sqlite.searching import forget
 
@@ -253,17 +253,6 @@ def delete(connection: sqlite3.Connection, run_id: str) -> bool:
     forget(connection, number)
     connection.execute("DELETE FROM runs WHERE id = ?", (number,))
     return True
-
-
-def labels_of(text: object) -> dict[str, str] | None:
-    """The labels in a run's row; None if they are damaged."""
-    try:
-        found = json.loads(text) if isinstance(text, str) else None
-    except ValueError:
-        return None
-    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
-        return None
-    return found
 
 
 def put_graph(connection: sqlite3.Connection, digest: str, data: str) -> None:

@@ -63,6 +63,7 @@ async def check_filters(store: Store) -> None:
             info, created=1000.0 + number, updated=2000.0 + 10 * number,
             parent=None if relation is None else Parent(mother, number, relation),
             status="failed" if number % 3 else "completed", input=f"What about case {number}, Zoë?",
+            waiting=2 if number in (3, 8) else 0,
         )  # fmt: skip
         await store.create(info, records)
         infos.append(info)
@@ -81,6 +82,13 @@ async def check_filters(store: Store) -> None:
     equal(await found(parent="none"), [], "runs of no parent")
     equal(await found(relation="replay"), [9, 5, 1], "runs by their relation")
     equal(await found(parent=mother, relation="call", status="failed"), [10, 2], "runs by parent, relation and status")
+    equal(await found(waiting=True), [8, 3], "runs with open questions")
+    equal(await found(waiting=True, status="completed"), [3], "runs with open questions and a status")
+    equal(await found(waiting=False), [11, 10, 9, 7, 6, 5, 4, 2, 1, 0], "runs without open questions")
+    for number in (3, 8):
+        await store.append(infos[number].run_id, [event(2)], after=1, waiting=number - 3)
+        infos[number] = await store.info(infos[number].run_id)
+    equal(await found(waiting=True), [8], "runs with open questions after one was answered")
     equal(await found(since=2080.0), [11, 10, 9, 8], "runs written to at a time or later")
     await store.append(infos[0].run_id, [event(2)], after=1)
     equal(len((await store.runs(labels={"mark": mark}, since=1002.0)).runs), 12, "runs written to since they were")
@@ -94,8 +102,8 @@ async def check_search(store: Store) -> None:
     """Words are looked for in inputs and outputs as they are now; no text of a user is a query."""
     mark = uuid4().hex
 
-    async def add(given: str, output: str = "") -> str:
-        info, records = new_run(labels={"mark": mark})
+    async def add(given: str, output: str = "", **labels: str) -> str:
+        info, records = new_run(labels={"mark": mark, **labels})
         await store.create(replace(info, input=given, output=output), records)
         return info.run_id
 
@@ -118,6 +126,10 @@ async def check_search(store: Store) -> None:
         that(second in await found(text), f"the words of {text!r} are found as they are")
     for text in ("words: fox", "fox OR missing", "a b c d e f g " * 200, "🧭"):
         equal(await found(text), set(), f"runs that have all words of {text[:20]!r}")
+    labelled = await add("a run with labels", team="Böblingen north", tier="3")
+    equal(await found("boblingen NORTH"), {labelled}, "words in the value of a label")
+    equal(await found("tier"), {labelled}, "the name of a label")
+    equal(await found("north labels 3"), {labelled}, "words in the input and in labels")
     await store.append(first, events(2), after=1, summary=RunSummary(input="The quick brown fox", output="tiger"))
     equal(await found("lowe"), set(), "a word that is gone")
     equal(await found("tiger quick"), {first}, "a word that has come")
