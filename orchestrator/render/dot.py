@@ -1,4 +1,4 @@
-"""A graph, or a run in it, as DOT: for Graphviz by hand, and for PNG."""
+"""A graph, or a run in it, as DOT: for Graphviz by hand."""
 
 from __future__ import annotations
 

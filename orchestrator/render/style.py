@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from functools import cache
 from importlib.resources import files
+from typing import Literal
 
 from orchestrator.render.drawing import Look
 
@@ -66,10 +67,19 @@ _SIGNS = {
 
 @cache
 def stylesheet() -> str:
-    """All rules. It holds nothing but these constants, so it needs no escaping."""
+    """All rules, and the colours of both themes. It holds nothing but these constants, so it needs no escaping."""
     dark = '.agent-graph[data-theme="dark"],[data-theme="dark"] .agent-graph:not([data-theme])'
     light = '.agent-graph[data-theme="light"],[data-theme="light"] .agent-graph:not([data-theme])'
-    rules = (files("orchestrator.render") / "style.css").read_text(encoding="utf-8").replace("\n", "")
+    return (
+        f".agent-graph{{{_LIGHT}}}@media (prefers-color-scheme:dark){{.agent-graph{{{_DARK}}}}}"
+        f"{light}{{{_LIGHT}}}{dark}{{{_DARK}}}@media print{{.agent-graph,{dark}{{{_LIGHT}}}}}{rules()}"
+    )
+
+
+@cache
+def rules() -> str:
+    """The rules, which name colours by their variables."""
+    drawn = (files("orchestrator.render") / "style.css").read_text(encoding="utf-8").replace("\n", "")
     icons = "".join(
         f".agent-graph .look-{look} .chip{{fill:var(--{look})}}.agent-graph .look-{look} .icon{{stroke:var(--{look})}}"
         for look in ICONS
@@ -81,7 +91,11 @@ def stylesheet() -> str:
         f".agent-graph .{state}>.badge path:not(.{sign}){{display:none}}"
         for state, (sign, colour) in _SIGNS.items()
     )
-    return (
-        f".agent-graph{{{_LIGHT}}}@media (prefers-color-scheme:dark){{.agent-graph{{{_DARK}}}}}"
-        f"{light}{{{_LIGHT}}}{dark}{{{_DARK}}}@media print{{.agent-graph,{dark}{{{_LIGHT}}}}}{rules}{badges}{icons}"
-    )
+    return f"{drawn}{badges}{icons}"
+
+
+def palette(theme: Literal["light", "dark"]) -> dict[str, str]:
+    """Variable -> colour, or number, of a theme."""
+    told = _LIGHT if theme == "light" else _DARK
+    pairs = (part.partition(":") for part in told.split(";") if part)
+    return {name.removeprefix("--"): value for name, _, value in pairs}

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from orchestrator.render import RenderError, draw, engines, to_png, to_svg
+from orchestrator.render import RenderError, draw, engines, to_svg
 from orchestrator.render.backends import dot_program, graphviz
 from orchestrator.render.geometry import Direction, Engine
 from orchestrator.render.layers import layered, midway
@@ -151,18 +151,6 @@ def test_edges_that_skip_ranks_pass_no_node() -> None:
             continue
         assert all(abs(lane.x - at.x) > size.width / 2 for at, size in boxes)
         assert 0 <= lane.x <= found.width
-
-
-def test_png_without_dot_names_the_mend(no_dot: None) -> None:
-    with pytest.raises(RenderError, match=r"PNG needs the program `dot`, which is not on PATH; install graphviz"):
-        to_png(essay())
-
-
-@needs_dot
-def test_png() -> None:
-    small, large_ = to_png(essay(), dpi=72), to_png(essay(), dpi=144)
-    assert small.startswith(b"\x89PNG\r\n")
-    assert len(large_) > len(small)
 
 
 def test_a_layout_that_cannot_be_read() -> None:
