@@ -9,15 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from orchestrator.graph.limits import Limits, Usage
 from orchestrator.kernel import records as r
+from orchestrator.kernel.handlers.questions import timer_question
 from orchestrator.kernel.ledger import did_irreversible
+from orchestrator.kernel.question import Question
 from orchestrator.kernel.records import Record
 from orchestrator.kernel.reopening import LANDED
 from orchestrator.kernel.state import Activation, FrameState
 from orchestrator.views.reader import Fold
 
+_Asked: TypeAlias = tuple[str, str, tuple[str, ...]]
 _NOTHING = Usage()
 _ONE_CALL = Usage(calls=1)
 
@@ -84,8 +88,10 @@ class Discards(Fold):
         self._spans: list[tuple[int, int]] = []
         """First and last record of what followed a limit that was raised."""
         self._ended = 0
-        self._asked: dict[str, list[str]] = {}
-        """Activation -> its questions."""
+        self._asked: dict[str, dict[str, _Asked]] = {}
+        """Activation -> its questions, and what they ask."""
+        self._standing: dict[str, set[str]] = {}
+        """Activation -> questions that the end withdrew. They count until the step asks them again, or lands."""
         self._outside: dict[int, str] = {}
         """Record that stopped something -> the activation of the subgraph's node, or the kind of the record."""
         self._inherited: dict[str, Usage] = {}
@@ -169,8 +175,10 @@ class Discards(Fold):
                 self._spent(self._calls[record.key], record)
             case r.GraphOpened():
                 self._opened[record.activation] = record.attempt
-            case r.Asked():
-                self._asked.setdefault(record.activation, []).append(record.question.id)
+            case r.Asked() | r.TimerSet() if record.activation in self.run.running:
+                self._ask(record.activation, record.question if isinstance(record, r.Asked) else timer_question(record))
+            case r.StepDone() | r.StepFailed() | r.StepRetried():
+                self.withdrawn |= self._standing.pop(record.activation, set())
             case r.AnswersWithdrawn():
                 self.withdrawn.update(record.questions)
             case r.Migrated():
@@ -192,6 +200,14 @@ class Discards(Fold):
                 self._reopened(record)
             case _:
                 pass
+
+    def _ask(self, activation: str, question: Question) -> None:
+        """Note a question. Where the step asks it again, the one that was withdrawn does not count any more."""
+        asked, standing = self._asked.setdefault(activation, {}), self._standing.get(activation, set())
+        asked[question.id] = wanted = question.kind, question.prompt, question.choices
+        again = {name for name in standing if asked.get(name) == wanted}
+        standing -= again
+        self.withdrawn |= again - {question.id}
 
     def _intended(self, record: r.EffectIntended) -> None:
         known = self._calls.get(record.key)
@@ -261,7 +277,8 @@ class Discards(Fold):
 
     def restored(self, token: Activation) -> None:
         """See `Observer.restored`."""
-        self.withdrawn |= token.asked_before
+        if token.asked_before:
+            self._standing[token.key] = set(token.asked_before - self.withdrawn)
         if token.failed and token.late is None:
             lasts = token.kept is not None or (token.child is not None and token.child.status in LANDED)
             first = self._opened.get(token.key, 1) if lasts else token.attempt + 1

@@ -9,14 +9,15 @@ from typing import Any
 import anyio
 import pytest
 
-from orchestrator import Approve, Context, Deny, Executor, Update, node
+from orchestrator import Approve, Context, Deny, Executor, Graph, Update, node
 from orchestrator.kernel.records import EffectIntended, StepFailed
+from orchestrator.nodes import Ask
 from orchestrator.stores import Store
 from tests.executor.test_forks_everywhere import KINDS, Echo, acting_tools, drawn_graph, ends, said, to_the_end
 from tests.executor.test_replay import Diary, chain
 from tests.executor.test_replays_reopened import World, calls
+from tests.support.executors import Log, says
 from tests.support.executors import chain as chain_of
-from tests.support.executors import says
 from tests.support.sizes import quick_on, sized
 
 pytestmark = pytest.mark.anyio
@@ -107,17 +108,63 @@ async def test_a_repaired_step_that_asks_before_another_call_asks_in_its_replay_
         assert world.made == ["pay tea"]
 
 
+# -- questions that a failure withdrew ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", ["fork", "resume"])
+async def test_a_question_that_a_failure_withdrew_counts_where_the_next_failure_came_before_it_was_asked_again(
+    store: Store, way: str
+) -> None:
+    waits = False
+
+    @node
+    async def fails() -> Update:
+        raise ZeroDivisionError("a bug")
+
+    @node
+    async def asks(ctx: Context[Any]) -> Update:
+        if waits:
+            await anyio.sleep_forever()
+        return {"log": str(await ctx.ask("input", prompt="Second?"))}
+
+    graph = Graph(
+        name="withdrawn", state=Log, edges="START -> first, asks\nfirst -> fails -> END\nasks -> END",
+        nodes={"first": Ask(prompt="First?", answer="answer"), "fails": fails, "asks": asks},
+    )  # fmt: skip
+    async with Executor(store, graphs=[graph]) as executor:
+        run = await executor.start(graph, {})
+        (first,) = (one for one in run.waiting if one.prompt == "First?")
+        run = await executor.answer(run.run_id, first.id, "yes")
+        assert run.status == "failed"
+        failed = next(one.seq for one in run.records() if isinstance(one, StepFailed))
+        waits = True
+        if way == "fork":
+            run = await executor.fork(run.run_id, at=failed)
+        else:
+            run = await executor.resume(run.run_id, retry=True)
+        waits = False
+        assert [one.attempt for one in run.records() if isinstance(one, StepFailed)] == [1, 2]
+        for at in (None, *range(1, failed)):
+            replay = await executor.replay(run.run_id, at=at)
+            assert (replay.same, replay.made, replay.status) == (True, 0, "failed"), (at, replay.diverged_at)
+
+
 # -- generated graphs --------------------------------------------------------------------------------------------------
 
 
-async def replayed(kind: str, seed: int, forks: int) -> Counter[str] | None:
-    """Fork a run of a generated graph at its records, and replay each fork; None: the run is of no use."""
-    found = drawn_graph(kind, seed)
+async def replayed(kind: str, seed: int, forks: int, fails: float = 0.0) -> Counter[str] | None:
+    """Fork a run of a generated graph at its records, and replay each fork; None: the run is of no use.
+
+    Args:
+        forks: at how many records; also at, and right after, each record `step_failed`.
+        fails: how likely a step fails for good.
+    """
+    found = drawn_graph(kind, seed, fails)
     if found is None or not await ends(*found):
         return None
     graph, values = found
     met = Counter({"graphs": 1})
-    places = sized(1, (None, 1, 3)[seed % 3])
+    places = 1 if fails else sized(1, (None, 1, 3)[seed % 3])  # which steps a failure stops is a race otherwise
     async with Executor(graphs=[graph], model=Echo(), tools=acting_tools(), concurrency=places) as executor:
         run, _ = await to_the_end(executor, await executor.start(graph, values, run_id=f"{kind}-{seed}"), said)
         records = await executor.store.read(run.run_id)
@@ -126,12 +173,15 @@ async def replayed(kind: str, seed: int, forks: int) -> Counter[str] | None:
         met["joins"] += any(node.join is not None for node in graph.nodes.values())
         last = len(records) - (run.status == "completed")
         dice = random.Random(f"{kind} {seed}")
-        for at in sorted(dice.sample(range(1, last + 1), min(forks, last))):
+        met[run.status] += 1
+        near = {one.seq + more for one in records if isinstance(one, StepFailed) for more in (0, 1)}
+        places_of_forks = {*dice.sample(range(1, last + 1), min(forks, last)), *near}
+        for at in sorted(one for one in places_of_forks if one <= last):
             fork, _ = await to_the_end(executor, await executor.fork(run.run_id, at=at), said)
             journal = await executor.store.read(fork.run_id)
             met[records[at - 1].type] += 1
             failed = [one.seq for one in journal if isinstance(one, StepFailed)]
-            later = dice.randrange(1, min([len(journal), *failed]))
+            later = dice.randrange(1, max(2, min([len(journal), *failed])))
             async with Executor(executor.store, graphs=[graph], tools=acting_tools(), concurrency=places) as other:
                 for begun in (None, later):
                     replay = await other.replay(fork.run_id, at=begun)
@@ -143,11 +193,13 @@ async def replayed(kind: str, seed: int, forks: int) -> Counter[str] | None:
 
 
 @quick_on("trio")
-def test_forks_of_generated_runs_replay_without_a_call_and_are_the_same(anyio_backend: str) -> None:
+@pytest.mark.parametrize("fails", [0.0, 0.15])
+def test_forks_of_generated_runs_replay_without_a_call_and_are_the_same(anyio_backend: str, fails: float) -> None:
     met: Counter[str] = Counter()
     seed = 0
-    while met["graphs"] < sized(6, 20) or met["effect_intended"] < sized(5, 20):
+    while met["graphs"] < sized(5, 15) or met["effect_intended"] < sized(4, 15):
         for kind in KINDS:
-            met += anyio.run(replayed, kind, seed, sized(4, 6), backend=anyio_backend) or Counter()
+            met += anyio.run(replayed, kind, seed, sized(3, 5), fails, backend=anyio_backend) or Counter()
         seed += 1
     assert min(met["maps"], met["graphs inside"], met["joins"]) >= 1, met
+    assert (met["failed"] > 0) == (fails > 0), met
