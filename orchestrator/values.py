@@ -142,6 +142,27 @@ def check_mapping(value: object, where: str) -> None:
         raise InvalidValue(f"{where} is of type {kind}: a mapping with str keys is expected, or None", where=where)
 
 
+def check_kind(value: object, kind: type, where: str) -> None:
+    """Refuse what is neither of a class nor None.
+
+    Raises:
+        InvalidValue: it is another value.
+    """
+    if value is not None and not isinstance(value, kind):
+        given = type(value).__name__
+        raise InvalidValue(f"{where} is of type {given}: give {kind.__name__}(...), or None", where=where)
+
+
+def check_seconds(value: object, where: str) -> None:
+    """Refuse what is no number of seconds, 0 or more.
+
+    Raises:
+        InvalidValue: it is another value.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+        raise InvalidValue(f"{where}={reprlib.repr(value)}: give a number of seconds, 0 or more", where=where)
+
+
 def check_flag(value: object, where: str) -> None:
     """Refuse what is neither True nor False.
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.graph.limits import Limits, LimitsLeft, Reserve, Usage
-from orchestrator.graph.topology import RESERVED, counts, is_count
+from orchestrator.graph.outcome import DONE
+from orchestrator.graph.topology import RESERVED, START, Route, Topology, counts, is_count
 from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel.needs import has_needs, needs_error
 from orchestrator.kernel.records import Failure
@@ -92,33 +93,66 @@ def validate_outcome(
         return _invalid(
             activation, f"{node} returned outcome {outcome!r}, which {why}; it has {', '.join(map(repr, declared))}"
         )
-    fans = topology.fans
-    vertices = {node, *(route.map_vertex or node for route in routes)} & fans.keys() if fans else ()
-    if vertices:
-        fields = [route.each for route in routes if route.each is not None]
-        counted = [] if len(routes) == 1 and not fields else _counted_joins(activation, vertices)
-        values = step_version(activation, update, ops).values if update and (fields or counted) else activation.values
-        for join, name in counted:
-            if not is_count(values.get(name)):
-                wanted = f"{join} waits for as many branches as {name!r} says"
-                why = f"{node} opens a fork, and {wanted}: it is {values.get(name)!r}, not 1 or more"
-                return _invalid(activation, why)
-        for name in fields:
-            items = values.get(name)
-            if not isinstance(items, (list, tuple)):
-                kind = type(items).__name__
-                return _invalid(activation, f"{node} maps over {name!r}, which is not a list: {kind}")
-            error = needs_error(items) if has_needs(items) else None
-            if error is not None:
-                return _invalid(activation, f"{node} maps over {name!r}: {error}")
+    if not topology.fans:
+        return None
+
+    def values() -> JsonObject:
+        return step_version(activation, update, ops).values if update else activation.values
+
+    known = {entry.fork for entry in activation.forks}
+    fault = _opening_fault(topology, node, routes, known, values)
+    return None if fault is None else _invalid(activation, f"{node} {fault}")
+
+
+def start_fault(topology: Topology, values: JsonObject) -> str | None:
+    """Why a graph may not begin with these values: START opens a fork or a map that they do not fit; None if it may.
+
+    Args:
+        topology: the graph's.
+        values: its whole start state.
+    """
+    if START not in topology.fans:
+        return None
+    return _opening_fault(topology, START, topology.routes(START, DONE), (), lambda: values)
+
+
+def _opening_fault(
+    topology: Topology,
+    vertex: str,
+    routes: Sequence[Route],
+    known: Collection[str],
+    values_of: Callable[[], JsonObject],
+) -> str | None:
+    """Why the forks and maps behind a vertex may not open with these values; the text goes on after its name.
+
+    Args:
+        known: forks that are open already: their joins have their numbers.
+        values_of: the values, made only where they are looked at.
+    """
+    fields = [route.each for route in routes if route.each is not None]
+    several = len(routes) > 1 or bool(fields)
+    forks = {vertex, *(route.map_vertex or vertex for route in routes)} & topology.fans.keys() if several else set()
+    counted = _counted_joins(topology, forks - {*known}) if forks else []
+    if not fields and not counted:
+        return None
+    values = values_of()
+    for join, name in counted:
+        if not is_count(values.get(name)):
+            wanted = f"{join} waits for as many branches as {name!r} says"
+            return f"opens a fork, and {wanted}: it is {values.get(name)!r}, not 1 or more"
+    for name in fields:
+        items = values.get(name)
+        if not isinstance(items, (list, tuple)):
+            return f"maps over {name!r}, which is not a list: {type(items).__name__}"
+        error = needs_error(items) if has_needs(items) else None
+        if error is not None:
+            return f"maps over {name!r}: {error}"
     return None
 
 
-def _counted_joins(activation: Activation, forks: set[str]) -> list[tuple[str, str]]:
+def _counted_joins(topology: Topology, forks: Collection[str]) -> list[tuple[str, str]]:
     """The joins of forks that are about to open which take their number from the state, and the fields."""
-    topology = activation.frame.plan.topology
-    known = {entry.fork for entry in activation.forks}
-    joins = [(join, topology.nodes[join].join) for fork in forks - known for join in topology.joins_of(fork)]
+    joins = [(join, topology.nodes[join].join) for fork in forks for join in topology.joins_of(fork)]
     return [(join, said) for join, said in joins if isinstance(said, str) and counts(said)]
 
 

@@ -166,17 +166,23 @@ class Host:
             raise
         known = max(self.standstill.seconds(run_id, machine.head), self.watched.seconds(run_id, machine.head))
         live = self.add(self.new_drive(machine, hold, found.checkpoint.kept, how.own))
-        live.log.clock = DriveClock(self.resources.clock, machine.updated, known)
-        live.log.journal.chain = None if checked is None else checked.chain
-        begin(live.log, reopening, how)
-        if fit.migrated is not None:
-            live.log.push(fit.migrated.record.model_copy(update={**live.log.now()}))
-        await guard_run(self.store, live.log, checked)
-        live.changes, live.stops, live.log.context = fit.changes, stops, context
-        live.refs = refs
-        if lines:
-            live.changes = (*(fit.changes or ()), *lines)
-            live.tools = offered(graph, self.resources.tools)
+        try:
+            live.log.clock = DriveClock(self.resources.clock, machine.updated, known)
+            live.log.journal.chain = None if checked is None else checked.chain
+            begin(live.log, reopening, how)
+            if fit.migrated is not None:
+                live.log.push(fit.migrated.record.model_copy(update={**live.log.now()}))
+            await guard_run(self.store, live.log, checked)
+            live.changes, live.stops, live.log.context = fit.changes, stops, context
+            live.refs = refs
+            if lines:
+                live.changes = (*(fit.changes or ()), *lines)
+                live.tools = offered(graph, self.resources.tools)
+        except BaseException:
+            del self.live[run_id]
+            live.log.closing = True
+            await self._drop(run_id, hold.token)  # nothing of this drive has been stored
+            raise
         return live
 
     async def borrow(self, run_id: str) -> Drive:

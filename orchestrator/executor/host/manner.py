@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from orchestrator.executor.resources import Resources
 from orchestrator.graph.limits import Limits
 from orchestrator.graph.migration import Migration
+from orchestrator.values import check_kind, check_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,11 @@ class Manner:
 
     own: Resources | None = None
     """What it is driven with, if that is not what the executor was given: a replay may have other models."""
+
+    def __post_init__(self) -> None:
+        check_kind(self.limits, Limits, "limits")
+        check_kind(self.migrate, Migration, "migrate")
+        check_seconds(self.wait, "wait")
 
 
 AS_IT_IS = Manner()

@@ -9,6 +9,7 @@ from typing import Any
 
 from orchestrator.errors import InvalidValue, RunConflict, RunEnded, RunExists
 from orchestrator.executor.drive.drive import Drive
+from orchestrator.executor.first_state import initial_values
 from orchestrator.executor.host import forks
 from orchestrator.executor.host.creation import create
 from orchestrator.executor.host.host import Host
@@ -207,7 +208,7 @@ def _first_records(
         update={
             "ts": now, "seal": "", "run_id": parent.root_id, "graph": graph.name, "structure": graph.structure,
             "content": graph.content, "refs": dict(host.refs.of(parent.root_id, graph.name, parent.refs)),
-            "values": dict(graph.schema.initial(values)), "labels": {}, "approve": order.approve,
+            "values": dict(initial_values(graph, values)), "labels": {}, "approve": order.approve,
             "tools": offered(graph, host.resources.tools), "holder": str(host.owner), "caller": None,
             "pause_before": (), "pause_after": (), "limits": discards.limits or first.limits,
         }

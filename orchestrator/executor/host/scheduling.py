@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Literal, get_args
 
 from orchestrator.errors import GraphUnknown, InvalidValue, OrchestratorError, RunExists, StoreError
+from orchestrator.executor.first_state import initial_values
 from orchestrator.executor.host import work_queue
 from orchestrator.executor.host.cron import missed_times, next_time
 from orchestrator.executor.host.host import Host
@@ -57,7 +58,9 @@ async def put(
         cron=cron,
         timezone=timezone,
         catch_up=catch_up,
-        values=dict(found.initial(given)),  # a fault in the input is reported now, not when the first run is due
+        values=dict(
+            initial_values(found, given)
+        ),  # a fault in the input is reported now, not when the first run is due
         labels=check_labels(labels or {}),
         approve=approve,
         next_at=next_time(cron, timezone, host.resources.clock.now()),

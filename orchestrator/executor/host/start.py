@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from orchestrator.errors import InvalidValue, RunConflict, RunExists
 from orchestrator.executor.drive.drive import Drive
+from orchestrator.executor.first_state import initial_values
 from orchestrator.executor.host.creation import create
 from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.manner import AS_IT_IS, Manner
@@ -22,7 +23,7 @@ from orchestrator.graph.limits import Limits
 from orchestrator.kernel.records import Caller, RunStarted
 from orchestrator.kernel.rules import RULES
 from orchestrator.stores.base import Store
-from orchestrator.values import check_labels
+from orchestrator.values import check_kind, check_labels
 from orchestrator.views.run import Run
 
 
@@ -78,13 +79,14 @@ async def new_run(
 ) -> NewRun:
     """What a run begins with. Arguments as of `Executor.start`."""
     check_risk(approve)
+    check_kind(limits, Limits, "limits")
     name = os.urandom(8).hex() if run_id is None else check_run_id(run_id)
     graph = host.resources.graph(graph, name) if isinstance(graph, str) else graph
     host.resources.graphs.setdefault(graph.name, graph)
     host.resources.begun[graph.content] = graph
     limits = None if limits is None else graph.limits.changed(limits)
     host.resources.check(graph, limits)
-    values = graph.initial(given)
+    values = initial_values(graph, given)
     marks = dict(check_labels(labels or {}))
     context = how.context
     if context is None:

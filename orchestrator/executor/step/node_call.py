@@ -8,7 +8,7 @@ from typing import Any, Protocol, cast
 
 import anyio.to_thread
 
-from orchestrator.errors import GraphUnknown, InvalidOutcome, InvalidUpdate
+from orchestrator.errors import GraphUnknown, InvalidInput, InvalidOutcome, InvalidUpdate
 from orchestrator.executor.concurrency import Place
 from orchestrator.executor.effects.effect import Attempt, Effect
 from orchestrator.executor.run_log import RunLog
@@ -17,7 +17,7 @@ from orchestrator.executor.step.node_cache import cached
 from orchestrator.executor.step.results import encoded, recorded
 from orchestrator.fence import current_fence, pass_fence, pass_fence_in_thread, waits_at_fence
 from orchestrator.graph.node import Node
-from orchestrator.kernel.queries import reduced_values, validate_outcome
+from orchestrator.kernel.queries import reduced_values, start_fault, validate_outcome
 from orchestrator.kernel.records import Failure, GraphOpened, StepDone
 from orchestrator.kernel.state import Activation, FrameResult
 
@@ -137,7 +137,11 @@ def _opened(log: RunLog, activation: Activation, node: Node) -> GraphOpened:
         plan.schema.check(activation.values)
     state = plan.schema.view(activation.values, node.reads)
     given = _maps(node).inner_input(state, activation.item)
-    values = dict(plan.sub[activation.node].schema.initial(given))
+    inner = plan.sub[activation.node]
+    values = dict(inner.schema.initial(given))
+    fault = start_fault(inner.topology, values)
+    if fault is not None:
+        raise InvalidInput(f"input of the graph inside {activation.node}: START {fault}")
     return GraphOpened(**log.at(activation), attempt=activation.attempt, values=values)
 
 
