@@ -10,6 +10,7 @@ from typing import Literal, Self
 import anyio
 
 from orchestrator.clock import SYSTEM_CLOCK, Clock
+from orchestrator.executor.arguments import check_arguments
 from orchestrator.executor.host import recovery
 from orchestrator.executor.host.child_runs import ChildRuns
 from orchestrator.executor.host.contexts import MakeContext
@@ -103,6 +104,7 @@ class Executor(RunWorker, RunReplaying, RunStreams):
         if on_change not in ("continue", "strict"):
             raise ValueError(f"on_change={on_change!r}: use 'continue' or 'strict'")
         self._owned = isinstance(store, str)
+        check_arguments(store=store, graphs=graphs, model=model, models=models, pools=pools, observers=observers)
         self.store: Store = open_store(store) if isinstance(store, str) else store
         children = ChildRuns()
         resources = Resources.of(

@@ -128,11 +128,8 @@ class Resources:
         """What `Executor(...)` was given, with the graphs inside its tools.
 
         Raises:
-            ValueError: `concurrency`, or the size of a pool, is below 1, or `streams` is neither of the two.
+            ValueError: `concurrency` is below 1, or `streams` is neither of the two.
         """
-        for name, size in (pools or {}).items():
-            if size < 1:
-                raise ValueError(f"pools={{{name!r}: {size}}}: give the number of steps that may run at the same time")
         if concurrency is not None and concurrency < 1:
             raise ValueError(
                 f"concurrency={concurrency}: give the number of steps that may run at the same time, 1 or more"

@@ -145,7 +145,11 @@ class ModelEvent(BaseModel):
 
 @runtime_checkable
 class Model(Protocol):
-    """The interface of models. A custom model needs these three members; `RequestModel` provides two of them."""
+    """The interface of models. A custom model needs these three members; `RequestModel` provides two of them.
+
+    While a run is watched, models are asked for streams. `streams = False` on a model that defines `stream` prevents
+    that.
+    """
 
     @property
     def name(self) -> str:
@@ -262,6 +266,20 @@ class RequestModel(ModelInterface):
         yield ModelEvent(
             reply=await self.complete(request.messages, request.tools, output, task=request.task, **request.options)
         )
+
+
+def gives_pieces(model: Model) -> bool:
+    """Whether a model gives its replies in pieces.
+
+    Its attribute `streams` says so. Without one, a model that defines how it streams does.
+    """
+    said = getattr(model, "streams", None)
+    if said is not None:
+        return bool(said)
+    if isinstance(model, RequestModel):
+        cls = type(model)
+        return cls.stream is not RequestModel.stream or cls._stream_request is not RequestModel._stream_request
+    return callable(getattr(model, "stream", None))
 
 
 def _messages(messages: Sequence[Message]) -> tuple[Message, ...]:

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from contextlib import AsyncExitStack
 from typing import Any, Self
 
-from orchestrator.models.base import Model
+from orchestrator.models.base import Model, gives_pieces
 
 
 class Wrapping(ABC):
@@ -30,7 +30,7 @@ class Wrapping(ABC):
     @property
     def streams(self) -> bool:
         """Whether the model inside gives its replies in pieces."""
-        return bool(getattr(self.members[0], "streams", False))
+        return gives_pieces(self.members[0])
 
     async def __aenter__(self) -> Self:
         return self

@@ -18,7 +18,7 @@ from pydantic import (
 
 from orchestrator.context import Context
 from orchestrator.errors import AgentError
-from orchestrator.graph.codec import explain
+from orchestrator.graph.codec import Codec, JsonCodec, explain
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.node import Node, Port
 from orchestrator.graph.outcome import DONE, Outcome
@@ -216,19 +216,22 @@ class Complete(Node, kind="complete"):
         """The value that a reply is.
 
         Raises:
-            ValueError: it is no JSON, or does not fit.
+            ValueError: it is no JSON, does not fit, or the state cannot hold it, such as one with NaN.
         """
         value = reply.parsed
         if value is None and unfenced(reply.text) != "null":
             raise ValueError("it is not JSON")
         if self._class is not None:
             try:
-                return self._class.model_validate(value)
+                found = self._class.model_validate(value)
             except ValidationError as error:
                 raise ValueError(explain(error)) from None
+            Codec(self._class).write(found)
+            return found
         wrong = faults(value, self.output, self.output)
         if wrong:
             raise ValueError("; ".join(wrong[:_MOST_FAULTS]))
+        JsonCodec().write(value)
         return value
 
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, PositiveInt, field
 from orchestrator.context import Context
 from orchestrator.errors import AgentError, EffectFailed, InvalidOutcome, ToolFailed
 from orchestrator.graph.node import Node, Port
-from orchestrator.graph.outcome import FAILED, Failing, Outcome
+from orchestrator.graph.outcome import FAILED, RESERVED, Failing, Outcome
 from orchestrator.graph.reducers import append
 from orchestrator.jsontypes import canonical
 from orchestrator.models.messages import Message, ToolCall
@@ -194,6 +194,10 @@ class Execute(Node, kind="execute"):
         """The outcome that the first call chose that succeeded and chose one."""
         for name, _, result in called:
             if result.outcome is not None and not result.failed:
+                if result.outcome in (*RESERVED, FAILED):
+                    raise InvalidOutcome(
+                        f"{node}: tool {name} chose {result.outcome!r}, a reserved outcome: no tool can choose it"
+                    )
                 if result.outcome not in self.outcomes:
                     raise InvalidOutcome(
                         f"{node}: tool {name} chose outcome {result.outcome!r}, which {node} does not declare: it has "

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from orchestrator.graph.arrows import NAME
+from orchestrator.graph.outcome import FAILED, RESERVED
 from orchestrator.tools.result import ToolResult
 from orchestrator.tools.tool import Tool
 
@@ -54,12 +55,14 @@ def handoff(outcome: str, description: str, *, name: str | None = None) -> Hando
         The tool; it has the risk `none`.
 
     Raises:
-        ValueError: no edge can name the outcome.
+        ValueError: no edge can name the outcome, or it is a reserved one.
     """
     if NAME.fullmatch(outcome) is None:
         raise ValueError(
             f"outcome {outcome!r} cannot be named by an edge: use letters, digits, '_' and '-', and start with a letter"
         )
+    if outcome in (*RESERVED, FAILED):
+        raise ValueError(f"outcome {outcome!r} is reserved: no tool can choose it; name the outcome after its node")
     return Handoff(outcome, description, _name_of(outcome) if name is None else name)
 
 

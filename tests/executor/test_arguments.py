@@ -10,6 +10,7 @@ import pytest
 from orchestrator import Executor
 from orchestrator.errors import InvalidValue
 from orchestrator.stores import Store
+from orchestrator.stores.memory import MemoryStore
 from tests.support.executors import chain, says
 
 pytestmark = pytest.mark.anyio
@@ -73,3 +74,36 @@ async def test_other_arguments_of_another_type_are_refused_by_name(
     executor: Executor, call: str, given: dict[str, Any], words: str
 ) -> None:
     assert (await refused(executor, call, "r", **{"at": 1, **given})).startswith(words)
+
+
+class Speaks:
+    """A model without `stream`."""
+
+    async def complete(self) -> None:
+        """Say nothing."""
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"graphs": GRAPH}, r"graphs= is one graph: give a list, graphs=\[\w+\]"),
+        ({"graphs": ["react"]}, "an item of graphs= is of type str: give a list of graphs"),
+        ({"graphs": "react"}, "graphs= is of type str: give a list of graphs"),
+        ({"store": 3}, "store= is of type int: give a URL, such as 'sqlite:///runs.db', or a store"),
+        ({"store": MemoryStore}, "store= is the class MemoryStore: give a URL"),
+        (
+            {"model": "gpt-4o-mini"},
+            r"model='gpt-4o-mini' is a name: give a model, such as \w+\('gpt-4o-mini'\)",
+        ),
+        ({"model": 3}, "model= is of type int: give a model: an object with name, complete and stream"),
+        ({"model": Speaks}, "model= is the class Speaks: give a model"),
+        ({"models": {"a": 3}}, r"models\['a'\]= is of type int: give a model"),
+        ({"models": [3]}, "models= is of type list: give a mapping"),
+        ({"pools": 3}, "pools= is of type int: give a mapping"),
+        ({"pools": {"a": "2"}}, "pools={'a': '2'}: give the number of steps"),
+        ({"observers": 3}, r"observers= is of type int: give a list of functions of \(run, seq\)"),
+    ],
+)
+def test_an_executor_of_something_else_is_refused_with_what_to_give(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidValue, match=said):
+        Executor(**given)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import anyio
@@ -18,6 +19,7 @@ from orchestrator.executor.replies import PartialReply
 from orchestrator.models import Reply
 from orchestrator.models.base import ModelEvent, ModelRequest
 from orchestrator.stores.base import Store
+from orchestrator.testing import ScriptedModel
 from tests.executor.test_model_calls import graph as talk
 from tests.executor.test_model_calls import model_at
 from tests.support.executors import Log, chain, single
@@ -95,6 +97,34 @@ async def test_models_stream_while_a_reader_is_there_or_always() -> None:
         assert model.whole == whole
     with pytest.raises(ValueError, match="streams='never': use 'watched' or 'always'"):
         Executor(streams="never")  # type: ignore[arg-type]
+
+
+class OwnModel:
+    """The three members that a model needs."""
+
+    name = "own"
+
+    async def complete(self, messages: object, *args: object, **options: object) -> Reply:
+        """The whole reply."""
+        return Reply(text="whole")
+
+    async def stream(self, messages: object, *args: object, **options: object) -> AsyncIterator[ModelEvent]:
+        """The same in pieces."""
+        for piece in ("in ", "pieces"):
+            yield ModelEvent(text=piece)
+        yield ModelEvent(reply=Reply(text="in pieces"))
+
+
+class QuietModel(OwnModel):
+    """Says that it does not want to be asked for streams."""
+
+    streams = False
+
+
+async def test_a_model_of_ones_own_that_defines_stream_is_asked_for_streams_unless_it_says_no() -> None:
+    for model, text in ((OwnModel(), "in pieces"), (QuietModel(), "whole"), (ScriptedModel(["said"]), "said")):
+        async with Executor(model=model, streams="always") as executor:
+            assert (await executor.start(single(write.fn))).output == [text]
 
 
 async def test_a_server_is_asked_for_streams_although_no_one_reads() -> None:

@@ -197,6 +197,8 @@ async def test_a_handoff_survives_crashes() -> None:
 def test_an_outcome_that_no_edge_can_name_is_refused() -> None:
     with pytest.raises(ValueError, match="outcome 'a b' cannot be named by an edge"):
         handoff("a b", "Never.")
+    with pytest.raises(ValueError, match="outcome 'failed' is reserved: no tool can choose it"):
+        handoff("failed", "Never.")
 
 
 # -- tools that are data ---------------------------------------------------------------------------------------------

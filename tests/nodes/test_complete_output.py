@@ -48,6 +48,7 @@ SCHEMA = {
 }
 OF_CLASS = Complete(output=Invoice, result="invoice")
 OF_SCHEMA = Complete(output=SCHEMA, result="facts")
+OF_ANY = Complete(output={"type": "object"}, result="facts")
 GOOD = '{"number": "7", "total": 12}'
 
 
@@ -74,6 +75,11 @@ async def test_the_state_gets_the_validated_model() -> None:
         (OF_SCHEMA, '{"size": 1}', '{"size": 0}', "size"),
         (OF_SCHEMA, '{"size": 1}', '{"size": 1, "color": 2}', "color"),
         (OF_SCHEMA, '{"size": 1}', "[" * 3000, "it is not JSON"),
+        (OF_CLASS, GOOD, '{"number": "7", "total": NaN}', "nan is not a number that JSON can represent"),
+        (OF_CLASS, GOOD, '{"number": "7", "total": "1e999"}', "inf is not a number that JSON can represent"),
+        (OF_CLASS, GOOD, '{"number": "\\ud800", "total": 1}', "surrogate"),
+        (OF_ANY, '{"size": 1}', '{"size": NaN}', "nan is not a number that JSON can represent"),
+        (OF_ANY, '{"size": 1}', '{"size": "\\ud800"}', "surrogate"),
     ],
 )
 async def test_a_reply_that_does_not_fit_is_corrected_within_bounds(

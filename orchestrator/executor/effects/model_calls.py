@@ -25,6 +25,7 @@ from orchestrator.models.base import (
     calling_key,
     calling_node,
     closing,
+    gives_pieces,
 )
 from orchestrator.models.messages import Reply
 from orchestrator.models.prices import expected
@@ -166,7 +167,7 @@ class JournaledModel(ModelInterface):
             try:
                 # A reader of the run sees a reply come, whether or not the node does.
                 watched = self._attempt.log.watchers or self._attempt.resources.always_streams
-                if watched and getattr(self._model, "streams", False):
+                if watched and gives_pieces(self._model):
                     return await self._watched(request, key)
                 return received(bare(await self._whole(request)))
             finally:
