@@ -11,6 +11,7 @@ from orchestrator.graph.topology import ANY, END, START
 from orchestrator.values import check_position
 from orchestrator.views.causes import Cause, Drop, Origin, Transition, TransitionEdge
 from orchestrator.views.explanation import RunExplanation, RunReasons, StepExplanation
+from orchestrator.views.pool_waits import executor_pool, pool_waits
 from orchestrator.views.run import Run
 from orchestrator.views.safe_text import plain, told
 from orchestrator.views.timeline import Timeline, TimelineRow, timeline
@@ -35,8 +36,8 @@ def why(run: Run, seq: int | None = None) -> RunExplanation:
     found = timeline(run.plan, records)
     explainer = Explainer(found, run)
     if seq is None or (seq == run.seq and records[-1].type == "ended"):
-        rows = explainer.current_steps()
-        return RunExplanation(run.run_id, run.seq, run.status, explainer.run_reason(), tuple(map(explainer.why, rows)))
+        steps = (*map(explainer.why, explainer.current_steps()), *explainer.waiting_steps())
+        return RunExplanation(run.run_id, run.seq, run.status, explainer.run_reason(), steps)
     if not 1 <= seq <= run.seq:
         raise ValueError(f"run {run.run_id!r} has no record {seq}: it has 1 to {run.seq}")
     row = found.row_at(seq)
@@ -68,6 +69,7 @@ class Explainer:
     def __init__(self, rows: Timeline, run: Run) -> None:
         self.rows, self.status, self.queued, self.standby = rows, run.status, run.queued, run.standby
         self.causes = rows.causes
+        self.pool_waits = tuple(pool_waits(rows.causes.run, rows))
 
     # -- steps ----------------------------------------------------------------------------------------------------
 
@@ -76,7 +78,9 @@ class Explainer:
         took = self.causes.transitions.get(row.activation)
         came, went, tried = self.origin(row), self.destination(row), _tried(row)
         came, went = (came, f"{went}{tried}") if went else (f"{came}{tried}", went)
-        return StepExplanation(row.seq, step_name(row), self.state(row), came, went, self.not_taken(took))
+        state, pool = self.state(row), executor_pool(self.causes.run, row)
+        waits = f"{pool}; the journal does not say whether it has one" if pool and state == "running" else ""
+        return StepExplanation(row.seq, step_name(row), state, came, went, self.not_taken(took), waits)
 
     def state(self, row: TimelineRow) -> str:
         """A row's status; `interrupted` or `queued` if it should run and no process drives the run."""
@@ -86,7 +90,9 @@ class Explainer:
 
     def origin(self, row: TimelineRow) -> str:
         """Why a step ran."""
-        came = self.causes.origins.get(row.activation)
+        return self._came(self.causes.origins.get(row.activation))
+
+    def _came(self, came: Origin | None) -> str:
         if came is None:
             return "the journal does not say"
         if came.by == "limit":
@@ -182,16 +188,31 @@ class Explainer:
         ended = [row for row in self.rows.rows if row.status == "done" and row.seq is not None]
         return (failed or sorted(ended, key=lambda row: row.seq or 0))[-1:]
 
+    def waiting_steps(self) -> Iterator[StepExplanation]:
+        """The steps that have not begun because they wait for a place in a pool."""
+        for one in self.pool_waits[:_MOST]:
+            came = self._came(self.causes.origins.get(one.activation))
+            yield StepExplanation(None, one.step, "queued", came, waits=one.what)
+
     def _open_inside(self, row: TimelineRow) -> bool:
         return any(other.parent == row.number and other.live for other in self.rows.rows)
 
     def run_reason(self) -> str:
         """Why the run is where it is, in one line; of a fork also where it comes from."""
         fork = self.causes.run.fork
+        reason = f"{self._run_reason()}{self._queues()}"
         if fork is None:
-            return self._run_reason()
+            return reason
         what = "replay" if fork.relation == "replay" else "fork"
-        return f"{self._run_reason()}; it is a {what} of {plain(fork.parent)}, from record {fork.at} on"
+        return f"{reason}; it is a {what} of {plain(fork.parent)}, from record {fork.at} on"
+
+    def _queues(self) -> str:
+        """The first step that waits for a place in a pool, and how many more do."""
+        if not self.pool_waits:
+            return ""
+        more = len(self.pool_waits) - 1
+        first = self.pool_waits[0]
+        return f"; {first.step} {first.what}" + (f", and {more} more wait{'s' if more == 1 else ''}" if more else "")
 
     def _run_reason(self) -> str:
         status = self.status

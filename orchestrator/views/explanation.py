@@ -16,15 +16,17 @@ class StepExplanation:
     status: str
     came: str
     """Why it ran."""
-    went: str
+    went: str = ""
     """Where it led and what decided that; empty while it has not ended."""
     not_taken: tuple[str, ...] = ()
     """The other edges of the node, each with its outcome."""
+    waits: str = ""
+    """The pool in which it waits for a place, and who holds the places; empty: it waits for none."""
 
     @property
     def line(self) -> str:
         """Where it led, what decided that, and the edges not taken; of a step that has not ended why it ran."""
-        said = self.went or self.came
+        said = self.went or self.waits or self.came
         return f"{said}; not taken: {'; '.join(self.not_taken)}" if self.not_taken else said
 
     def to_json(self) -> dict[str, object]:
@@ -35,6 +37,8 @@ class StepExplanation:
         """The explanation as lines for a terminal."""
         lines = [f"{self.step}  ({self.status}{f', record {self.seq}' if self.seq is not None else ''})"]
         lines.append(f"  came  {self.came}")
+        if self.waits:
+            lines.append(f"  now   {self.waits}")
         if self.went:
             lines.append(f"  went  {self.went}")
         lines += [f"  {'not ' if not number else '    '}  {text}" for number, text in enumerate(self.not_taken)]

@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 import pytest
 
-from orchestrator import Context, Executor, Graph, Limits, Node, Update, node, tool
+from orchestrator import Context, Executor, Graph, Limits, Node, Run, Update, node, tool
 from orchestrator.executor import Replay
 from orchestrator.models.base import ModelRequest
 from orchestrator.nodes import Ask, Sleep, Wait
@@ -91,6 +91,55 @@ async def test_the_replay_of_a_run_that_stands_at_a_breakpoint_is_live_behind_it
         replay = await executor.replay(run.run_id)
     assert (replay.status, str(replay.diverged_at), replay.made) == ("diverged", "n1: model scripted", 0)
     assert taken(replay) == ["n0"]
+
+
+@pytest.mark.parametrize("pauses", [{"pause_before": {"n0", "n1"}}, {"pause_after": {"n0"}, "pause_before": {"n2"}}])
+async def test_a_run_that_went_through_breakpoints_replays_to_its_end_without_a_call(
+    store: Store, pauses: dict[str, Any]
+) -> None:
+    graph = asking("one {topic}", "two {log}", "three {log}")
+    async with Executor(store, graphs=[graph], model=ScriptedModel(lambda _: "done")) as executor:
+        run = await executor.start(graph, "tea", **pauses)
+        times = 0
+        while run.status == "paused":
+            run, times = await executor.resume(run.run_id), times + 1
+        assert (run.status, times) == ("completed", 2)
+        await replays_to_the_end(executor, run)
+
+
+async def test_a_run_that_a_user_paused_and_resumed_replays_to_its_end_without_a_call(store: Store) -> None:
+    reached, paused = anyio.Event(), anyio.Event()
+
+    async def slow(request: ModelRequest) -> str:
+        if request.messages[-1].content.startswith("two") and not paused.is_set():
+            reached.set()
+            await paused.wait()
+        return "done"
+
+    graph = asking("one {topic}", "two {log}", "three {log}")
+    async with Executor(store, graphs=[graph], model=ScriptedModel(slow)) as executor:
+        run_id = await executor.submit(graph, "tea")
+        await reached.wait()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(executor.pause, run_id)
+            async for event in executor.events(run_id, follow=True):
+                if event.type == "paused":
+                    break
+            paused.set()
+        assert (await executor.wait(run_id)).status == "paused"
+        behind = await executor.replay(run_id)
+        assert (behind.status, str(behind.diverged_at), behind.made) == ("diverged", "n2: model scripted", 0)
+        run = await executor.resume(run_id)
+        assert run.status == "completed"
+        await replays_to_the_end(executor, run)
+
+
+async def replays_to_the_end(executor: Executor, run: Run) -> None:
+    """A replay from the beginning, and from each record, is the same, without a call."""
+    for at in (None, *range(1, run.seq)):
+        replay = await executor.replay(run.run_id, at=at)
+        assert (replay.same, replay.made, replay.status) == (True, 0, "completed"), (at, replay.diverged_at)
+    assert (await executor.replay(run.run_id)).saved.calls == run.usage.calls
 
 
 async def test_the_replay_of_a_run_that_was_interrupted_in_a_call_ends_at_this_call(store: Store) -> None:

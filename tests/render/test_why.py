@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from orchestrator import Approve, Context, Executor, Graph, Limits, Outcome, Retry, Update, append, node, tool
 from orchestrator.executor import Run
 from orchestrator.kernel.plan import Plan
-from orchestrator.nodes import Confirm, Subgraph
+from orchestrator.nodes import Ask, Confirm, Subgraph
 from orchestrator.views.explainer import Explainer, reasons, why
 from orchestrator.views.explanation import StepExplanation
 from orchestrator.views.timeline import TimelineRow, timeline
@@ -241,3 +241,28 @@ async def test_every_step_of_every_moment_has_its_reasons(tmp_path: Path) -> Non
     for wrong in (0, run.seq + 1):
         with pytest.raises(ValueError, match=f"it has 1 to {run.seq}"):
             why(run, wrong)
+
+
+async def test_a_step_that_waits_for_a_place_in_a_pool_says_for_which_and_who_holds_it(tmp_path: Path) -> None:
+    made = Graph(
+        name="g", state=Talk, input="question", output="log", pools={"desk": 1},
+        nodes={"asks": Ask(prompt="Well?", answer="denial", pool="desk"), "b": says("b").with_(pool="desk"),
+               "c": says("c").with_(pool="desk"), "d": says("d")},
+        edges="START -> asks, b, c, d\nasks, b, c, d -> END",
+    )  # fmt: skip
+    run = await ran(made, tmp_path)
+    assert run.status == "paused"
+    found = why(run)
+    waits = "waits for a place in pool desk (1 of 1 taken by START.0/asks since record 1)"
+    assert found.why == f"it is waiting for an answer: input at asks; START.1/b {waits}, and 1 more waits"
+    assert [(step.step, step.status, step.waits) for step in found.steps] == [
+        ("START.0/asks", "waiting", ""),
+        ("START.1/b", "queued", waits),
+        ("START.2/c", "queued", waits.replace(")", "; 1 before it)")),
+    ]
+    assert found.steps[1].came.startswith("its graph began: START -> b")
+    assert f"START.1/b  (queued)\n  came  {found.steps[1].came}\n  now   {waits}" in found.to_text()
+    assert found.to_json()["steps"][1]["waits"] == waits  # type: ignore[index]
+    async with Executor(f"sqlite:///{tmp_path}/runs.db", graphs=[made]) as executor:
+        run = await executor.answer(run.run_id, run.waiting[0].id, "ok")
+    assert (run.status, [step.waits for step in why(run).steps]) == ("completed", [""])
