@@ -26,6 +26,7 @@ from orchestrator.cli import (
     run_commands,
     schedule_command,
     send_command,
+    serve_command,
     serve_mcp,
     store_commands,
     view_commands,
@@ -70,7 +71,7 @@ for command in (
     view_commands.runs, view_commands.show, view_commands.events, watch_command.watch, why_command.why,
     new_command.new, graph_commands.check, graph_commands.render, listing.graphs, listing.tools,
     compare_command.compare, diff_command.diff, fork_command.fork, schedule_command.schedule, replay_command.replay,
-    serve_mcp.serve_mcp, worker_command.worker, worker_command.enqueue,
+    serve_command.serve, serve_mcp.serve_mcp, worker_command.worker, worker_command.enqueue,
     retention_commands.export, retention_commands.delete, retention_commands.prune,
 ):  # fmt: skip
     app.command()(guarded(command))

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import anyio
 
@@ -178,12 +178,21 @@ def _concluded(run: Run, manner: Manner, code: int) -> int:
 
 
 @asynccontextmanager
-async def opened(url: str, code: Code, *further: Code, awake: bool = False) -> AsyncIterator[Executor]:
+async def opened(
+    url: str,
+    code: Code,
+    *further: Code,
+    awake: bool = False,
+    streams: Literal["watched", "always"] = "watched",
+    writes: bool = True,
+) -> AsyncIterator[Executor]:
     """An executor of a run's code. `ORCHESTRATOR_ON_CHANGE=strict` makes it refuse a graph that changed.
 
     Args:
         further: code with other graphs, and the same tools and model.
         awake: whether it goes on by itself with runs that wait. A command that ends with its run does not.
+        streams: see `Executor`.
+        writes: whether anything is journaled. A command that only looks needs no key for seals.
 
     Raises:
         UsageError: `ORCHESTRATOR_ON_CHANGE` is neither `continue` nor `strict`.
@@ -194,7 +203,7 @@ async def opened(url: str, code: Code, *further: Code, awake: bool = False) -> A
     launches = {one.graph.name: one.launch for one in (code, *further)}
     graphs = [code.graph, *(one.graph for one in further)]
     async with closing_model(code):
-        seal = journal_seal(url, make=True)
+        seal = journal_seal(url, make=writes)
         async with Executor(
             store=url,
             graphs=graphs,
@@ -205,6 +214,7 @@ async def opened(url: str, code: Code, *further: Code, awake: bool = False) -> A
             refs=partial(_named, launches, url),
             seal=seal,
             idle="awake" if awake else "sleep",
+            streams=streams,
         ) as executor:
             yield executor
 

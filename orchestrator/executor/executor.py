@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from types import MappingProxyType
 from typing import Literal, Self
 
 import anyio
@@ -126,6 +127,11 @@ class Executor(RunWorker, RunReplaying, RunStreams):
     def seal(self) -> Seal | None:
         """The seal of the records that this executor writes."""
         return self._host.seal
+
+    @property
+    def graphs(self) -> Mapping[str, GraphDefinition]:
+        """The graphs that the executor has, by name: of several versions the newest."""
+        return MappingProxyType(self._host.resources.graphs)
 
     async def __aenter__(self) -> Self:
         if self._host.tasks is not None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,41 @@ def located(path: Path, text: str) -> Iterator[None]:
         yield
     except (PlacedFault, GraphFaults, InvalidGraph) as error:
         raise _with_lines(error, path, text) from None
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedProblem:
+    """A problem of a graph file, and its line."""
+
+    line: int
+    """From 1; 0: it is of no single line."""
+    problem: Problem
+
+
+def placed(error: GraphError, text: str) -> list[PlacedProblem]:
+    """The problems that an error of a graph file names, in the order of their lines.
+
+    Args:
+        error: what reading or checking the file raised.
+        text: the file's text.
+    """
+    lines = _Lines(text)
+    if isinstance(error, InvalidGraph):
+        found = [PlacedProblem(lines.number(place_of(problem)), problem) for problem in error.problems]
+    elif isinstance(error, PlacedFault | GraphFaults):
+        faults = (error.fault,) if isinstance(error, PlacedFault) else error.faults
+        found = [
+            PlacedProblem(lines.number(one.place, one.error), Problem("", lines.message(one), one.place[1:2]))
+            for one in faults
+        ]
+    else:
+        said = _SAID.match(str(error))
+        found = [PlacedProblem(int(said[1]) if said else 0, Problem("", str(error)))]
+    return sorted(found, key=lambda one: one.line)
+
+
+_SAID = re.compile(r"line (\d{1,9})\b")
+"""How the message of a fault of YAML or JSON itself begins."""
 
 
 def _with_lines(error: PlacedFault | GraphFaults | InvalidGraph, path: Path, text: str) -> GraphError:
@@ -74,11 +111,16 @@ class _Lines:
 
     def said(self, fault: Fault) -> str:
         """A fault with its line."""
-        number, text = self.number(fault.place, fault.error), str(fault.error)
+        number, text = self.number(fault.place, fault.error), self.message(fault)
+        return f"line {number}: {text}" if number and text else text
+
+    def message(self, fault: Fault) -> str:
+        """A fault without its line."""
+        text = str(fault.error)
         if isinstance(fault.error, ArrowSyntaxError):
             column = f"column {fault.error.column}: " if "\n" in text else ""  # that of no text says nothing
             text = f"{column}{fault.error.fault}"  # its own line counts from the first of the edges
-        return f"line {number}: {text}" if number and text else text
+        return text
 
     def _edge_line(self, node: Any, edge: str) -> int:
         """The line of an edge in the text of all edges, or in a list of them."""

@@ -6,7 +6,7 @@ is kept as its JSON schema and its `ref`: enough to draw, show and fold a stored
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
 from pydantic import create_model
@@ -50,6 +50,30 @@ def class_data(schema: StateSchema) -> JsonObject:
     if "$defs" in types:
         data["$defs"] = types["$defs"]
     return data
+
+
+def start_form(schema: StateSchema, first: Sequence[str] = ()) -> JsonObject:
+    """JSON Schema of what a run starts with: an object with the fields of its state.
+
+    Args:
+        schema: the state.
+        first: names of the fields that the form begins with; they are its `x-input`.
+    """
+    data = class_data(schema) if schema.cls is not None else schema.data()
+    specs: Any = data.get("fields", {})
+    names = [*first, *(name for name in specs if name not in first)]
+    properties: dict[str, object] = {}
+    for name in names:
+        spec = specs[name]
+        default = {"default": spec["default"]} if "default" in spec else {}
+        properties[name] = {**spec.get("schema", {}), **default}
+    form: dict[str, object] = {
+        "type": "object", "title": schema.name, "properties": properties, "additionalProperties": False,
+        "required": [name for name in names if specs[name].get("required")], "x-input": list(first),
+    }  # fmt: skip
+    if "$defs" in data:
+        form["$defs"] = data["$defs"]
+    return form
 
 
 def _field_data(field: Field, types: Mapping[str, object]) -> JsonObject:

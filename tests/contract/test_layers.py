@@ -53,7 +53,8 @@ ROOMS = {
     "comparison": ABOVE_ALL,
     "testing": ABOVE_ALL,
     "notebook": ABOVE_ALL,
-    "cli": f"{ABOVE_ALL} comparison __init__",
+    "web": ABOVE_ALL,
+    "cli": f"{ABOVE_ALL} comparison web __init__",
     "__init__": f"{ABOVE_ALL} comparison",
     "__main__": "cli",
 }

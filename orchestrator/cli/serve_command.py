@@ -1,0 +1,263 @@
+"""The command `serve`: the HTTP API of the store's runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from orchestrator.cli import options
+from orchestrator.cli.exits import COMPLETED, UsageError
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable, Mapping, Sequence
+
+    from orchestrator.cli.launch import Code, Launch
+    from orchestrator.executor import Executor
+    from orchestrator.web.settings import Settings
+
+_LOCAL = "127.0.0.1"
+_ANY = ("0.0.0.0", "::")
+
+
+def serve(
+    graphs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[GRAPH]...", help="Graphs, named as for `run`. Default: the shipped ones.", show_default=False
+        ),
+    ] = None,
+    tools: options.Tools = None,
+    model: options.Model = None,
+    trust: options.Trust = None,
+    approve: Annotated[
+        str | None,
+        typer.Option(
+            "--approve",
+            metavar="RISK",
+            help="The highest risk that a request may have approved without asking. Default: requests cannot.",
+        ),
+    ] = None,
+    host: Annotated[
+        str, typer.Option("--host", metavar="HOST", help="The address to listen on. Others than loopback want a token.")
+    ] = _LOCAL,
+    port: Annotated[
+        int, typer.Option("--port", metavar="N", min=0, max=65535, help="The port; 0 takes any free port.")
+    ] = 7700,
+    token: Annotated[
+        str | None,
+        typer.Option(
+            "--token",
+            metavar="T",
+            help="What every client must send. Default: none on loopback, else a random one that is printed.",
+        ),
+    ] = None,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Leave out everything that changes a run.")] = False,
+    open_: Annotated[bool, typer.Option("--open", help="Open the address in a browser.")] = False,
+    store: options.Store = None,
+) -> int:
+    """Serve the runs of a store over HTTP, until SIGTERM or Ctrl-C.
+
+    Lists, shows and streams runs, starts them, and answers their questions. Runs that another process left are
+    continued. Clients on this machine need no token.
+
+    Example: orchestrator serve react --model openai:gpt-4o-mini
+    """
+    import importlib.util
+    from contextlib import suppress
+    from functools import partial
+
+    from orchestrator.cli.interrupts import Interrupted, run_async
+    from orchestrator.cli.storage import exists, store_url
+
+    if importlib.util.find_spec("starlette") is None or importlib.util.find_spec("uvicorn") is None:
+        raise UsageError("serve needs other packages: pip install 'graph-orchestrator[web]'")
+    risk, url = options.risk(approve), store_url(store)
+    if read_only and not exists(url):
+        raise UsageError(f"--read-only: there is no store at {url}")
+    codes = _codes(graphs, tools, model, trust)
+    with _bound(host, port) as listening:
+        settings = _settings(host, listening.getsockname()[1], token, risk, _refs_of(codes, url), read_only=read_only)
+        with suppress(Interrupted):  # that is how it ends
+            run_async(partial(_serve, url, codes, settings, listening, _address(host, listening, settings), open_))
+    return COMPLETED
+
+
+def _codes(
+    graphs: Sequence[str] | None,
+    tools: Sequence[str] | None,
+    model: Sequence[str] | None,
+    trust: Sequence[str] | None,
+) -> list[Code]:
+    """The code of all graphs; they share tools and models.
+
+    Raises:
+        UsageError: two graphs have one name.
+    """
+    from dataclasses import replace
+
+    from orchestrator.cli.graphrefs import graph_from_ref, shipped
+    from orchestrator.cli.launch import Given
+
+    refs = graphs or shipped()
+    launches = [Given.of(ref, tools, model, trust).new() for ref in refs]
+    first = launches[0].load()
+    codes = [first]
+    for launch in launches[1:]:
+        codes.append(
+            replace(first, graph=graph_from_ref(launch.graph, launch.directory, launch.trust), launch=launch.quiet())
+        )
+    names = [code.graph.name for code in codes]
+    if len({*names}) < len(names):
+        raise UsageError(f"several graphs have the same name: {', '.join(names)}")
+    return codes
+
+
+def _refs_of(codes: Sequence[Code], url: str) -> Callable[[str, str], Mapping[str, object]]:
+    """Gives new runs references to their code, sealed, so that other commands continue them."""
+    from orchestrator.cli.trust import seal as sealed
+
+    launches: dict[str, Launch] = {code.graph.name: code.launch for code in codes}
+
+    def refs(run_id: str, graph: str) -> Mapping[str, object]:
+        found = launches[graph].refs()
+        seal = sealed(run_id, found, url)
+        return {**found, "seal": seal} if seal else found
+
+    return refs
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    """A socket that is bound to an address.
+
+    Raises:
+        UsageError: it cannot be.
+    """
+    import socket
+
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        # `localhost` stands for several addresses, of which one is enough.
+        family, kind, protocol, _, address = min(found, key=lambda one: one[0] != socket.AF_INET)
+        bound = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise UsageError(f"--host {host}: {error.strerror or error}") from None
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+        bound.listen(2048)
+    except OSError as error:
+        bound.close()
+        raise UsageError(
+            f"--host {host} --port {port}: {error.strerror}; choose another port, or 0 for any free port"
+        ) from None
+    return bound
+
+
+def _settings(
+    host: str,
+    port: int,
+    token: str | None,
+    risk: str | None,
+    refs: Callable[[str, str], Mapping[str, object]],
+    *,
+    read_only: bool,
+) -> Settings:
+    """
+    Raises:
+        UsageError: the token cannot be used.
+    """
+    import secrets
+    import socket
+    from typing import cast
+
+    from orchestrator.web.settings import LOOPBACK, Risk, Settings
+
+    local = is_loopback(host)
+    names = {*LOOPBACK, _named(host)} | (set() if local else {socket.gethostname().lower()})
+    try:
+        return Settings(
+            read_only=read_only,
+            hosts=frozenset(f"{name}:{port}" for name in names),
+            addresses=host in _ANY,
+            token=secrets.token_urlsafe(32) if token is None and not local else token,
+            cookie=f"orchestrator-{port}",  # browsers do not tell the ports of a host apart
+            approve=cast("Risk | None", risk),
+            refs=refs,
+        )
+    except ValueError as error:
+        raise UsageError(f"--token: {error}") from None
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only programs on this machine reach an address."""
+    from ipaddress import ip_address
+
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _named(host: str) -> str:
+    """A host as addresses of the web have it."""
+    return f"[{host.lower()}]" if ":" in host else host.lower()
+
+
+def _address(host: str, listening: socket.socket, settings: Settings) -> str:
+    """The address to open, with the token."""
+    shown = _LOCAL if host in _ANY else host
+    query = "" if settings.token is None else f"?token={settings.token}"
+    return f"http://{_named(shown)}:{listening.getsockname()[1]}/{query}"
+
+
+async def _serve(
+    url: str, codes: list[Code], settings: Settings, listening: socket.socket, address: str, open_: bool
+) -> None:
+    import anyio
+
+    from orchestrator.cli.run_session import opened
+    from orchestrator.web import configured
+    from orchestrator.web.server import serve as run_server
+
+    writes = not settings.read_only
+    async with (
+        opened(url, *codes, awake=writes, streams="always", writes=writes) as executor,
+        anyio.create_task_group() as tasks,
+    ):
+        started = anyio.Event()
+        tasks.start_soon(_announce, started, address, open_)
+        if writes:
+            tasks.start_soon(_recover, executor)
+        await run_server(configured(executor, settings), listening, started)
+        tasks.cancel_scope.cancel()
+
+
+async def _announce(started: object, address: str, open_: bool) -> None:
+    import webbrowser
+
+    import anyio
+    from anyio import to_thread
+
+    from orchestrator.cli.output import warn
+
+    assert isinstance(started, anyio.Event)
+    await started.wait()
+    warn(f"serving {address}; Ctrl-C ends it")
+    if open_:
+        await to_thread.run_sync(webbrowser.open, address)
+
+
+async def _recover(executor: Executor) -> None:
+    """Continue what other processes left; a store that cannot be read now is a line, and no end of the server."""
+    from orchestrator.cli.error_texts import error_text
+    from orchestrator.cli.output import warn
+    from orchestrator.errors import OrchestratorError
+
+    try:
+        await executor.recover()
+    except OrchestratorError as error:
+        warn(f"runs were not continued: {error_text(error)}")

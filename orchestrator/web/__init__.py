@@ -1,0 +1,70 @@
+"""The HTTP API of runs: lists, details, live events, questions and commands, as an ASGI application.
+
+    from orchestrator import Executor, web
+
+    executor = Executor("sqlite:///runs.db", graphs=[graph], model=model, streams="always")
+    api = web.app(executor)                      # Starlette; mount it, or serve it with uvicorn
+
+`orchestrator serve` is the same with a server around it. Needs the extra `web`; importing this package does not.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+
+    from orchestrator.executor import Executor
+    from orchestrator.web.principals import Authorize
+    from orchestrator.web.settings import Settings
+
+__all__ = ["app"]
+
+NEEDED = "the web API needs other packages: pip install 'graph-orchestrator[web]'"
+
+
+def app(
+    executor: Executor, *, read_only: bool = False, authorize: Authorize | None = None, prefix: str = ""
+) -> Starlette:
+    """Make the ASGI application of an executor, to be mounted in another one or served by itself.
+
+    The caller opens the executor, for example in the lifespan of the application around it. Without `authorize` only
+    requests that name this machine's loopback interface as their host are answered: whoever reaches the API can
+    approve calls.
+
+    Args:
+        executor: the open executor. Only its graphs can be started.
+        read_only: whether to leave out every route that changes something.
+        authorize: called with (request, action, run) for each request, sync or async; `action` is a name from
+            docs/web_api.md, `run` the run's row in the store, or None if the request is about no run. It returns a
+            principal (a text, or an object with a `name`), whose name is journaled as `by`; None refuses the request
+            with 403. Rows of lists are asked about one by one, and those that are refused are left out.
+        prefix: a path before all routes, such as `/agents`; not needed for a mounted application.
+
+    Returns:
+        The application.
+
+    Raises:
+        ImportError: the extra `web` is not installed.
+        ValueError: `prefix` is not a path.
+    """
+    from orchestrator.web.settings import LOOPBACK, Settings
+
+    hosts = LOOPBACK if authorize is None else None
+    return configured(executor, Settings(read_only=read_only, authorize=authorize, prefix=prefix, hosts=hosts))
+
+
+def configured(executor: Executor, settings: Settings) -> Starlette:
+    """The application with all that `serve` can set.
+
+    Raises:
+        ImportError: the extra `web` is not installed.
+    """
+    try:
+        import starlette  # noqa: F401  looked for here, so that the message names the extra
+    except ImportError:
+        raise ImportError(NEEDED) from None
+    from orchestrator.web.application import make
+
+    return make(executor, settings)

@@ -1,0 +1,180 @@
+"""The Starlette application of the table of routes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from orchestrator.errors import InvalidValue, OrchestratorError, RunUnknown
+from orchestrator.executor.host.run_status import with_status
+from orchestrator.executor.host.start import check_run_id
+from orchestrator.web import openapi, problems
+from orchestrator.web.bodies import body_of, query_of
+from orchestrator.web.documents import Document
+from orchestrator.web.endpoint import Call, Endpoint, Service
+from orchestrator.web.guard import Guard
+from orchestrator.web.open_questions import OpenQuestions
+from orchestrator.web.principals import name_of, refused
+from orchestrator.web.problems import HttpProblem
+from orchestrator.web.requests import NoQuery
+from orchestrator.web.routes import routes
+from orchestrator.web.streams import OpenStreams
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+    from orchestrator.executor import Executor
+    from orchestrator.stores.base import RunInfo
+    from orchestrator.web.settings import Settings
+
+
+def make(executor: Executor, settings: Settings) -> Starlette:
+    """Make the application."""
+    service = Service(
+        executor, settings, OpenStreams(settings.streams), OpenQuestions(executor, answerable=not settings.read_only)
+    )
+    offered = routes(read_only=settings.read_only)
+    by_path: dict[str, list[Endpoint]] = {}
+    for endpoint in offered:
+        by_path.setdefault(endpoint.path, []).append(endpoint)
+    made = [
+        Route(settings.prefix + path, _dispatcher(service, endpoints), methods=[one.method for one in endpoints])
+        for path, endpoints in by_path.items()
+    ]
+    made.append(Route(settings.prefix + openapi.OPENAPI, _described(service, offered), methods=["GET"]))
+    made.append(Route(settings.prefix + "/", _entry(settings), methods=["GET"]))
+    app = Starlette(
+        routes=made,
+        middleware=[Middleware(Guard, settings=settings)],
+        exception_handlers={HTTPException: _no_route},
+    )
+    app.router.redirect_slashes = False
+    app.state.streams = service.streams
+    return app
+
+
+def _dispatcher(service: Service, endpoints: Sequence[Endpoint]) -> Callable[[Request], Awaitable[Response]]:
+    """One handler for all methods of a path, so that a refusal of another method names them all."""
+    by_method = {one.method: one for one in endpoints}
+
+    async def handle(request: Request) -> Response:
+        method = "GET" if request.method == "HEAD" else request.method
+        return await respond(service, by_method[method], request)  # type: ignore[index]
+
+    return handle
+
+
+async def respond(service: Service, endpoint: Endpoint, request: Request) -> Response:
+    """The answer to a request, whatever goes wrong."""
+    try:
+        try:
+            call = await _call(service, endpoint, request)
+            answer = await endpoint.handler(call)
+        except ExceptionGroup as group:
+            raise _alone(group) from None
+    except HttpProblem as problem:
+        return problems.answer(problem)
+    except OrchestratorError as error:
+        return problems.answer(problems.problem_of(error))
+    except ClientDisconnect:
+        return Response(status_code=400)  # there is no client to read it
+    except Exception:
+        return problems.answer(problems.fault())
+    return _response(service, endpoint, request, answer)
+
+
+def _alone(group: ExceptionGroup[Exception]) -> Exception:
+    """The one error of a group of tasks; the group, if there are several."""
+    error: Exception = group
+    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
+
+
+async def _call(service: Service, endpoint: Endpoint, request: Request) -> Call[NoQuery, None]:
+    """Check a request: first whether it may be made, then what it says.
+
+    Raises:
+        HttpProblem: it is refused, or does not fit.
+        RunUnknown: there is no such run.
+    """
+    row: RunInfo | None = None
+    if endpoint.of_run:
+        row = with_status(await service.executor.store.info(_run_id(request)))
+    principal = await name_of(service.settings.authorize, request, endpoint.action, row)
+    if principal is None:
+        raise refused(endpoint.action)
+    query = query_of(request, endpoint.query)
+    body = None if endpoint.body is None else await body_of(request, endpoint.body)
+    return Call(service, request, endpoint.action, query, body, row, principal)  # type: ignore[arg-type]
+
+
+def _run_id(request: Request) -> str:
+    """The id in the address, if it is one that a run can have.
+
+    Raises:
+        RunUnknown: it is none.
+    """
+    given = str(request.path_params["run_id"])
+    try:
+        return check_run_id(given)
+    except InvalidValue:
+        raise RunUnknown(given) from None
+
+
+def _response(service: Service, endpoint: Endpoint, request: Request, answer: Document | ASGIApp) -> Response:
+    if not isinstance(answer, Document):
+        return answer  # type: ignore[return-value]  # Starlette calls it as an ASGI application
+    data = answer.model_dump(mode="json", by_alias=True)
+    headers = {}
+    if "Location" in endpoint.headers:
+        headers["Location"] = f"{_root(request)}{service.settings.prefix}/api/runs/{quote(data['run_id'])}"
+    return Response(_json(data), endpoint.status, headers=headers, media_type=endpoint.media)
+
+
+def _json(data: object) -> bytes:
+    # ASCII: half a surrogate pair in a text, which UTF-8 cannot have, is written as an escape.
+    return json.dumps(data, allow_nan=False, separators=(",", ":")).encode()
+
+
+def _root(request: Request) -> str:
+    return str(request.scope.get("root_path", ""))
+
+
+def _described(service: Service, offered: Sequence[Endpoint]) -> Callable[[Request], Awaitable[Response]]:
+    settings = service.settings
+
+    async def described(request: Request) -> Response:
+        if await name_of(settings.authorize, request, "describe_api", None) is None:
+            return problems.answer(refused("describe_api"))
+        server = f"{_root(request)}{settings.prefix}"
+        made = openapi.document(offered, server=server, token=settings.token is not None)
+        return Response(_json(made), media_type="application/json")
+
+    return described
+
+
+def _entry(settings: Settings) -> Callable[[Request], Awaitable[Response]]:
+    async def entry(request: Request) -> Response:
+        return RedirectResponse(f"{_root(request)}{settings.prefix}{openapi.OPENAPI}")
+
+    return entry
+
+
+async def _no_route(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    what = f"{request.method} {request.url.path}"
+    if error.status_code == 405:
+        allowed = dict(error.headers or {})
+        detail = f"{what}: this address has {allowed.get('Allow', 'no such method')}"
+        return problems.answer(HttpProblem(405, "method-not-allowed", detail, headers=allowed))
+    return problems.answer(HttpProblem(error.status_code, "not-found", f"{what}: there is no such address"))

@@ -1,0 +1,85 @@
+"""Reading what a request says: its query, and its body of a bounded size."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar, get_origin
+
+from pydantic import ValidationError
+from pydantic_core import from_json
+
+from orchestrator.web.guard import check_json
+from orchestrator.web.problems import HttpProblem, fields_problem, invalid
+from orchestrator.web.requests import Body, Query
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+QueryT = TypeVar("QueryT", bound=Query)
+BodyT = TypeVar("BodyT", bound=Body)
+LONGEST = 1 << 20
+"""Bytes of a body."""
+_DROPPED = 8 * LONGEST
+"""Bytes of a body that are read to refuse it."""
+
+
+def query_of(request: Request, model: type[QueryT]) -> QueryT:
+    """The query of a request.
+
+    Raises:
+        HttpProblem: it does not fit.
+    """
+    given: dict[str, object] = {}
+    for name in request.query_params:
+        values = request.query_params.getlist(name)
+        if name in model.model_fields and get_origin(model.model_fields[name].annotation) is list:
+            given[name] = values
+        elif len(values) > 1:
+            raise fields_problem([{"field": name, "message": "it is given more than once"}], "query")
+        else:
+            given[name] = values[0]
+    try:
+        return model.model_validate(given)
+    except ValidationError as error:
+        raise invalid(error, "query") from None
+
+
+async def body_of(request: Request, model: type[BodyT]) -> BodyT:
+    """The body of a request.
+
+    Raises:
+        HttpProblem: it is no JSON, too long, or does not fit.
+    """
+    check_json(request.headers)
+    data = await _read(request)
+    try:
+        return model.model_validate(from_json(data or b"{}", allow_inf_nan=False, cache_strings=False))
+    except ValidationError as error:
+        raise invalid(error, "body") from None
+    except ValueError as error:
+        raise HttpProblem(422, "invalid-json", f"the body is not JSON: {error}") from None
+
+
+async def _read(request: Request) -> bytes:
+    """The bytes of a body. They are counted: what Content-Length says need not be true.
+
+    A body that is too long is read to its end and dropped, because many clients read no answer before. One that is far
+    too long is not.
+    """
+    said = request.headers.get("content-length", "0")
+    if not said.isdecimal() or len(said) > 18 or int(said) > _DROPPED:
+        raise _too_long(hangs_up=True)
+    found, length = bytearray(), 0
+    async for chunk in request.stream():
+        length += len(chunk)
+        if length > _DROPPED:
+            raise _too_long(hangs_up=True)
+        if length <= LONGEST:
+            found += chunk
+    if length > LONGEST:
+        raise _too_long(hangs_up=False)
+    return bytes(found)
+
+
+def _too_long(*, hangs_up: bool) -> HttpProblem:
+    headers = {"Connection": "close"} if hangs_up else None
+    return HttpProblem(413, "body-too-long", f"the body has more than {LONGEST:,} bytes, the limit", headers=headers)

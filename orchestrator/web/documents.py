@@ -1,0 +1,398 @@
+"""What answers say, as models that describe them in OpenAPI, and how they are made of runs.
+
+What looks like a secret is blanked in all of them. An open question is the exception: what a person is to approve is
+shown as it is, because that is what will run. A server that only reads takes no answers, and blanks it, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal, cast
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from orchestrator.graph.limits import Usage
+from orchestrator.kernel.lineage import Parent
+from orchestrator.kernel.question import Question
+from orchestrator.kernel.records.base import RunStatus
+from orchestrator.redaction import redacted
+from orchestrator.stores.base import RunInfo
+from orchestrator.views.run import Run
+from orchestrator.visible import exact
+
+_FIRST = 300
+"""Characters of the first line of a text in a row."""
+
+
+class Document(BaseModel):
+    """An answer."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+class ProblemDocument(Document):
+    """A problem (RFC 9457). Problems have further members by their type, such as `errors` and `became`."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    type: str
+    title: str
+    status: int
+    detail: str
+
+
+class ParentRun(Document):
+    """The run, and the record of it, from which another run began."""
+
+    run_id: str
+    seq: int
+    relation: str
+
+
+class RunRow(Document):
+    """A run in a list."""
+
+    run_id: str
+    graph: str
+    status: RunStatus
+    labels: dict[str, str]
+    parent: ParentRun | None
+    input: Annotated[str, Field(description="The first line of the input.")]
+    output: Annotated[str, Field(description="The first line of the output.")]
+    question: Annotated[str, Field(description="The prompt of the first open question.")]
+    waiting: Annotated[int, Field(description="How many questions are open.")]
+    error: str
+    steps: int
+    tokens: int | None
+    cost: float | None
+    seconds: float | None
+    created: float
+    updated: float
+    head: Annotated[int, Field(description="The number of the last record.")]
+    due: float | None
+    deaths: int
+    retry_at: float | None
+    fault: str
+    driver: Annotated[str, Field(description="The process that drives it, as `host pid`; empty: none.")]
+
+
+class RunPage(Document):
+    """A page of the list of runs."""
+
+    runs: list[RunRow]
+    cursor: Annotated[str | None, Field(description="`after` of the next page; null: this is the last.")]
+
+
+class QuestionDocument(Document):
+    """An open question, as it is: what is approved is what is shown."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    id: str
+    kind: str
+    node: str
+    path: str
+    prompt: str
+    payload: dict[str, object]
+    choices: list[str]
+    schema_: Annotated[dict[str, object] | None, Field(serialization_alias="schema")]
+    digest: str
+    deadline: float | None
+    shown: Annotated[str, Field(description="The payload on one line, with every character visible.")]
+
+
+class Standby(Document):
+    """When a run that no process drives continues, and why its last drive stopped."""
+
+    due: float | None
+    deaths: int
+    retry_at: float | None
+    fault: str
+    parked: bool
+
+
+class RunResult(Document):
+    """A run, and what it came to."""
+
+    run_id: str
+    graph: str
+    status: RunStatus
+    seq: Annotated[int, Field(description="The number of the last record.")]
+    output: object
+    waiting: list[QuestionDocument]
+    steps: int
+    usage: Usage
+    seconds: float
+    error: dict[str, object] | None
+    labels: dict[str, str]
+    parent: ParentRun | None
+    inherited: Usage | None
+    queued: bool
+    standby: Standby | None
+
+
+class BranchDocument(Document):
+    """A live token."""
+
+    path: str
+    node: str
+    phase: str
+    values: dict[str, object]
+
+
+class RunDocument(RunResult):
+    """All that `show` shows of a run, but its steps."""
+
+    state: dict[str, object]
+    branches: list[BranchDocument]
+    why: str
+    limits: dict[str, object] | None
+    driver: str
+    created: float
+    updated: float
+
+
+class StateDocument(Document):
+    """The state of a run at one moment."""
+
+    run_id: str
+    seq: int
+    status: RunStatus
+    state: dict[str, object]
+    branches: list[BranchDocument]
+    output: object
+
+
+class Steps(Document):
+    """Steps of a run, in the order in which they ended."""
+
+    steps: list[dict[str, object]]
+    cursor: Annotated[int | None, Field(description="`after` of the next part; null: this is the last.")]
+
+
+class Records(Document):
+    """Records of a run, as events."""
+
+    records: list[dict[str, object]]
+    cursor: Annotated[int | None, Field(description="`after` of the next part; null: this is the last.")]
+
+
+class WhyDocument(Document):
+    """Why a run is where it is, or why a step ran and led where it led."""
+
+    run_id: str
+    seq: int
+    status: str
+    why: str
+    steps: list[dict[str, object]]
+
+
+class AskedDocument(Document):
+    """An open question of a run in the list of all of them."""
+
+    run_id: str
+    graph: str
+    labels: dict[str, str]
+    asked: Annotated[float, Field(description="When it was asked, Unix seconds.")]
+    seq: Annotated[int, Field(description="The record that asked it.")]
+    question: QuestionDocument
+
+
+class QuestionList(Document):
+    """Open questions of all runs, the oldest first."""
+
+    questions: list[AskedDocument]
+    more: Annotated[bool, Field(description="Whether more runs wait than were looked at.")]
+
+
+class GraphRow(Document):
+    """A graph of this server."""
+
+    name: str
+    description: str
+    nodes: int
+    structure: str
+    content: str
+    input: list[str]
+    output: list[str]
+
+
+class GraphList(Document):
+    """The graphs of this server."""
+
+    graphs: list[GraphRow]
+
+
+class GraphDocument(GraphRow):
+    """A graph: its data, its drawing, and the form of its input."""
+
+    data: dict[str, object]
+    yaml: Annotated[str | None, Field(description="As a graph file; null if it holds code that no file can name.")]
+    form: Annotated[dict[str, object], Field(description="JSON Schema of what a run starts with.")]
+    drawing: Annotated[str, Field(description="SVG.")]
+
+
+class GraphProblem(Document):
+    """A problem of a graph file."""
+
+    code: str
+    message: str
+    line: Annotated[int, Field(description="From 1; 0: no single line.")]
+    nodes: list[str]
+    edges: list[str]
+
+
+class CheckDocument(Document):
+    """What the check of a graph file found."""
+
+    graph: str | None
+    ok: bool
+    problems: list[GraphProblem]
+    notes: list[str]
+    skipped: Annotated[list[str], Field(description="What only code could tell: it is not imported.")]
+    drawing: str | None
+
+
+class DiffDocument(Document):
+    """Runs compared with the first of them."""
+
+    runs: list[dict[str, object]]
+    diffs: Annotated[list[dict[str, object]], Field(description="One for each run but the first.")]
+
+
+class Deleted(Document):
+    """The runs that were deleted."""
+
+    deleted: list[str]
+
+
+class ReplayDocument(Document):
+    """What a replay came to."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    run_id: str
+    parent: str
+    graph: str
+    status: str
+    same: bool
+    answer_changed: bool
+    before: object
+    after: object
+    diverged_at: dict[str, object] | None
+    made: int
+    saved: dict[str, object]
+    diff: dict[str, object]
+
+
+class Event(Document):
+    """The data of an event: of a record with its number, of a live event with null."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    type: str
+    seq: int | None
+    ts: float
+    run_id: str
+
+
+class QuestionEvent(Document):
+    """The data of an event about questions: `opened`, `closed`, or `ready` after those that were open before."""
+
+    type: Literal["opened", "closed", "ready"]
+    run_id: str = ""
+    question: str = ""
+    opened: AskedDocument | None = None
+
+
+# -- made of runs ---------------------------------------------------------------------------------------------------
+
+
+def blank(value: object) -> Any:
+    """Plain JSON in which what looks like a secret is blanked."""
+    return redacted(value)
+
+
+def first_line(text: str) -> str:
+    """The first line of a text in which something stands, blanked and cut."""
+    line = next((line.strip() for line in str(redacted(text)).splitlines() if line.strip()), "")
+    return line if len(line) <= _FIRST else f"{line[: _FIRST - 1]}…"
+
+
+def row_of(info: RunInfo) -> RunRow:
+    """The row of a run; its status is that of a reader (see `with_status`)."""
+    usage = info.usage
+    return RunRow(
+        run_id=info.run_id, graph=info.graph, status=cast("RunStatus", info.status),
+        labels=blank(dict(info.labels)), parent=parent_of(info.parent), input=first_line(info.input),
+        output=first_line(info.output), question=first_line(info.question), waiting=info.waiting,
+        error=first_line(info.error), steps=info.steps, tokens=None if usage is None else usage.tokens,
+        cost=None if usage is None else usage.cost, seconds=None if usage is None else usage.seconds,
+        created=info.created, updated=info.updated, head=info.head, due=info.due, deaths=info.deaths,
+        retry_at=info.retry_at, fault=first_line(info.fault), driver=driver_of(info),
+    )  # fmt: skip
+
+
+def driver_of(info: RunInfo) -> str:
+    """The process that drives a run, or drove it last if its lease has not expired."""
+    lease = info.lease
+    if lease is None or lease.left <= 0:
+        return ""
+    return f"{lease.owner.get('host', '')} {lease.owner.get('pid', '')}".strip()
+
+
+def parent_of(parent: Parent | None) -> ParentRun | None:
+    """The run from which a run began."""
+    if parent is None:
+        return None
+    return ParentRun(run_id=parent.run_id, seq=parent.seq, relation=parent.relation)
+
+
+def question_of(question: Question, *, answerable: bool) -> QuestionDocument:
+    """A question as it is to be shown.
+
+    Args:
+        question: the question.
+        answerable: whether the reader can answer it, and so must see it as it is.
+    """
+    data = question.model_dump(mode="json")
+    if not answerable:
+        data |= blank({name: data[name] for name in ("prompt", "payload")})
+    schema = data.pop("schema", None)
+    return QuestionDocument(**data, schema_=schema, shown=exact(data["payload"]))
+
+
+def result_fields(run: Run, *, answerable: bool = True) -> dict[str, Any]:
+    """The fields of a `RunResult`; see `question_of`."""
+    standby = run.standby
+    return {
+        "run_id": run.run_id, "graph": run.graph, "status": run.status, "seq": run.seq, "output": blank(run.output),
+        "waiting": [question_of(question, answerable=answerable) for question in run.waiting], "steps": run.steps,
+        "usage": run.usage, "seconds": run.seconds,
+        "error": None if run.error is None else blank(run.error.model_dump(mode="json")),
+        "labels": blank(dict(run.labels)), "parent": parent_of(run.parent),
+        "inherited": None if run.parent is None else run.inherited, "queued": run.queued,
+        "standby": None if standby is None else Standby(
+            due=standby.due, deaths=standby.deaths, retry_at=standby.retry_at, fault=blank(standby.fault),
+            parked=standby.parked,
+        ),
+    }  # fmt: skip
+
+
+def result_of(run: Run) -> RunResult:
+    """A run, and what it came to."""
+    return RunResult(**result_fields(run))
+
+
+def branches_of(run: Run) -> list[BranchDocument]:
+    """The live tokens of a run."""
+    return [
+        BranchDocument(path=one.path, node=one.node, phase=one.phase, values=blank(dict(one.values)))
+        for one in run.branches
+    ]
+
+
+def labels_of(given: Iterable[str]) -> Mapping[str, str]:
+    """Labels of a query, `name:value`."""
+    pairs = (one.partition(":") for one in given)
+    return {name: value for name, _, value in pairs}

@@ -1,0 +1,183 @@
+"""A row of the table of routes, and a request as its handler sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias
+
+from typing_extensions import TypeVar
+
+from orchestrator.errors import GraphUnknown
+from orchestrator.graph.definition import GraphDefinition
+from orchestrator.web.documents import Document
+from orchestrator.web.principals import name_of, refused
+from orchestrator.web.problems import HttpProblem
+from orchestrator.web.requests import Body, NoQuery, Query
+from orchestrator.web.settings import Risk, Settings
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.types import ASGIApp
+
+    from orchestrator.executor import Executor
+    from orchestrator.stores.base import RunInfo
+    from orchestrator.web.open_questions import OpenQuestions
+    from orchestrator.web.streams import OpenStreams
+
+QueryT = TypeVar("QueryT", bound=Query, default=Query)
+BodyT = TypeVar("BodyT", bound="Body | None", default=None)
+JSON = "application/json"
+_RISKS: tuple[Risk, ...] = ("none", "read", "write", "dangerous")
+
+
+@dataclass(frozen=True)
+class Service:
+    """What all requests of an application share."""
+
+    executor: Executor
+    settings: Settings
+    streams: OpenStreams
+    questions: OpenQuestions
+
+
+@dataclass(frozen=True)
+class Call(Generic[QueryT, BodyT]):
+    """A request that was checked: its query and body fit, and the principal may make it."""
+
+    service: Service
+    request: Request
+    action: str
+    query: QueryT
+    body: BodyT
+    row: RunInfo | None = None
+    """The row of the run in the address."""
+    principal: str = ""
+    """The name that `authorize` gave; empty without it."""
+
+    @property
+    def executor(self) -> Executor:
+        """The executor that is served."""
+        return self.service.executor
+
+    @property
+    def settings(self) -> Settings:
+        """What the application is set to."""
+        return self.service.settings
+
+    @property
+    def run(self) -> RunInfo:
+        """The row of the run in the address, of a route that has one."""
+        assert self.row is not None
+        return self.row
+
+    @property
+    def run_id(self) -> str:
+        """The id of the run in the address."""
+        return self.run.run_id
+
+    def by(self, given: str) -> str:
+        """Who acts, for the journal.
+
+        Args:
+            given: what the body says.
+
+        Raises:
+            HttpProblem: the principal has another name.
+        """
+        if self.principal and given and given != self.principal:
+            raise HttpProblem(403, "by-refused", f"you are {self.principal!r} here: leave 'by' out")
+        return self.principal or given
+
+    def risk(self, approve: Risk | None) -> Risk | None:
+        """The policy that a request asks for.
+
+        Raises:
+            HttpProblem: the server allows none that high.
+        """
+        cap = self.settings.approve
+        if approve is not None and (cap is None or _RISKS.index(approve) > _RISKS.index(cap)):
+            allowed = "none at all" if cap is None else f"{cap!r} at most"
+            raise HttpProblem(
+                403, "approve-refused", f"approve={approve!r}: this server lets requests approve {allowed} in advance"
+            )
+        return approve
+
+    def graph(self, name: str) -> GraphDefinition:
+        """A graph of the executor. No other one is looked for, and nothing is imported.
+
+        Raises:
+            GraphUnknown: it has none of this name.
+        """
+        found = self.executor.graphs.get(name)
+        if found is None:
+            known = ", ".join(sorted(self.executor.graphs)) or "none"
+            raise GraphUnknown(f"unknown graph {name!r}: this server has {known}")
+        return found
+
+    async def may_see(self, info: RunInfo) -> bool:
+        """Whether the principal may make this request about a run of a list."""
+        return await name_of(self.settings.authorize, self.request, self.action, info) is not None
+
+    async def seen(self, run_id: str) -> RunInfo:
+        """The row of a run that the query or body names.
+
+        Raises:
+            RunUnknown: there is none.
+            HttpProblem: the principal may not make this request about it.
+        """
+        info = await self.executor.store.info(run_id)
+        if not await self.may_see(info):
+            raise refused(self.action)
+        return info
+
+
+Handler: TypeAlias = "Callable[[Call[Any, Any]], Awaitable[Document | ASGIApp]]"
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """A row of the table of routes."""
+
+    method: Literal["GET", "POST", "DELETE"]
+    path: str
+    """With `{run_id}` or `{name}`; a path with `{run_id}` is about a run."""
+    action: str
+    """What `authorize` is asked for, and the operation's id in OpenAPI. No two rows share it."""
+    handler: Handler
+    summary: str
+    answer: type[Document] | None
+    """The model of the answer; None: it is of another media type."""
+    query: type[Query] = NoQuery
+    body: type[Body] | None = None
+    status: int = 200
+    problems: tuple[int, ...] = ()
+    """Statuses of problems beside those that every route of its form has, see `statuses`."""
+    media: str = JSON
+    streams: type[Document] | None = None
+    """The model of the events, if the answer is a stream of these, or can be one."""
+    headers: tuple[str, ...] = field(default=())
+    """Headers of the answer that clients read."""
+
+    @property
+    def writes(self) -> bool:
+        """Whether it can change something, and is left out of a server that only reads."""
+        return self.method != "GET" and self.action not in _PURE
+
+    @property
+    def of_run(self) -> bool:
+        """Whether its address names a run."""
+        return "{run_id}" in self.path
+
+    def statuses(self) -> tuple[int, ...]:
+        """The statuses of all problems that it answers with."""
+        found = {400, 401, 403, 422, 500, 503, *self.problems}
+        if "{" in self.path:
+            found.add(404)
+        if self.body is not None:
+            found |= {413, 415}
+        return tuple(sorted(found))
+
+
+_PURE = frozenset({"check_graph"})
+"""Actions of other methods than GET that change nothing."""

@@ -1,0 +1,195 @@
+"""The guard around every request: which host it names, which page it comes from, and what it brings.
+
+It is plain ASGI middleware, so it buffers no stream. The checks:
+
+    Host            names this server: else another site whose name leads here (DNS rebinding) could use it
+    Origin          if there is one, is the page of this server
+    Sec-Fetch-Site  of a write is `same-origin`, or `none` (no page)
+    Content-Type    of a write with a body is JSON, which no form of another site can send
+    token           in `Authorization: Bearer`, or in the cookie that the address with `?token=` sets
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+from collections.abc import Mapping
+from ipaddress import ip_address
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, quote, urlencode
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import Response
+
+from orchestrator.web.problems import HttpProblem, answer
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from orchestrator.web.settings import Settings
+
+POLICY = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+"""Content-Security-Policy of answers that are no pages."""
+SECURITY: Mapping[str, str] = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+"""Headers of every answer that does not set them itself."""
+_READS = frozenset({"GET", "HEAD", "OPTIONS"})
+_HOST = re.compile(r"(?P<name>\[[0-9a-f:.]{2,45}\]|[a-z0-9._-]{1,253})(?::(?P<port>[0-9]{1,5}))?")
+_ORIGIN = re.compile(rf"(?P<scheme>https?)://(?P<host>{_HOST.pattern})")
+_PORTS = {"http": "80", "https": "443"}
+
+
+class Guard:
+    """ASGI middleware that refuses requests, and adds headers to every answer."""
+
+    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+        self.app, self.settings = app, settings
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Check a request, and hand it on."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+
+        async def secured(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in SECURITY.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        try:
+            entry = self._checked(scope)
+        except HttpProblem as problem:
+            entry = answer(problem)
+        await (self.app if entry is None else entry)(scope, receive, secured)
+
+    def _checked(self, scope: Scope) -> Response | None:
+        """Check a request; the answer to one that only brings the token.
+
+        Raises:
+            HttpProblem: it is refused.
+        """
+        headers = Headers(scope=scope)
+        host = self._host(headers, scope)
+        _check_origin(headers, host, str(scope.get("scheme", "http")))
+        if scope["method"] not in _READS:
+            _check_write(headers)
+        return None if self.settings.token is None else self._admitted(headers, scope, self.settings.token)
+
+    def _host(self, headers: Headers, scope: Scope) -> str:
+        """The host that a request names.
+
+        Raises:
+            HttpProblem: it is not this server.
+        """
+        given = headers.getlist("host")
+        found = _HOST.fullmatch(given[0].lower()) if len(given) == 1 else None
+        if found is None:
+            raise HttpProblem(400, "host-invalid", "the request names no valid host")
+        name, allowed = found["name"], self.settings.hosts
+        port = found["port"] or _PORTS.get(str(scope.get("scheme")), "80")
+        if allowed is None or name in allowed or f"{name}:{port}" in allowed:
+            return given[0].lower()
+        if self.settings.addresses and _is_address(name):
+            return given[0].lower()
+        raise HttpProblem(
+            403, "host-refused", f"host {given[0]!r} is not served here: use the address that was printed"
+        )
+
+    def _admitted(self, headers: Headers, scope: Scope, token: str) -> Response | None:
+        """None for a request that brings the token. Of an address with the token: the cookie, and the address without.
+
+        Raises:
+            HttpProblem: there is no token, or a wrong one.
+        """
+        scheme, _, bearer = headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer" and _same(bearer.strip(), token):
+            return None
+        query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+        given = [value for name, value in query if name == "token"]
+        if given and scope["method"] in ("GET", "HEAD"):
+            if len(given) == 1 and _same(given[0], token):
+                return self._entered(scope, [pair for pair in query if pair[0] != "token"], token)
+        elif _same(_cookie(headers, self.settings.cookie), token):
+            return None
+        raise HttpProblem(
+            401, "token-missing",
+            "this server wants its token: open the address that was printed, or send Authorization: Bearer TOKEN",
+            headers={"WWW-Authenticate": "Bearer"},
+        )  # fmt: skip
+
+    def _entered(self, scope: Scope, query: list[tuple[str, str]], token: str) -> Response:
+        # One slash: `//name` would be an address on another host.
+        path = "/" + quote(str(scope["path"]).lstrip("/\\"), safe="/")
+        response = Response(status_code=303, headers={"Location": f"{path}{'?' if query else ''}{urlencode(query)}"})
+        response.set_cookie(
+            self.settings.cookie, token, path="/", httponly=True, samesite="strict", secure=scope["scheme"] == "https"
+        )
+        return response
+
+
+def _check_origin(headers: Headers, host: str, scheme: str) -> None:
+    """
+    Raises:
+        HttpProblem: the request comes from a page of another origin.
+    """
+    for origin in headers.getlist("origin"):
+        found = _ORIGIN.fullmatch(origin.lower())
+        # Behind a proxy that ends TLS the page has another scheme, and so another port, than this server.
+        ports = {_PORTS.get(scheme), None if found is None else _PORTS[found["scheme"]]}
+        hosts = {_with_port(host, port) for port in ports}
+        if found is None or _with_port(found["host"], _PORTS[found["scheme"]]) not in hosts:
+            raise HttpProblem(403, "origin-refused", f"requests from pages of {origin[:200]!r} are refused")
+
+
+def _check_write(headers: Headers) -> None:
+    """
+    Raises:
+        HttpProblem: a page of another site could have sent the request, or its body is not JSON.
+    """
+    site = headers.get("sec-fetch-site", "none")
+    if site not in ("same-origin", "none"):
+        raise HttpProblem(403, "site-refused", f"requests that change something are refused from {site[:40]!r} pages")
+
+
+def check_json(headers: Headers) -> None:
+    """Demand a JSON body.
+
+    Raises:
+        HttpProblem: the content has another type, or an encoding.
+    """
+    kind, _, options = headers.get("content-type", "").partition(";")
+    charset = options.strip().lower().replace('"', "")
+    if kind.strip().lower() != "application/json" or charset not in ("", "charset=utf-8"):
+        raise HttpProblem(415, "not-json", "send the body as JSON, with Content-Type: application/json")
+    if headers.get("content-encoding", "identity").lower() != "identity":
+        raise HttpProblem(415, "encoded", "send the body as it is, without a Content-Encoding")
+
+
+def _same(given: str, wanted: str) -> bool:
+    return hmac.compare_digest(given.encode("utf-8", "surrogatepass"), wanted.encode())
+
+
+def _cookie(headers: Headers, name: str) -> str:
+    pairs = (part.strip().partition("=") for line in headers.getlist("cookie") for part in line.split(";"))
+    return next((value.strip('"') for key, _, value in pairs if key == name), "")
+
+
+def _with_port(netloc: str, default: str | None) -> str:
+    return netloc if re.search(r":[0-9]+$", netloc) else f"{netloc}:{default}"
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name.strip("[]"))
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,118 @@
+"""What went wrong with a request, as `application/problem+json` (RFC 9457), in the words of the command line."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from pydantic import ValidationError
+
+from orchestrator import errors
+from orchestrator.redaction import redact, redacted
+
+if TYPE_CHECKING:
+    from starlette.responses import Response
+
+log = logging.getLogger("orchestrator.web")
+MEDIA = "application/problem+json"
+_WORD = re.compile(r"(?<!^)(?=[A-Z])")
+
+STATUSES: tuple[tuple[type[errors.OrchestratorError], int], ...] = (
+    (errors.RunUnknown, 404),
+    (errors.QuestionUnknown, 404),
+    (errors.GraphUnknown, 404),
+    (errors.InvalidAnswer, 422),
+    (errors.InvalidMigration, 422),
+    (errors.GraphChanged, 409),
+    (errors.RunFailed, 409),
+    (errors.RunError, 409),
+    (errors.StoreUnavailable, 503),
+    (errors.StoreError, 500),
+    (errors.MemoryFull, 409),
+    (errors.OrchestratorError, 422),
+)
+"""Class of errors -> status. The first class that fits counts."""
+
+
+class HttpProblem(Exception):
+    """Raised when a request cannot be answered as it wants.
+
+    Args:
+        status: the HTTP status.
+        name: the end of the problem's `type`.
+        detail: what was wrong, and what to do about it.
+        headers: further headers of the answer.
+        members: further members of the document.
+    """
+
+    def __init__(
+        self, status: int, name: str, detail: str, *, headers: Mapping[str, str] | None = None, **members: object
+    ) -> None:
+        self.status, self.name, self.detail = status, name, detail
+        self.headers = dict(headers or {})
+        self.members = members
+        super().__init__(detail)
+
+    def document(self) -> dict[str, object]:
+        """The problem as plain JSON; what looks like a secret is blanked."""
+        return {
+            "type": f"urn:graph-orchestrator:problem:{self.name}",
+            "title": HTTPStatus(self.status).phrase,
+            "status": self.status,
+            "detail": redact(self.detail),
+            **{name: redacted(value) for name, value in self.members.items()},
+        }
+
+
+def problem_of(error: errors.OrchestratorError) -> HttpProblem:
+    """The problem that an error of the library is."""
+    status = next(status for kind, status in STATUSES if isinstance(error, kind))
+    members: dict[str, object] = {}
+    for name in ("run_id", "question", "status", "where", "seq"):
+        value = getattr(error, name, None)
+        if isinstance(value, str | int) and value != "":
+            members["run_status" if name == "status" else name] = value
+    if isinstance(error, errors.Ambiguous):
+        members["run_ids"] = list(error.run_ids)
+    if isinstance(error, errors.InvalidGraph):
+        members["problems"] = [problem.message for problem in error.problems]
+    headers = {"Retry-After": "1"} if status == 503 else None
+    name = _WORD.sub("-", type(error).__name__).lower()
+    return HttpProblem(status, name, error.typed or errors.message_of(error), headers=headers, **members)
+
+
+def invalid(error: ValidationError, what: str) -> HttpProblem:
+    """The problem of a query or a body that does not fit its model: names every field."""
+    found = [
+        {"field": ".".join(map(str, one["loc"])), "message": one["msg"]}
+        for one in error.errors(include_url=False, include_input=False, include_context=False)
+    ]
+    return fields_problem(found, what)
+
+
+def fields_problem(found: Sequence[Mapping[str, str]], what: str) -> HttpProblem:
+    """The problem of fields that do not fit.
+
+    Args:
+        found: `field` and `message` of each.
+        what: `query` or `body`.
+    """
+    said = "; ".join(f"{one['field']}: {one['message']}" if one["field"] else one["message"] for one in found)
+    return HttpProblem(422, f"invalid-{what}", f"the {what} does not fit: {said}", errors=[*found])
+
+
+def fault() -> HttpProblem:
+    """The problem of a fault of the server's own. Called where it is handled, so that the log has its traceback."""
+    log.exception("a request failed")
+    return HttpProblem(500, "internal-error", "the server failed to answer this request; its log says why")
+
+
+def answer(problem: HttpProblem) -> Response:
+    """The problem as a response."""
+    from starlette.responses import Response
+
+    return Response(json.dumps(problem.document()), problem.status, headers=problem.headers, media_type=MEDIA)

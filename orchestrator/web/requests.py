@@ -1,0 +1,260 @@
+"""What requests say: their queries and bodies, as models that validate them and describe them in OpenAPI."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints, model_validator
+
+from orchestrator.graph.limits import Limits
+from orchestrator.kernel.lineage import Relation
+from orchestrator.kernel.question import Answer, Approve, Deny, Value
+from orchestrator.kernel.records.base import RunStatus
+from orchestrator.web.settings import Risk
+
+Seq = Annotated[int, Field(ge=1, le=2**53, description="The number of a record.")]
+After = Annotated[int, Field(ge=0, le=2**53, description="The number of the last record to leave out; 0: none.")]
+Name = Annotated[str, StringConstraints(max_length=200)]
+Label = Annotated[str, StringConstraints(pattern=r"^[^:]+:", max_length=1000)]
+RunIds = Annotated[str, StringConstraints(max_length=2000)]
+
+
+class Query(BaseModel):
+    """The query of an address."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Body(BaseModel):
+    """The body of a request."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+# -- queries --------------------------------------------------------------------------------------------------------
+
+
+class NoQuery(Query):
+    """Nothing."""
+
+
+class RunsQuery(Query):
+    """Filters of the list of runs. A run must match all of them."""
+
+    status: Annotated[list[RunStatus], Field(default_factory=list, description="One status, or several.")]
+    graph: Name | None = Field(None, description="The name of a graph.")
+    label: Annotated[
+        list[Label], Field(default_factory=list, description="A label as `name:value`; repeated: all of them.")
+    ]
+    parent: Name | None = Field(None, description="The id of the run from which a run began.")
+    relation: Relation | None = Field(None, description="How a run began from another.")
+    since: float | AwareDatetime | None = Field(
+        None, description="Runs created or written to since: Unix seconds, or ISO 8601 with a time zone."
+    )
+    q: Annotated[str, StringConstraints(max_length=1000)] | None = Field(
+        None, description="Words that must all occur in a run's input or output."
+    )
+    after: Annotated[str, StringConstraints(max_length=500)] | None = Field(
+        None, description="The `cursor` of the page before."
+    )
+    limit: int = Field(50, ge=1, le=200, description="The most runs on a page.")
+
+
+class AtQuery(Query):
+    """A moment of a run."""
+
+    at: Seq | None = Field(None, description="The run after this record; default: as it is.")
+
+
+class PageQuery(Query):
+    """A part of the records or steps of a run."""
+
+    after: After = 0
+    limit: int = Field(500, ge=1, le=5000, description="The most records or steps in an answer.")
+
+
+class EventsQuery(Query):
+    """Where a stream of events begins."""
+
+    after: After = 0
+
+
+class WhyQuery(Query):
+    """What is to be explained."""
+
+    seq: Seq | None = Field(None, description="The record of a step; default: the run as it is.")
+
+
+class ExportQuery(Query):
+    """What an export holds."""
+
+    redact: bool = Field(
+        True, description="Blank what looks like a secret. A redacted export can be read, but not imported."
+    )
+    children: bool = Field(True, description="Include the runs that graph tools started.")
+
+
+class QuestionsQuery(Query):
+    """Filters of the list of open questions."""
+
+    graph: Name | None = Field(None, description="The name of a graph.")
+    label: Annotated[
+        list[Label], Field(default_factory=list, description="A label as `name:value`; repeated: all of them.")
+    ]
+    limit: int = Field(200, ge=1, le=1000, description="The most runs whose questions are listed.")
+
+
+class DiffQuery(Query):
+    """The runs to compare."""
+
+    runs: RunIds = Field(description="Two to six ids, with commas between them; all are compared with the first.")
+
+
+class DeleteQuery(Query):
+    """What is deleted with a run."""
+
+    children: bool = Field(True, description="Also the runs that its graph tools started.")
+
+
+# -- bodies ---------------------------------------------------------------------------------------------------------
+
+
+class LimitChanges(Body):
+    """Limits; those that are left out stay as they are, and null means none."""
+
+    steps: int | None = Field(None, ge=1)
+    seconds: float | None = Field(None, gt=0, allow_inf_nan=False)
+    tokens: int | None = Field(None, ge=1)
+    cost: float | None = Field(None, gt=0, allow_inf_nan=False)
+    calls: int | None = Field(None, ge=1)
+    visits: dict[str, Annotated[int, Field(ge=1)]] = {}
+    concurrency: int | None = Field(None, ge=1)
+
+    def limits(self) -> Limits:
+        """As the executor takes them."""
+        return Limits(**self.model_dump(exclude_unset=True))
+
+
+class StartBody(Body):
+    """A run to start."""
+
+    graph: Name = Field(description="The name of a graph of this server.")
+    input: object = Field(None, description="State fields as an object, or a value for the graph's input field.")
+    labels: dict[str, str] = {}
+    run_id: Name | None = Field(None, description="Your own id: the same id and input mean the same run.")
+    approve: Risk | None = Field(
+        None, description="Approve calls of tools up to this risk without asking; the server caps it."
+    )
+    limits: LimitChanges | None = None
+    wait: bool = Field(False, description="Answer when the run ends or pauses, or after a minute.")
+
+
+class Denial(Body):
+    """A denial with its reason."""
+
+    reason: str = ""
+
+
+class Approval(Body):
+    """An approval with other arguments."""
+
+    args: dict[str, object] | None = Field(None, description="All arguments of the call, in place of those shown.")
+
+
+class AnswerChoice(Body):
+    """An answer: exactly one of `approve`, `deny` and `value`."""
+
+    one_of: ClassVar[tuple[str, ...]] = ("approve", "deny", "value")
+
+    approve: Literal[True] | Approval | None = None
+    deny: Literal[True] | Denial | None = None
+    value: object = Field(None, description="The answer to a question for a value: any JSON.")
+
+    @model_validator(mode="after")
+    def _one(self) -> AnswerChoice:
+        given = [name for name in self.one_of if name in self.model_fields_set]
+        if len(given) != 1 or (given[0] != "value" and getattr(self, given[0]) is None):
+            raise ValueError("give exactly one of approve, deny and value")
+        return self
+
+    def answer(self) -> Answer:
+        """As the executor takes it."""
+        if self.approve is not None:
+            return Approve(args=self.approve.args if isinstance(self.approve, Approval) else None)
+        if self.deny is not None:
+            return Deny(reason=self.deny.reason if isinstance(self.deny, Denial) else "")
+        return Value(value=self.value)
+
+
+class AnswerBody(AnswerChoice):
+    """An answer to an open question."""
+
+    question: Name = Field(description="The question's id.")
+    digest: Name = Field(description="The digest of the question that was shown; another one makes the answer stale.")
+    by: Name = Field("", description="Who answers. With a login of the application, its name or nothing.")
+
+
+class ResumeBody(Body):
+    """How a run goes on."""
+
+    retry: bool = Field(False, description="Also a run that failed, was cancelled or spent a limit.")
+    limits: LimitChanges | None = None
+    approve: Risk | None = None
+    accept_changes: bool = Field(False, description="Although its graph or tools changed ahead of the run.")
+
+
+class StopBody(Body):
+    """Who stops a run, and why."""
+
+    by: Name = ""
+    reason: Annotated[str, StringConstraints(max_length=2000)] = ""
+
+
+class ForkBody(Body):
+    """A fork of a run."""
+
+    at: Seq | None = Field(None, description="The last record that the fork contains.")
+    update: dict[str, object] | None = Field(None, description="Fields of the state to set.")
+    branch: Name | None = Field(None, description="The path of the branch that `update` is for.")
+    answer: AnswerChoice | None = Field(None, description="Another answer in place of that in record `at`.")
+    answers: dict[str, AnswerChoice] | None = Field(None, description="Answers to questions open at record `at`.")
+    result: object = Field(None, description="Another result in place of that of the call in record `at`.")
+    graph: Name | None = Field(None, description="Another version of the graph, a graph of this server.")
+    run_id: Name | None = None
+    labels: dict[str, str] = {}
+    start: bool = Field(True, description="Go on with the fork at once, in the background.")
+
+
+class ReplayBody(Body):
+    """A replay of a run."""
+
+    at: Annotated[int, Field(ge=0, le=2**53)] | None = Field(None, description="The record to replay from.")
+    graph: Name | None = Field(None, description="Another graph of this server.")
+    update: dict[str, object] | None = None
+    answer: AnswerChoice | None = None
+    result: object = None
+    approve: Risk | None = None
+    live: Literal["never", "ask", "always"] = Field("never", description="What to do where the replay is live.")
+    run_id: Name | None = Field(None, description="An id for the replay.")
+
+
+class SendBody(Body):
+    """An event for a run."""
+
+    event: Name = Field(min_length=1)
+    data: object = None
+    id: Name | None = Field(None, description="Names the event: sent again, it counts once.")
+    by: Name = ""
+
+
+class CheckBody(Body):
+    """A graph file to check."""
+
+    text: str = Field(description="The text of the file.")
+    format: Literal["yaml", "json"] = "yaml"
+    draw: bool = Field(False, description="Also draw the graph.")
+
+
+def given(model: BaseModel, name: str) -> Any:
+    """A field of a body that is None both by default and as a value; None where it was left out."""
+    return getattr(model, name) if name in model.model_fields_set else None

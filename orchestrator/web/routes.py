@@ -1,0 +1,110 @@
+"""The table of routes. Routes, OpenAPI and docs/web_api.md come from it."""
+
+from __future__ import annotations
+
+from orchestrator.web import (
+    comparisons,
+    documents,
+    events,
+    graphs,
+    questions,
+    requests,
+    run_commands,
+    runs,
+    streams,
+)
+from orchestrator.web.endpoint import Endpoint
+
+_RUN = "/api/runs/{run_id}"
+
+ROUTES: tuple[Endpoint, ...] = (
+    Endpoint(
+        "GET", "/api/runs", "list_runs", runs.listing, "List runs, the newest first.", documents.RunPage,
+        query=requests.RunsQuery,
+    ),
+    Endpoint(
+        "POST", "/api/runs", "start_run", run_commands.start, "Start a run.", documents.RunResult,
+        body=requests.StartBody, status=201, problems=(404, 409), headers=("Location",),
+    ),
+    Endpoint("GET", _RUN, "show_run", runs.show, "Show a run.", documents.RunDocument),
+    Endpoint(
+        "DELETE", _RUN, "delete_run", run_commands.delete, "Delete a run, for good.", documents.Deleted,
+        query=requests.DeleteQuery, problems=(409,),
+    ),
+    Endpoint(
+        "GET", f"{_RUN}/history", "list_steps", runs.history, "List the steps of a run.", documents.Steps,
+        query=requests.PageQuery,
+    ),
+    Endpoint(
+        "GET", f"{_RUN}/records", "list_records", runs.records, "List the records of a run.", documents.Records,
+        query=requests.PageQuery,
+    ),
+    Endpoint(
+        "GET", f"{_RUN}/state", "show_state", runs.state, "Show the state of a run, also as it was.",
+        documents.StateDocument, query=requests.AtQuery,
+    ),
+    Endpoint(
+        "GET", f"{_RUN}/drawing.svg", "draw_run", runs.drawing, "Draw a run over its graph.", None,
+        query=requests.AtQuery, media=runs.SVG,
+    ),
+    Endpoint(
+        "GET", f"{_RUN}/why", "explain_run", runs.why, "Explain a run, or one of its steps.", documents.WhyDocument,
+        query=requests.WhyQuery,
+    ),
+    Endpoint(
+        "GET", f"{_RUN}/export", "export_run", runs.export, "Export a run as JSON Lines.", None,
+        query=requests.ExportQuery, media=runs.LINES,
+    ),
+    Endpoint("GET", f"{_RUN}/page.html", "page_run", runs.page, "The run as one HTML file.", None, media="text/html"),
+    Endpoint(
+        "GET", f"{_RUN}/events", "stream_events", events.stream, "Stream the events of a run until it ends.", None,
+        query=requests.EventsQuery, media=streams.MEDIA, streams=documents.Event,
+    ),
+    Endpoint(
+        "POST", f"{_RUN}/answer", "answer_question", run_commands.answer, "Answer a question of a run.",
+        documents.RunResult, body=requests.AnswerBody, problems=(409,),
+    ),
+    Endpoint(
+        "POST", f"{_RUN}/resume", "resume_run", run_commands.resume, "Go on with a run.", documents.RunResult,
+        body=requests.ResumeBody, problems=(409,),
+    ),
+    Endpoint(
+        "POST", f"{_RUN}/pause", "pause_run", run_commands.pause, "Pause a run.", documents.RunResult,
+        body=requests.StopBody, problems=(409,),
+    ),
+    Endpoint(
+        "POST", f"{_RUN}/cancel", "cancel_run", run_commands.cancel, "Cancel a run.", documents.RunResult,
+        body=requests.StopBody, problems=(409,),
+    ),
+    Endpoint(
+        "POST", f"{_RUN}/fork", "fork_run", run_commands.fork, "Fork a run.", documents.RunResult,
+        body=requests.ForkBody, status=201, problems=(409,), headers=("Location",),
+    ),
+    Endpoint(
+        "POST", f"{_RUN}/replay", "replay_run", run_commands.replay, "Replay a run.", documents.ReplayDocument,
+        body=requests.ReplayBody, status=201, problems=(409,), headers=("Location",),
+    ),
+    Endpoint(
+        "POST", f"{_RUN}/send", "send_event", run_commands.send, "Send an event to a run.", documents.RunResult,
+        body=requests.SendBody, problems=(409,),
+    ),
+    Endpoint(
+        "GET", "/api/questions", "list_questions", questions.listing, "List the open questions of all runs.",
+        documents.QuestionList, query=requests.QuestionsQuery, streams=documents.QuestionEvent,
+    ),
+    Endpoint("GET", "/api/graphs", "list_graphs", graphs.listing, "List the graphs.", documents.GraphList),
+    Endpoint(
+        "POST", "/api/graphs/check", "check_graph", graphs.check, "Check the text of a graph file.",
+        documents.CheckDocument, body=requests.CheckBody,
+    ),
+    Endpoint("GET", "/api/graphs/{name}", "show_graph", graphs.show, "Show a graph.", documents.GraphDocument),
+    Endpoint(
+        "GET", "/api/diff", "diff_runs", comparisons.diff, "Compare runs with the first of them.",
+        documents.DiffDocument, query=requests.DiffQuery, problems=(404,),
+    ),
+)  # fmt: skip
+
+
+def routes(*, read_only: bool) -> tuple[Endpoint, ...]:
+    """The routes that a server has."""
+    return tuple(route for route in ROUTES if not (read_only and route.writes))

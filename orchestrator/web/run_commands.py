@@ -1,0 +1,148 @@
+"""Commands to runs: start, answer, resume, pause, cancel, fork, replay, send, delete.
+
+A run is never driven by a request: it goes on in the background of the executor, so a client that disconnects neither
+holds it up nor interrupts it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable
+
+import anyio
+
+from orchestrator.errors import StaleAnswer
+from orchestrator.executor import Run
+from orchestrator.kernel.records import Answered, Asked, Record
+from orchestrator.web.documents import Deleted, ReplayDocument, RunResult, blank, result_of
+from orchestrator.web.endpoint import Call
+from orchestrator.web.problems import problem_of
+from orchestrator.web.requests import (
+    AnswerBody,
+    DeleteQuery,
+    ForkBody,
+    NoQuery,
+    ReplayBody,
+    ResumeBody,
+    SendBody,
+    StartBody,
+    StopBody,
+)
+
+
+async def start(call: Call[NoQuery, StartBody]) -> RunResult:
+    """Start a run; with `wait`, return when it ends or pauses, or after a while."""
+    body, executor = call.body, call.executor
+    graph, approve = call.graph(body.graph), call.risk(body.approve)
+    run_id = os.urandom(8).hex() if body.run_id is None else body.run_id
+    refs = None if call.settings.refs is None else call.settings.refs(run_id, graph.name)
+    await executor.submit(
+        graph, body.input, run_id=run_id, labels=body.labels, approve=approve,
+        limits=None if body.limits is None else body.limits.limits(), refs=refs,
+    )  # fmt: skip
+    if body.wait:
+        try:
+            return result_of(await executor.wait(run_id, timeout=call.settings.wait))
+        except TimeoutError:
+            pass
+    return result_of(await executor.load(run_id))
+
+
+async def answer(call: Call[NoQuery, AnswerBody]) -> RunResult:
+    """Answer a question; the run goes on in the background."""
+    body, executor = call.body, call.executor
+    by = call.by(body.by)
+    try:
+        run = await executor.answer(
+            call.run_id, body.question, body.answer(), by=by, digest=body.digest, background=True
+        )
+    except StaleAnswer as error:
+        problem = problem_of(error)
+        became = _became(await executor.store.read(call.run_id), body.question)
+        problem.members |= {"run_id": call.run_id, "question": body.question, "became": became}
+        if became["by"]:
+            problem.detail = f"{problem.detail}; {became['by']} answered it"
+        raise problem from None
+    return result_of(run)
+
+
+def _became(records: list[Record], question: str) -> dict[str, object]:
+    """What became of a question: `answered` and by whom, `closed` without an answer, or still `open`."""
+    asked = max((one.seq for one in records if isinstance(one, Asked) and one.question.id == question), default=0)
+    answers = [one for one in records if isinstance(one, Answered) and one.question == question and one.seq > asked]
+    if not answers:
+        last = records[-1]
+        closed = last.type == "ended"
+        return {"status": "closed" if closed else "open", "by": "", "seq": last.seq if closed else asked, "ts": last.ts}
+    last = answers[-1]
+    by = "a rule" if last.policy else last.by
+    return {
+        "status": "answered", "by": by, "seq": last.seq, "ts": last.ts,
+        "answer": blank(last.answer.model_dump(mode="json")),
+    }  # fmt: skip
+
+
+async def resume(call: Call[NoQuery, ResumeBody]) -> RunResult:
+    """Go on with a run in the background."""
+    body = call.body
+    run = await call.executor.resume(
+        call.run_id, retry=body.retry, limits=None if body.limits is None else body.limits.limits(),
+        approve=call.risk(body.approve), accept_changes=body.accept_changes, background=True,
+    )  # fmt: skip
+    return result_of(run)
+
+
+async def pause(call: Call[NoQuery, StopBody]) -> RunResult:
+    """Pause a run; steps that run are waited for, but not for longer than a while."""
+    return await _stopped(call, call.executor.pause)
+
+
+async def cancel(call: Call[NoQuery, StopBody]) -> RunResult:
+    """Cancel a run."""
+    return await _stopped(call, call.executor.cancel)
+
+
+async def _stopped(call: Call[NoQuery, StopBody], stop: Callable[..., Awaitable[Run]]) -> RunResult:
+    by = call.by(call.body.by)
+    with anyio.move_on_after(call.settings.wait):
+        return result_of(await stop(call.run_id, by=by, reason=call.body.reason))
+    return result_of(await call.executor.load(call.run_id))
+
+
+async def fork(call: Call[NoQuery, ForkBody]) -> RunResult:
+    """Make a fork, which goes on in the background."""
+    body, executor = call.body, call.executor
+    answers = None if body.answers is None else {name: one.answer() for name, one in body.answers.items()}
+    made = await executor.fork(
+        call.run_id, at=body.at, update=body.update, branch=body.branch, result=body.result, answers=answers,
+        answer=None if body.answer is None else body.answer.answer(),
+        graph=None if body.graph is None else call.graph(body.graph), run_id=body.run_id, labels=body.labels,
+        start=False,
+    )  # fmt: skip
+    if body.start and any(question.kind == "pause" for question in made.waiting):
+        made = await executor.resume(made.run_id, background=True)
+    return result_of(made)
+
+
+async def replay(call: Call[NoQuery, ReplayBody]) -> ReplayDocument:
+    """Replay a run."""
+    body = call.body
+    found = await call.executor.replay(
+        call.run_id, None if body.graph is None else call.graph(body.graph), update=body.update, result=body.result,
+        answer=None if body.answer is None else body.answer.answer(), at=body.at, approve=call.risk(body.approve),
+        live=body.live, replay_id=body.run_id,
+    )  # fmt: skip
+    return ReplayDocument(**blank(found.to_json()))
+
+
+async def send(call: Call[NoQuery, SendBody]) -> RunResult:
+    """Send an event to a run, which goes on in the background."""
+    body = call.body
+    by = call.by(body.by)
+    run = await call.executor.send(call.run_id, body.event, body.data, id=body.id, by=by, background=True)
+    return result_of(run)
+
+
+async def delete(call: Call[DeleteQuery]) -> Deleted:
+    """Delete a run."""
+    return Deleted(deleted=await call.executor.delete(call.run_id, children=call.query.children))

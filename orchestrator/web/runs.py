@@ -1,0 +1,185 @@
+"""Lists of runs, and what one run was and is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Callable
+from datetime import datetime
+from html import unescape
+from typing import TYPE_CHECKING, TypeVar, cast
+
+from anyio import to_thread
+from starlette.responses import Response, StreamingResponse
+
+from orchestrator.errors import OrchestratorError, StoreError
+from orchestrator.executor import Point, Run
+from orchestrator.views.events import event_of
+from orchestrator.views.explainer import reasons
+from orchestrator.web.documents import (
+    Records,
+    RunDocument,
+    RunPage,
+    RunRow,
+    StateDocument,
+    Steps,
+    WhyDocument,
+    blank,
+    branches_of,
+    driver_of,
+    labels_of,
+    result_fields,
+    row_of,
+)
+from orchestrator.web.endpoint import Call
+from orchestrator.web.problems import HttpProblem, fields_problem, log
+from orchestrator.web.requests import AtQuery, ExportQuery, NoQuery, PageQuery, RunsQuery, WhyQuery
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+    from orchestrator.kernel.records.base import RunStatus
+
+T = TypeVar("T")
+SVG = "image/svg+xml"
+LINES = "application/x-ndjson"
+_PICTURE = "default-src 'none'; style-src 'unsafe-inline'; sandbox; frame-ancestors 'none'"
+_PAGE_POLICY = re.compile(r'http-equiv="Content-Security-Policy" content="([^"]*)"')
+
+
+async def listing(call: Call[RunsQuery]) -> RunPage:
+    """A page of runs."""
+    query = call.query
+    since = query.since.timestamp() if isinstance(query.since, datetime) else query.since
+    rows: list[RunRow] = []
+    cursor = query.after
+    while True:
+        try:
+            page = await call.executor.runs(
+                status=query.status or None, graph=query.graph, labels=labels_of(query.label), parent=query.parent,
+                relation=query.relation, search=query.q, since=since, after=cursor, limit=query.limit - len(rows),
+            )  # fmt: skip
+        except StoreError as error:
+            if type(error) is not StoreError:
+                raise
+            raise fields_problem([{"field": "after", "message": str(error)}], "query") from None
+        rows += [row_of(info) for info in page.runs if await call.may_see(info)]
+        cursor = page.cursor
+        if cursor is None or len(rows) >= query.limit:
+            return RunPage(runs=rows, cursor=cursor)
+
+
+async def show(call: Call[NoQuery]) -> RunDocument:
+    """All that is known of a run but its steps."""
+    run = await call.executor.load(call.run_id)
+    why = await away(lambda: reasons(run).run)
+    root = run.machine.root
+    return RunDocument(
+        **result_fields(run, answerable=not call.settings.read_only), state=blank(run.values),
+        branches=branches_of(run), why=str(blank(why)),
+        limits=None if root is None else root.limits.model_dump(mode="json"), driver=driver_of(call.run),
+        created=call.run.created, updated=call.run.updated,
+    )  # fmt: skip
+
+
+async def history(call: Call[PageQuery]) -> Steps:
+    """The steps of a run that ended behind a record."""
+    after, limit = call.query.after, call.query.limit
+    points = [point for point in await call.executor.history(call.run_id) if point.seq > after]
+    steps = [blank(_step(point)) for point in points[:limit]]
+    return Steps(steps=steps, cursor=points[limit - 1].seq if len(points) > limit else None)
+
+
+def _step(point: Point) -> dict[str, object]:
+    error = None if point.error is None else point.error.model_dump(mode="json", exclude_none=True)
+    return {**point.to_json(), "attempt": point.attempt, "failed": point.failed, "error": error}
+
+
+async def records(call: Call[PageQuery]) -> Records:
+    """The records of a run behind one of them."""
+    after, limit = call.query.after, call.query.limit
+    found = await call.executor.store.read(call.run_id, after=after, limit=limit)
+    events = [blank(event_of(call.run_id, record).to_json()) for record in found]
+    last = after + len(found)
+    return Records(records=events, cursor=last if len(found) == limit and last < call.run.head else None)
+
+
+async def state(call: Call[AtQuery]) -> StateDocument:
+    """The state of a run at a record."""
+    run = await _at(call)
+    return StateDocument(
+        run_id=run.run_id, seq=run.seq, status=cast("RunStatus", run.status),
+        state=blank(run.values), branches=branches_of(run), output=blank(run.output),
+    )  # fmt: skip
+
+
+async def drawing(call: Call[AtQuery]) -> Response:
+    """The graph with the run laid over it."""
+    run = await _at(call)
+    return picture(await away(run.to_svg))
+
+
+def picture(svg: str) -> Response:
+    """A picture as an answer."""
+    return Response(svg, media_type=SVG, headers={"Content-Security-Policy": _PICTURE})
+
+
+async def why(call: Call[WhyQuery]) -> WhyDocument:
+    """Why a run is where it is, or why a step ran."""
+    run, seq = await call.executor.load(call.run_id), call.query.seq
+    _check_record(run, seq)
+    try:
+        found = await away(lambda: run.why(seq))
+    except OrchestratorError:
+        raise
+    except ValueError as error:
+        raise HttpProblem(404, "record-unknown", str(error)) from None
+    return WhyDocument(**blank(found.to_json()))
+
+
+async def page(call: Call[NoQuery]) -> Response:
+    """The run as one file."""
+    run = await call.executor.load(call.run_id)
+    html = await away(run.to_html)
+    policy = _PAGE_POLICY.search(html)
+    assert policy is not None
+    headers = {"Content-Security-Policy": f"{unescape(policy[1])}; frame-ancestors 'none'"}
+    return Response(html, media_type="text/html", headers=headers)
+
+
+async def export(call: Call[ExportQuery]) -> ASGIApp:
+    """The run as lines of JSON."""
+    query = call.query
+    lines = call.executor.export(call.run_id, children=query.children, redact=query.redact)
+    name = re.sub(r"[^A-Za-z0-9._-]", "_", call.run_id)
+    headers = {"Content-Disposition": f'attachment; filename="{name}.jsonl"'}
+    return StreamingResponse(_ended(lines), media_type=LINES, headers=headers)
+
+
+async def _ended(lines: AsyncIterator[str]) -> AsyncIterator[bytes]:
+    try:
+        async for line in lines:
+            yield f"{line}\n".encode()
+    except OrchestratorError:  # a damaged record: the import says that the file was cut off
+        log.exception("an export failed")
+
+
+async def _at(call: Call[AtQuery]) -> Run:
+    """The run at the moment that the query names.
+
+    Raises:
+        HttpProblem: it has no such record.
+    """
+    at = call.query.at
+    run = await call.executor.load(call.run_id, at=at)
+    _check_record(run, at)
+    return run
+
+
+def _check_record(run: Run, seq: int | None) -> None:
+    if seq is not None and seq > run.seq:
+        raise HttpProblem(404, "record-unknown", f"run {run.run_id!r} has {run.seq} records, and none is {seq}")
+
+
+async def away(function: Callable[[], T]) -> T:
+    """Call what blocks in a thread, so that other requests and runs go on."""
+    return await to_thread.run_sync(function)

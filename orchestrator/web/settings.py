@@ -1,0 +1,54 @@
+"""What an application of the API is set to."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from orchestrator.web.principals import Authorize
+
+Risk: TypeAlias = Literal["none", "read", "write", "dangerous"]
+LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
+"""Names of this machine's loopback interface in a Host header."""
+_TOKEN = re.compile(r"[A-Za-z0-9._~-]{16,200}")
+_PREFIX = re.compile(r"(?:/[A-Za-z0-9._~-]+)*")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What an application is set to. Times are in seconds."""
+
+    read_only: bool = False
+    authorize: Authorize | None = None
+    prefix: str = ""
+    hosts: frozenset[str] | None = LOOPBACK
+    """What a Host header may name: `name:port`, or `name` for any port; None: anything."""
+    addresses: bool = False
+    """Whether a Host header may also name any IP address: no foreign page can have one of this machine as its name."""
+    token: str | None = None
+    """What each request must bring; None: nothing."""
+    cookie: str = "orchestrator"
+    """The name of the cookie that holds the token."""
+    approve: Risk | None = None
+    """The highest risk that a request may have approved without asking; None: requests cannot say `approve`."""
+    refs: Callable[[str, str], Mapping[str, object]] | None = None
+    """References to the code of a new run, by its id and the name of its graph; None: those of the executor."""
+    heartbeat: float = 15.0
+    """Between two comments on a stream on which nothing happens."""
+    patience: float = 30.0
+    """For which a reader of a stream may take nothing; then the stream is closed."""
+    streams: int = 256
+    """The most streams that are open at the same time."""
+    wait: float = 60.0
+    """The longest that a request waits for a run; then it is answered with the run as it is."""
+    poll: float = 1.0
+    """Between two looks at the store for questions that were opened or closed."""
+
+    def __post_init__(self) -> None:
+        if not _PREFIX.fullmatch(self.prefix):
+            raise ValueError(f"prefix={self.prefix!r}: use a path without a slash at its end, such as '/agents'")
+        if self.token is not None and not _TOKEN.fullmatch(self.token):
+            raise ValueError("the token is not usable: take 16 to 200 letters, digits and signs of '._~-'")

@@ -1,0 +1,141 @@
+"""Server-sent events: streams that end with their source, their reader, or the server, and hold nothing up."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import anyio
+
+from orchestrator.web.problems import HttpProblem, log
+
+if TYPE_CHECKING:
+    from anyio.streams.memory import MemoryObjectSendStream
+    from starlette.types import Receive, Scope, Send
+
+    from orchestrator.web.settings import Settings
+
+MEDIA = "text/event-stream"
+RECONNECT = "retry: 1000\n\n"
+"""The first line of a stream: milliseconds after which a browser connects again."""
+_AHEAD = 64
+"""Events that are read ahead of a reader."""
+
+
+class OpenStreams:
+    """The streams that are open, of which there is a limit."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._scopes: set[anyio.CancelScope] = set()
+        self._closed = False
+
+    def __len__(self) -> int:
+        return len(self._scopes)
+
+    def check(self) -> None:
+        """
+        Raises:
+            HttpProblem: no further stream can be opened.
+        """
+        if self._closed or len(self._scopes) >= self._limit:
+            why = "it ends" if self._closed else f"it has {self._limit} open streams, its limit"
+            raise HttpProblem(503, "streams-full", f"this server opens no further stream: {why}", headers=_LATER)
+
+    @contextmanager
+    def opened(self) -> Iterator[anyio.CancelScope]:
+        """Count a stream while it is open; cancelling the scope ends it."""
+        with anyio.CancelScope() as scope:
+            self._scopes.add(scope)
+            if self._closed:
+                scope.cancel()
+            try:
+                yield scope
+            finally:
+                self._scopes.discard(scope)
+
+    def close(self) -> None:
+        """End all streams, and open no more."""
+        self._closed = True
+        for scope in [*self._scopes]:
+            scope.cancel()
+
+
+_LATER = {"Retry-After": "5"}
+
+
+class EventStream:
+    """An ASGI response that streams events.
+
+    The source is read as fast as the reader takes the events, with a few ahead; what comes meanwhile waits in the
+    source, which has bounds of its own. A reader that takes nothing for `patience` seconds is disconnected: a browser
+    connects again, with the number of the last record that it has.
+
+    Args:
+        events: the events, each as text of the stream.
+        streams: where the stream is counted.
+        settings: its times.
+    """
+
+    def __init__(self, events: AsyncIterator[str], streams: OpenStreams, settings: Settings) -> None:
+        streams.check()
+        self._events, self._streams, self._settings = events, streams, settings
+        self._over = False
+        """Whether the end was sent, or cannot be sent."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Stream until the events, the reader or the server end."""
+        start = {
+            "type": "http.response.start", "status": 200,
+            "headers": [(b"content-type", f"{MEDIA}; charset=utf-8".encode()), (b"x-accel-buffering", b"no")],
+        }  # fmt: skip
+        if scope["method"] == "HEAD":
+            await send(start)
+            await send({"type": "http.response.body", "body": b""})
+            return
+        with self._streams.opened() as whole:
+            async with anyio.create_task_group() as tasks:
+                sender, receiver = anyio.create_memory_object_stream[str](_AHEAD)
+                tasks.start_soon(self._listen, receive, whole)
+                tasks.start_soon(self._read, sender)
+                await send(start)
+                with receiver:
+                    while await self._patiently(send, await self._next(receiver)):
+                        pass
+                tasks.cancel_scope.cancel()
+        if not self._over:  # the server ends
+            await self._patiently(send, "")
+
+    async def _next(self, receiver: AsyncIterator[str]) -> str:
+        """The next event, or a comment if none comes for a while; empty at the end."""
+        with anyio.move_on_after(self._settings.heartbeat):
+            try:
+                return await anext(receiver)
+            except StopAsyncIteration:
+                return ""
+        return ":\n\n"
+
+    async def _patiently(self, send: Send, text: str) -> bool:
+        """Send a text; whether more may follow."""
+        message = {"type": "http.response.body", "body": text.encode(), "more_body": bool(text)}
+        with anyio.move_on_after(self._settings.patience) as waiting:
+            await send(message)
+        self._over = not text or waiting.cancelled_caught
+        return not self._over
+
+    async def _read(self, sender: MemoryObjectSendStream[str]) -> None:
+        with sender:
+            await sender.send(RECONNECT)
+            try:
+                async for text in self._events:
+                    await sender.send(text)
+            except Exception:  # the answer has begun: its end is all that can be said
+                log.exception("a stream of events failed")
+
+    async def _listen(self, receive: Receive, whole: anyio.CancelScope) -> None:
+        """End the stream when its reader has gone."""
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self._over = True
+        whole.cancel()

@@ -1,0 +1,140 @@
+"""`orchestrator serve`: real processes, from the address that they print to the signal that ends them."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from tests.support.shell import Process, Shell
+from tests.support.sizes import sized
+
+GATED = """
+import pathlib, anyio
+from pydantic import BaseModel
+from orchestrator import Graph, Update, node
+
+class S(BaseModel):
+    topic: str = ""
+
+@node(effect="pure")
+async def gated(state: S) -> Update:
+    while not pathlib.Path("go").exists():
+        pathlib.Path("began").touch()
+        await anyio.sleep(0.01)
+    return {"topic": state.topic.upper()}
+
+graph = Graph(
+    name="gated", state=S, input="topic", output="topic", nodes={"gated": gated}, edges="START -> gated -> END"
+)
+"""
+LOADED = ("uvicorn.main", "uvicorn.protocols.http.auto", "starlette.applications")
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Shell:
+    """A directory with a graph whose step waits for a file."""
+    shell = Shell(tmp_path, inside=True)
+    (tmp_path / "shop.py").write_text(GATED)
+    return shell
+
+
+@contextmanager
+def served(shell: Shell, *words: object) -> Iterator[tuple[Process, str]]:
+    """A server, and its address as it was printed."""
+    with shell.begin("serve", *words, "--port", 0, loads=LOADED) as process:
+        line = process.line(err=True)
+        while "serving" not in line:
+            line = process.line(err=True)
+        found = re.match(r"serving (http://\S+); Ctrl-C ends it\n", line)
+        assert found is not None, line
+        yield process, found[1]
+
+
+@pytest.mark.parametrize("number", sized([signal.SIGTERM], [signal.SIGTERM, signal.SIGINT]))
+def test_a_signal_ends_it_at_once_and_its_runs_go_on_with_the_next_one(place: Shell, number: int) -> None:
+    with served(place, "shop:graph") as (process, url):
+        made = httpx2.post(f"{url}api/runs", json={"graph": "gated", "input": "bees", "run_id": "one"}, timeout=60)
+        assert made.status_code == 201
+        place.wait_for("began", 0)
+        with httpx2.stream("GET", f"{url}api/runs/one/events", timeout=60) as stream:
+            lines = stream.iter_lines()
+            assert next(line for line in lines if "run_started" in line)
+            process.signal(number)
+            assert list(lines)[-1] == ""  # the stream ends in good order
+        assert process.end().code == 0
+    assert place("runs", "--json").json[0]["status"] == "interrupted"
+    (place.place / "go").touch()
+    with served(place, "shop:graph") as (_, url):
+        place.until(lambda: httpx2.get(f"{url}api/runs/one", timeout=60).json()["status"] == "completed")
+        assert httpx2.get(f"{url}api/runs/one", timeout=60).json()["output"] == "BEES"
+
+
+def test_a_server_that_is_killed_leaves_runs_that_the_next_one_takes_up(place: Shell) -> None:
+    with served(place, "shop:graph") as (process, url):
+        httpx2.post(f"{url}api/runs", json={"graph": "gated", "input": "bees", "run_id": "one"}, timeout=60)
+        place.wait_for("began", 0)
+        process.signal(signal.SIGKILL)
+        process.wait()
+    with served(place, "shop:graph", "--read-only") as (_, url):
+        assert httpx2.get(f"{url}api/runs/one", timeout=60).json()["status"] == "interrupted"
+    (place.place / "go").touch()
+    with (
+        served(place, "shop:graph") as (_, url),
+        httpx2.stream("GET", f"{url}api/runs/one/events", timeout=60) as stream,
+    ):
+        assert any('"type": "ended"' in line for line in stream.iter_lines())
+    done = place("runs", "--json").json[0]
+    assert (done["status"], done["output"]) == ("completed", "BEES")
+
+
+def test_a_run_of_a_server_is_continued_by_other_commands(place: Shell) -> None:
+    with served(place, "tool_user") as (_, url):
+        body = {"graph": "tool_user", "input": "What is 20+8?", "run_id": "one", "wait": True}
+        assert httpx2.post(f"{url}api/runs", json=body, timeout=60).json()["status"] == "paused"
+        assert httpx2.post(f"{url}api/runs", json={**body, "approve": "none"}, timeout=60).status_code == 403
+    asked = place("show", "one", "--json").json["waiting"][0]["id"]
+    assert place("approve", "one", "--question", asked).out == "28\n"
+
+
+def test_another_address_than_loopback_wants_a_token(place: Shell) -> None:
+    with served(place, "shop:graph", "--host", "0.0.0.0") as (_, url):
+        address, _, query = url.partition("?")
+        assert re.fullmatch(r"token=[\w-]{40,}", query)
+        assert httpx2.get(f"{address}api/runs", timeout=60).status_code == 401
+        with httpx2.Client(timeout=60, follow_redirects=True) as browser:
+            assert browser.get(url).json()["openapi"]
+            assert browser.get(f"{address}api/runs").json()["runs"] == []
+            assert browser.get(f"{address}api/runs", headers={"Host": "evil.example"}).status_code == 403
+    with served(place, "shop:graph", "--token", "my-own-long-token") as (_, url):
+        assert url.endswith("?token=my-own-long-token")
+
+
+def test_it_starts_the_shipped_graphs_when_none_is_named(place: Shell) -> None:
+    with served(place) as (_, url):
+        names = {one["name"] for one in httpx2.get(f"{url}api/graphs", timeout=60).json()["graphs"]}
+    assert {"react", "rewoo", "tool_user", "chat"} <= names
+
+
+def test_what_it_cannot_use_is_one_line(place: Shell) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        done = place("serve", "shop:graph", "--port", port)
+    said = (
+        f"error: --host 127.0.0.1 --port {port}: Address already in use; choose another port, or 0 for any free port\n"
+    )
+    assert (done.code, done.err.splitlines(keepends=True)[-1]) == (2, said)
+    for words, fault in (
+        (("nothing:graph",), "no module"), (("shop:graph", "shop:graph"), "same name"),
+        (("shop:graph", "--token", "short"), "16 to 200"), (("shop:graph", "--approve", "much"), "none, read, write"),
+        (("shop:graph", "--read-only", "--store", "sqlite:///nothing.db"), "there is no store"),
+        (("shop:graph", "--host", "no such host"), "--host no such host"),
+    ):  # fmt: skip
+        done = place("serve", *words)
+        assert (done.code, fault in done.err) == (2, True), done.err

@@ -1,0 +1,168 @@
+"""Streams of events: what readers get when they come late, lose their connection, read slowly, or leave."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+
+import anyio
+import httpx2
+import pytest
+
+from tests.support.shell import Shell
+from tests.support.sizes import sized
+from tests.web.api import Api, api, held
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Api]:
+    """A server with a run that has ended."""
+    with api(settings={"poll": 0.02}) as found:
+        found.start("plain", run_id="done")
+        yield found
+
+
+@contextmanager
+def connected(found: Api, path: str, *, room: int = 0) -> Iterator[socket.socket]:
+    """A client that has sent its request and reads nothing by itself."""
+    host, port = found.url.removeprefix("http://").split(":")
+    with socket.socket() as client:
+        if room:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, room)
+        client.settimeout(60)
+        client.connect((host, int(port)))
+        client.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        yield client
+
+
+def until_read(client: socket.socket, text: str) -> str:
+    """What comes until a text has come."""
+    found = b""
+    while text.encode() not in found:
+        data = client.recv(65536)
+        assert data, found
+        found += data
+    return found.decode()
+
+
+def test_a_reader_that_connects_again_gets_what_it_missed_and_nothing_twice(server: Api) -> None:
+    whole = list(server.events("done"))
+    assert [one["seq"] for one in whole] == [1, 2, 3, 4]
+    assert whole[-1]["type"] == "ended"
+    for seen in (1, 3):
+        assert [one["seq"] for one in server.events("done", after=seen)] == list(range(seen + 1, 5))
+    assert [one["seq"] for one in server.stream("runs/done/events?after=2", {})] == [3, 4]
+    with httpx2.stream("GET", f"{server.url}/api/runs/done/events?after=1", headers={"Last-Event-ID": "3"}) as found:
+        text = found.read().decode()
+    assert text.startswith("retry: 1000\n\nid: 4\ndata: {")
+
+
+def test_a_reader_that_has_everything_of_an_ended_run_need_not_connect_again(server: Api) -> None:
+    assert server.client.get("/api/runs/done/events", headers={"Last-Event-ID": "4"}).status_code == 204
+    assert server.client.get("/api/runs/done/events?after=4").status_code == 204
+
+
+@pytest.mark.parametrize("said", ["x", "-1", "1.5", "9" * 20, "²"])
+def test_a_last_event_that_is_no_number_is_refused(server: Api, said: str) -> None:
+    server.get("runs/done/events", 422, headers={"Last-Event-ID": said.encode()})
+
+
+def test_a_stream_on_which_nothing_happens_has_a_heartbeat() -> None:
+    with held(settings={"heartbeat": 0.05}) as (found, gate), connected(found, "/api/runs/one/events") as client:
+        assert until_read(client, "\r\n:\n\n\r\n").count("id: ") >= 1
+        found.portal.call(gate.go.set)
+        until_read(client, '"type": "ended"')
+
+
+def test_readers_of_a_run_get_all_of_its_events_and_hold_it_up_by_nothing() -> None:
+    count = sized(50, 200)
+    with held(settings={"streams": count}) as (found, gate):
+
+        async def read_all() -> list[str]:
+            ends: list[str] = []
+            begun = anyio.Event()
+            limits = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
+            async with httpx2.AsyncClient(base_url=found.url, timeout=60, limits=limits) as client:
+
+                async def read() -> None:
+                    async with client.stream("GET", "/api/runs/one/events") as stream:
+                        async for line in stream.aiter_lines():
+                            if len(found.streams) == count:
+                                begun.set()
+                            if line.startswith("data: "):
+                                last = line
+                    ends.append(last)
+
+                async with anyio.create_task_group() as tasks:
+                    for _ in range(count):
+                        tasks.start_soon(read)
+                    with anyio.fail_after(60):
+                        while len(found.streams) < count:  # noqa: ASYNC110  they are in another thread
+                            await anyio.sleep(0.01)
+                    full = await client.get("/api/runs/one/events")
+                    assert (full.status_code, full.json()["type"].rpartition(":")[2]) == (503, "streams-full")
+                    assert (await client.get("/api/runs/one")).json()["status"] == "running"
+                    found.portal.start_task_soon(gate.go.set)  # type: ignore[arg-type]
+            return ends
+
+        ends = anyio.run(read_all)
+        assert len(ends) == count
+        assert all('"type": "ended"' in one for one in ends)
+        Shell.until(lambda: len(found.streams) == 0)
+
+
+def test_a_reader_that_reads_nothing_is_left_and_holds_up_no_run() -> None:
+    with held(settings={"patience": 0.2}) as (found, gate):
+        with connected(found, "/api/runs/one/events", room=4096) as client:
+            until_read(client, "run_started")
+            found.post("runs", 201, graph="loud", run_id="loud")
+            with connected(found, "/api/runs/loud/events", room=4096) as slow:
+                assert found.settled("loud")["status"] == "completed"
+                Shell.until(lambda: len(found.streams) == 1)
+                assert slow.fileno() >= 0
+            found.portal.call(gate.go.set)
+            until_read(client, '"type": "ended"')
+        assert [one["seq"] for one in found.events("loud", after=1)][-1] == found.get("runs/loud")["seq"]
+
+
+def test_a_reader_that_leaves_is_noticed() -> None:
+    with held() as (found, gate):
+        with connected(found, "/api/runs/one/events") as client:
+            until_read(client, "run_started")
+            assert len(found.streams) == 1
+        Shell.until(lambda: len(found.streams) == 0)
+        assert found.get("runs/one")["status"] == "running"
+        found.portal.call(gate.go.set)
+        assert found.settled("one")["status"] == "completed"
+
+
+def test_streams_end_with_the_server() -> None:
+    with held() as (found, _), connected(found, "/api/runs/one/events") as client:
+        until_read(client, "run_started")
+        found.portal.call(found.streams.close)
+        until_read(client, "0\r\n\r\n")
+        found.get("runs/one/events", 503)
+
+
+def test_questions_are_listed_the_oldest_first_and_streamed_as_they_change(server: Api) -> None:
+    for name in ("first", "second"):
+        server.start("letter", run_id=name, labels={"kind": name})
+    found = server.get("questions")
+    assert ([one["run_id"] for one in found["questions"]], found["more"]) == (["first", "second"], False)
+    assert [one["run_id"] for one in server.get("questions?label=kind:second")["questions"]] == ["second"]
+    assert server.get("questions?limit=1")["more"] is True
+    assert server.get("questions?graph=plain")["questions"] == []
+    stream = server.stream("questions", {"Accept": "text/event-stream"})
+    seen = [next(stream) for _ in range(3)]
+    assert [(one["type"], one["run_id"]) for one in seen] == [("opened", "first"), ("opened", "second"), ("ready", "")]
+    question = seen[0]["opened"]["question"]
+    server.post("runs/first/answer", question=question["id"], digest=question["digest"], approve=True)
+    assert (one := next(stream))["type"] == "closed"
+    assert one["run_id"] == "first"
+    server.start("chat", run_id="third")
+    assert [(one := next(stream))["type"], one["opened"]["question"]["kind"]] == ["opened", "input"]
+    stream.close()
+    asked = [one["asked"] for one in server.get("questions")["questions"]]
+    assert all(one <= other for one, other in pairwise(asked))
