@@ -42,6 +42,12 @@ def runs(
             help="The same, also in prompts and data of tools; reads journals of newer runs.",
         ),
     ] = None,
+    failed_tool: Annotated[
+        str | None,
+        typer.Option(
+            "--failed-tool", metavar="TOOL", help="Only runs in which a call of this tool failed; '*' is any."
+        ),
+    ] = None,
     graph: Annotated[str | None, typer.Option("--graph", metavar="G", help="Only runs of this graph, by name.")] = None,
     label: options.Labels = None,
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="The most runs to list.")] = 50,
@@ -76,7 +82,7 @@ def runs(
         while len(found) < limit:
             page = await executor.runs(
                 status=wanted, graph=graph, labels=labels, search=search, q=anywhere, since=after,
-                waiting=waiting or None, after=cursor, limit=limit - len(found),
+                waiting=waiting or None, failed_tool=failed_tool, after=cursor, limit=limit - len(found),
             )  # fmt: skip
             found += page.runs
             cursor = page.cursor
@@ -93,7 +99,9 @@ def runs(
     elif found:
         out(run_table(found, get_terminal_size((120, 24)).columns))
     else:
-        every = not (labels or waiting) and all(option is None for option in (wanted, graph, after, search, anywhere))
+        every = not (labels or waiting) and all(
+            option is None for option in (wanted, graph, after, search, anywhere, failed_tool)
+        )
         warn(f"no runs in {url}" if every else f"no such runs in {url}")
     return COMPLETED
 

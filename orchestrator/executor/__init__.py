@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from orchestrator.executor.host.batches import Resumed, ResumedRun
     from orchestrator.executor.host.checking import Checked
     from orchestrator.executor.host.observers import RunObserver
+    from orchestrator.executor.host.open_questions import RunQuestion, RunQuestions
     from orchestrator.executor.host.pruning import Pruned
     from orchestrator.executor.host.streaming import Stream
     from orchestrator.executor.host.transfer import Imported
@@ -50,6 +51,8 @@ _HOME = {
     "Replay": "orchestrator.views.replay_result",
     "Resumed": "orchestrator.executor.host.batches",
     "ResumedRun": "orchestrator.executor.host.batches",
+    "RunQuestion": "orchestrator.executor.host.open_questions",
+    "RunQuestions": "orchestrator.executor.host.open_questions",
     "RunDiff": "orchestrator.views.run_diff",
     "Seal": "orchestrator.seals",
     "Stream": "orchestrator.executor.host.streaming",
@@ -77,6 +80,8 @@ __all__ = [
     "Run",
     "RunDiff",
     "RunObserver",
+    "RunQuestion",
+    "RunQuestions",
     "Seal",
     "Stream",
     "VersionCheck",

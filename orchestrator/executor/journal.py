@@ -12,7 +12,7 @@ from typing import Protocol
 
 import anyio
 
-from orchestrator.executor.run_row import due_of, summary_of
+from orchestrator.executor.run_row import due_of, questions_of, summary_of, totals_of
 from orchestrator.kernel.records import Record
 from orchestrator.kernel.run_state import RunState
 from orchestrator.seals import Chain
@@ -29,7 +29,7 @@ class Journal:
     """Buffer and head of one run's journal. It belongs to one holder of the run's lease, whose token fences it."""
 
     __slots__ = (
-        "_consumed", "_done", "_row", "_summarized", "_writing", "buffer", "chain", "due_of", "fault", "head",
+        "_asked", "_consumed", "_done", "_row", "_summarized", "_writing", "buffer", "chain", "due_of", "fault", "head",
         "lease", "on_stored", "released", "run_id", "store", "stored",
     )  # fmt: skip
 
@@ -52,6 +52,8 @@ class Journal:
         self._done: anyio.Event | None = None
         """Set when the write that is under way has ended; made by the first who waits for that."""
         self._row: tuple[str, float | None, int] | None = None
+        self._asked: tuple[str, ...] | None = None
+        """The open questions that the store knows of the run."""
         self._summarized = 0.0
         """`ts` of the record with which the row's summary was last written."""
 
@@ -71,6 +73,7 @@ class Journal:
     def note_row(self, info: RunInfo) -> None:
         """Note what the run's row says already."""
         self._row = info.status, info.due, info.waiting
+        self._asked = None if info.waiting else ()
         self._summarized = info.updated
 
     async def durable(self, machine: RunState) -> None:
@@ -98,6 +101,7 @@ class Journal:
         row = (machine.status, self.due_of(machine), len(machine.questions))
         ends = bool(records) and records[-1].type == "ended"
         changed = ends or row != self._row
+        asked = tuple(machine.questions)
         summarizes = changed or abs(machine.updated - self._summarized) >= SUMMARY_SECONDS
         try:
             self.stored = await self.store.append(
@@ -108,6 +112,8 @@ class Journal:
                 due=row[1] if changed else None,
                 waiting=row[2] if changed else None,
                 summary=summary_of(machine) if summarizes else None,
+                totals=totals_of(machine) if summarizes else None,
+                questions=questions_of(machine) if asked != self._asked else None,
                 consumed=consumed,
                 lease=self.lease,
                 release=ends,
@@ -121,7 +127,7 @@ class Journal:
             done, self._done = self._done, None
             if done is not None:
                 done.set()
-        self._row, self.released = row, ends
+        self._row, self._asked, self.released = row, asked, ends
         if summarizes:
             self._summarized = records[-1].ts if records else self._summarized
         if self.on_stored is not None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import astuple
+
 from orchestrator.jsontypes import canonical, storable
 from orchestrator.kernel.lineage import Parent
 from orchestrator.kernel.records import Ended
 from orchestrator.kernel.run_state import RunState
 from orchestrator.stores.base import RunInfo, RunSummary
-from orchestrator.stores.rows import MAX_TEXT
+from orchestrator.stores.rows import MAX_TEXT, OpenQuestion, RunTotals, Total
 
 _LONGEST_WORD = 300
 """Characters of a word that may be left out where a text is cut."""
@@ -41,7 +43,24 @@ def row_of(machine: RunState, *, structure: str, content: str, calling: RunState
         machine.run_id, machine.plan.name, machine.status, machine.labels, machine.created, machine.updated,
         machine.head, structure, content, due_of(machine), len(machine.questions), summary.error, summary.input,
         summary.output, summary.question, summary.usage, summary.steps, parent_of(machine, calling),
+        totals=totals_of(machine), questions=questions_of(machine),
     )  # fmt: skip
+
+
+def totals_of(machine: RunState) -> RunTotals:
+    """What a run has spent, by node and by what its nodes called."""
+    found = machine.totals
+    rows = (Total(*place, *astuple(tally)) for place, tally in sorted(found.tallies.items()))
+    return RunTotals(tuple(rows), machine.own_usage.seconds)
+
+
+def questions_of(machine: RunState) -> tuple[OpenQuestion, ...]:
+    """The open questions of a run."""
+    found = [
+        OpenQuestion(name, machine.asked.get(name, machine.updated), one.kind, one.model_dump(mode="json"))
+        for name, one in machine.questions.items()
+    ]
+    return tuple(sorted(found, key=lambda one: (one.asked, one.id)))
 
 
 def due_of(machine: RunState) -> float | None:

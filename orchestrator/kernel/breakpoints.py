@@ -65,6 +65,7 @@ def _pause(run: RunState, activation: Activation, when: str, place: str) -> None
     run.paused = True
     prompt = f"paused {when} {place}"
     run.questions[PAUSE] = Question(id=PAUSE, kind="pause", node=activation.node, path=activation.path, prompt=prompt)
+    run.asked[PAUSE] = run.updated
 
 
 def _place(frame: FrameState, node: str) -> str:

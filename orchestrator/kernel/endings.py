@@ -21,6 +21,7 @@ def stop(run: RunState, key: str) -> Activation | None:
     """Take an activation out of what runs, and return it; None if it did not run."""
     activation = run.running.pop(key, None)
     if activation is not None:
+        run.totals.rest(key, run.seconds)
         for frame in activation.frame.line:
             frame.active -= 1
     return activation
@@ -58,6 +59,7 @@ def _silence(run: RunState, token: Activation, *, keep: bool) -> None:
             del run.askers[question]
             asked = run.questions.pop(question, None)
             run.asked_at.pop(question, None)
+            run.asked.pop(question, None)
             if keep:
                 token.asked_before |= {question}
             if keep and asked is not None and asked.kind == "timer" and asked.deadline is not None:

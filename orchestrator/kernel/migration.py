@@ -50,6 +50,7 @@ def migrate(run: RunState, record: Migrated, plan: Plan) -> None:
     for question in asked.keys() - run.askers.keys():
         run.questions.pop(question, None)
         run.asked_at.pop(question, None)
+        run.asked.pop(question, None)
     _move_pools(run, held, lines, live)
     for question, token in run.askers.items():
         place = {"node": token.node, "path": token.path}

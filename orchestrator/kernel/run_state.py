@@ -17,6 +17,7 @@ from orchestrator.kernel.question import NOT_STARTED, PAUSE, Question
 from orchestrator.kernel.records import Answered, Caller, Ended, Forked, RunStarted
 from orchestrator.kernel.rules import RULES, Rules, rules_of
 from orchestrator.kernel.state import Activation, Breakpoints, FrameCounters, FrameResult, FrameState
+from orchestrator.kernel.totals import Totals
 
 
 @dataclass(slots=True, eq=False)
@@ -82,6 +83,9 @@ class RunState:
     counters: defaultdict[str, FrameCounters] = field(default_factory=lambda: defaultdict(FrameCounters))
     """Place of a graph -> its counts."""
 
+    asked: dict[str, float] = field(default_factory=dict)
+    """Open question -> `ts` of the record that asked it."""
+
     # Spent so far.
     steps: int = 0
     """Steps that landed."""
@@ -95,6 +99,7 @@ class RunState:
     """Time alive: pauses, and the gaps that a crash left, do not count."""
     updated: float = 0.0
     """`ts` of the last record."""
+    totals: Totals = field(default_factory=Totals)
     longest_reply: int = 0
     """Tokens of the longest reply of a model so far."""
     costliest_call: float | None = None

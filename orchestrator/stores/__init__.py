@@ -10,9 +10,23 @@
 from __future__ import annotations
 
 from orchestrator.errors import StoreError
-from orchestrator.stores.base import Finding, Lease, Message, Page, Parent, RunInfo, RunSummary, Schedule, Store
+from orchestrator.stores.base import (
+    Finding,
+    Lease,
+    Message,
+    Page,
+    Parent,
+    RunInfo,
+    RunSummary,
+    Schedule,
+    StatsRow,
+    Store,
+)
 
-__all__ = ["Finding", "Lease", "Message", "Page", "Parent", "RunInfo", "RunSummary", "Schedule", "Store", "open_store"]
+__all__ = [
+    "Finding", "Lease", "Message", "Page", "Parent", "RunInfo", "RunSummary", "Schedule", "StatsRow", "Store",
+    "open_store",
+]  # fmt: skip
 
 _FORMS = "`memory://`, `sqlite:///runs.db` (relative) or `sqlite:////home/me/runs.db` (absolute)"
 

@@ -23,9 +23,24 @@ from orchestrator.kernel.lineage import Parent, Relation
 from orchestrator.kernel.records import Record
 from orchestrator.stores.items import ItemStore
 from orchestrator.stores.owner import Owner
-from orchestrator.stores.rows import Finding, Lease, Message, Page, RunInfo, RunSummary, Schedule
+from orchestrator.stores.rows import (
+    Finding,
+    Lease,
+    Message,
+    OpenQuestion,
+    Page,
+    QuestionPage,
+    RunInfo,
+    RunSummary,
+    RunTotals,
+    Schedule,
+)
+from orchestrator.stores.statistics import StatsRow
 
-__all__ = ["Finding", "Lease", "Message", "Page", "Parent", "Relation", "RunInfo", "RunSummary", "Schedule", "Store"]
+__all__ = [
+    "Finding", "Lease", "Message", "Page", "Parent", "Relation", "RunInfo", "RunSummary", "Schedule", "StatsRow",
+    "Store",
+]  # fmt: skip
 
 
 @runtime_checkable
@@ -66,8 +81,9 @@ class Store(ItemStore, Protocol):
     ) -> None:
         """Add a run with its first records, all or nothing.
 
-        In the same transaction the data of its `graph` is stored under `info.content`, as by `put_graph`, and the run
-        is held by `lease`. A `graph` object that is passed again must be unchanged, because a store may cache its text.
+        The row's `totals` and `questions` are stored as well. In the same transaction the data of its `graph` is stored
+        under `info.content`, as by `put_graph`, and the run is held by `lease`. A `graph` object that is passed again
+        must be unchanged, because a store may cache its text.
         Asked again with the same lease and records, it returns as if the run were new.
 
         Args:
@@ -93,6 +109,8 @@ class Store(ItemStore, Protocol):
         due: float | None = None,
         waiting: int | None = None,
         summary: RunSummary | None = None,
+        totals: RunTotals | None = None,
+        questions: Sequence[OpenQuestion] | None = None,
         consumed: Sequence[int] = (),
         lease: str | None = None,
         release: bool = False,
@@ -114,6 +132,8 @@ class Store(ItemStore, Protocol):
                 stored as given (None clears it), without a status None leaves it.
             waiting: the new number of open questions; None leaves it.
             summary: what lists show of the run from now on; None leaves it.
+            totals: what the run has spent, in place of what is stored; None leaves it.
+            questions: all open questions of the run, in place of those that are stored; None leaves them.
             consumed: ids of messages to delete. Only those of this run are deleted.
             lease: the token of the lease to check; None: no check.
             release: release the lease in the same transaction, as `drop_lease` does.
@@ -219,6 +239,91 @@ class Store(ItemStore, Protocol):
         Raises:
             ValueError: a status is unknown.
             StoreError: `after` is not a cursor of this store.
+        """
+        ...
+
+    async def totals(self, run_id: str) -> RunTotals | None:
+        """Return what a run has spent, by node and by what its nodes called, as it was last written.
+
+        Args:
+            run_id: the run's id.
+
+        Returns:
+            The totals; None if the run was last written by a version that did not count them.
+
+        Raises:
+            RunUnknown: the store has no such run.
+        """
+        ...
+
+    async def stats(
+        self,
+        *,
+        by: Sequence[str] = (),
+        since: float | None = None,
+        until: float | None = None,
+        graph: str | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> list[StatsRow]:
+        """Return sums over runs, in groups, computed from their rows and totals; no journal is read.
+
+        `orchestrator.stores.statistics` defines the groups, and each number. The status is that of the journal.
+
+        Args:
+            by: what makes a group: `day` (UTC, when the run was created), `graph`, `model`, `tool`, `node`, or
+                `label:KEY`, in the order in which the rows are sorted. Empty: one group of all runs.
+            since: Unix seconds: runs that were created at this time or later.
+            until: runs that were created before this time.
+            graph: the name of a graph.
+            labels: labels that a run must have, with their values.
+
+        Returns:
+            One row for each group that has a run, sorted by the values of `by`, None first.
+
+        Raises:
+            InvalidValue: something in `by` cannot make a group.
+        """
+        ...
+
+    async def open_questions(self, run_id: str) -> tuple[OpenQuestion, ...] | None:
+        """Return the open questions of a run in their order, as they were last written.
+
+        Args:
+            run_id: the run's id.
+
+        Returns:
+            The questions; None if the run has some that the store does not know.
+
+        Raises:
+            RunUnknown: the store has no such run.
+        """
+        ...
+
+    async def questions(
+        self,
+        *,
+        graph: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        kinds: Collection[str] | None = None,
+        after: str | None = None,
+        limit: int = 50,
+    ) -> QuestionPage:
+        """Return a page of the open questions of all runs, the oldest `asked` first.
+
+        Questions that are asked or answered between two pages neither repeat nor hide another one.
+
+        Args:
+            graph: the name of a graph.
+            labels: labels that the run must have, with their values.
+            kinds: kinds of questions; None: any.
+            after: the cursor of the previous page; None: the first page.
+            limit: the most questions on a page.
+
+        Returns:
+            The page.
+
+        Raises:
+            StoreError: `after` is not a cursor of this list.
         """
         ...
 

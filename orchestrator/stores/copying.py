@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from orchestrator.errors import GraphUnknown, RunUnknown
 from orchestrator.stores.base import RunInfo, Store
 from orchestrator.stores.rows import NOTICE
-from orchestrator.stores.shared import graphs_named
+from orchestrator.stores.shared import graphs_named, whole_row
 
 _AT_ONCE = 1000
 
@@ -138,14 +138,15 @@ async def _copy(source: Store, run_id: str, to: Store, graphs: set[str]) -> str:
     except RunUnknown:
         there = None
     if there is None:
-        await to.create(info, records)
+        await to.create(await whole_row(source, info), records)
         kind = "runs"
     elif there.head > info.head or await to.read(run_id, upto=there.head) != records[: there.head]:
         return "differing"
     elif there.head < info.head:
+        whole = await whole_row(source, info)
         await to.append(
             run_id, records[there.head :], after=there.head, status=info.status, due=info.due, waiting=info.waiting,
-            summary=info.summary,
+            summary=info.summary, totals=whole.totals, questions=whole.questions,
         )  # fmt: skip
         kind = "extended"
     else:

@@ -62,6 +62,56 @@ class RunSummary:
 
 
 @dataclass(frozen=True, slots=True)
+class Total:
+    """What a run spent in one node: its steps, or calls of one model or tool."""
+
+    node: str
+    """The node's name, in subgraphs `OUTER/INNER`, as it was when it worked."""
+    kind: str
+    """`step`, `model`, `tool`, or `effect` for other effects of the node."""
+    name: str
+    """Name of the model, tool or effect; empty for steps."""
+    calls: int = 0
+    """Steps that ended, or calls that began."""
+    failed: int = 0
+    """Steps or calls that failed, after their last try. A tool's result that is an error is a failure."""
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost: float = 0.0
+    seconds: float = 0.0
+    """How long the calls took, or the steps worked without waiting for answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunTotals:
+    """What a run has spent, by node and by what its nodes called. Of a fork its own.
+
+    What runs of graphs that it called as tools have spent is in their totals, and not in its.
+    """
+
+    rows: tuple[Total, ...] = ()
+    """Sorted by node, kind and name."""
+    seconds: float = 0.0
+    """Time alive."""
+
+    def calls(self, kind: str) -> int:
+        """Calls of a kind, or steps that ended."""
+        return sum(row.calls for row in self.rows if row.kind == kind)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenQuestion:
+    """An open question, as a run's row has it."""
+
+    id: str
+    asked: float
+    """When it was asked: Unix seconds."""
+    kind: str
+    data: JsonObject = field(default_factory=dict)
+    """The question as plain JSON."""
+
+
+@dataclass(frozen=True, slots=True)
 class RunInfo:
     """The facts about a run that a list of runs shows, kept beside its journal."""
 
@@ -100,6 +150,10 @@ class RunInfo:
     """Why the last drive stopped because of an error."""
     lease: Lease | None = field(default=None, compare=False)
     """The run's lease when the row was read; None: no executor holds one."""
+    totals: RunTotals | None = field(default=None, compare=False, repr=False)
+    """Given to `Store.create`. Rows that are read do not have them, see `Store.totals`; None: they are not known."""
+    questions: tuple[OpenQuestion, ...] | None = field(default=None, compare=False, repr=False)
+    """Given to `Store.create`. Rows that are read do not have them, see `Store.questions`; None: they are not known."""
 
     @property
     def summary(self) -> RunSummary:
@@ -130,6 +184,26 @@ class Page:
     cursor: str | None = None
     scanned: Scanned | None = None
     """What was read to find these runs, beside rows and indexes; None: nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingQuestion:
+    """An open question of one of the runs of a store."""
+
+    run_id: str
+    graph: str
+    labels: Mapping[str, str]
+    question: OpenQuestion
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionPage:
+    """A part of the list of open questions, the oldest first. `cursor` leads to the next part, None to none."""
+
+    questions: tuple[WaitingQuestion, ...] = ()
+    cursor: str | None = None
+    unlisted: tuple[str, ...] = ()
+    """Runs with open questions that the store does not know, some of them at most: earlier versions wrote them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from typing import get_args
 
 from orchestrator.errors import GraphUnknown, RunConflict, StoreCorrupt, StoreError, StoreTooNew
@@ -73,9 +74,6 @@ def as_statuses(status: Collection[str] | str | None) -> frozenset[str] | None:
     return wanted
 
 
-ANY_TOOL = ("", "*")
-"""What `Store.runs(failed_tool=)` takes for any tool."""
-
 STEP_LANDED = b'"type":"step_done"}'
 """What the record of a step that ended well ends with. A drive that wrote one brought its run forward."""
 
@@ -104,6 +102,28 @@ def parse_cursor(cursor: str) -> tuple[float, int]:
         return float(created), int(number)
     except ValueError:
         raise StoreError(f"{cursor!r} is not a page cursor; pass the `cursor` of the page before") from None
+
+
+UNLISTED = 100
+"""Runs whose questions a store does not know that `Store.questions` names at most."""
+
+
+def question_cursor(asked: float, number: int, name: str) -> str:
+    """The place of an open question in the list of all."""
+    return f"{asked!r}_{number}_{name}"
+
+
+def parse_question_cursor(cursor: str) -> tuple[float, int, str]:
+    """Read a place in the list of open questions back.
+
+    Raises:
+        StoreError: it is not one.
+    """
+    try:
+        asked, number, name = cursor.split("_", 2)
+        return float(asked), int(number), name
+    except ValueError:
+        raise StoreError(f"{cursor!r} is not a cursor of questions; pass the `cursor` of the page before") from None
 
 
 def read_record(run_id: str, seq: int, data: bytes, before: Sequence[Record]) -> Record:
@@ -157,10 +177,16 @@ async def copy_run(source: Store, run_id: str, to: Store) -> None:
         except GraphUnknown:
             continue  # `structure` and `content` both name graphs; a store holds what was put into it
         await to.put_graph(name, data)
-    await to.create(info, records)
+    await to.create(await whole_row(source, info), records)
     for message in await source.inbox([run_id]):
         if message.body.get("type") != NOTICE:  # it is about observers of the runs of the other store
             await to.post(run_id, message.body)
+
+
+async def whole_row(source: Store, info: RunInfo) -> RunInfo:
+    """A row with what the store keeps beside it, to be added to another store."""
+    totals, questions = await source.totals(info.run_id), await source.open_questions(info.run_id)
+    return replace(info, totals=totals, questions=questions)
 
 
 def graphs_named(info: RunInfo, records: Iterable[Record]) -> list[str]:

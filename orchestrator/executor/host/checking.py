@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from orchestrator.errors import OrchestratorError, RunConflict, RunUnknown, StoreCorrupt
 from orchestrator.executor import lease as leases
 from orchestrator.executor.host.host import Host
-from orchestrator.executor.run_row import row_of
+from orchestrator.executor.run_row import questions_of, row_of, totals_of
 from orchestrator.kernel.machine import apply_stored
 from orchestrator.kernel.records import FINAL
 from orchestrator.kernel.run_state import RunState
-from orchestrator.stores.base import Finding, RunInfo
+from orchestrator.stores.base import Finding, RunInfo, Store
 from orchestrator.stores.rows import MAX_DEATHS
 
 _AT_ONCE = 200
@@ -68,6 +68,8 @@ async def _check_run(host: Host, run_id: str, found: Checked, *, repair: bool) -
     found.records += len(records)
     held = leases.is_held(info.lease)
     wrong = [] if held else _differences(info, machine)
+    if not held:
+        wrong += await _beside(store, info, machine)
     if wrong:
         repaired = await _rewrite(host, info, machine) if repair else ""
         found.findings += [Finding(what, run_id, repaired, note) for what, note in wrong]
@@ -89,14 +91,24 @@ def _differences(info: RunInfo, machine: RunState) -> list[tuple[str, bool]]:
     return told
 
 
+async def _beside(store: Store, info: RunInfo, machine: RunState) -> list[tuple[str, bool]]:
+    """The same for what is kept beside the row."""
+    totals = await store.totals(info.run_id)
+    told = [("its totals are not there, or older than its journal", True)] if totals != totals_of(machine) else []
+    if await store.open_questions(info.run_id) != questions_of(machine):
+        told.append(("its open questions are not there, or not those of its journal", True))
+    return told
+
+
 async def _rewrite(host: Host, info: RunInfo, machine: RunState) -> str:
     """Write a run's row again as its journal says; what was done, empty if another executor was quicker."""
     right = row_of(machine, structure=info.structure, content=info.content)
     due = right.due if info.status != right.status or info.status in FINAL else info.due
     try:  # without a lease: an executor that takes the run up meanwhile writes its row itself
         await host.store.append(
-            info.run_id, [], after=info.head, status=right.status, due=due, waiting=right.waiting, summary=right.summary
-        )
+            info.run_id, [], after=info.head, status=right.status, due=due, waiting=right.waiting,
+            summary=right.summary, totals=right.totals, questions=right.questions,
+        )  # fmt: skip
     except (RunConflict, RunUnknown):
         return ""
     return "written again from the journal"

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
-from typing import Literal
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from typing import Literal, get_args
 
+from orchestrator.errors import InvalidValue
 from orchestrator.executor.host.following import RunEvents
 from orchestrator.executor.host.host import Host
+from orchestrator.executor.host.open_questions import RunQuestions, open_questions
 from orchestrator.executor.host.run_status import is_interrupted, standby_of, waits_to_be_taken_up, with_status
 from orchestrator.executor.host.scanning import searched
 from orchestrator.executor.host.version_check import VersionCheck, check_against
 from orchestrator.graph.definition import GraphDefinition
-from orchestrator.stores.base import Page, Relation, RunInfo
+from orchestrator.kernel.question import QuestionKind
+from orchestrator.stores.base import Page, Relation, RunInfo, StatsRow
 from orchestrator.stores.families import forks_of
 from orchestrator.values import check_labels, check_position, check_text
 from orchestrator.views.diff import diff_of
@@ -19,6 +22,8 @@ from orchestrator.views.events import Event
 from orchestrator.views.history import Point, points
 from orchestrator.views.run import Run
 from orchestrator.views.run_diff import RunDiff
+
+QUESTION_KINDS: tuple[str, ...] = get_args(QuestionKind)
 
 
 class RunReader:
@@ -190,6 +195,76 @@ class RunReader:
         if search is not None:
             raise ValueError("`search` and `q` are given; use one of them")
         return await searched(listed, self._host.store, q, after, limit)
+
+    async def stats(
+        self,
+        by: Sequence[str] | str = (),
+        *,
+        since: float | None = None,
+        until: float | None = None,
+        graph: str | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> list[StatsRow]:
+        """Return what runs spent, in groups: from totals that are kept beside the runs, so no journal is read.
+
+        What a fork inherited is in no sum, and what a run of a graph tool spent is its own.
+
+        Args:
+            by: what makes a group: `day` (UTC, when the run was created), `graph`, `model`, `tool`, `node`, or
+                `label:KEY`. Several make a group of each combination; none, one group of all runs.
+            since: Unix seconds: only runs that were created at this time or later.
+            until: only runs that were created before this time.
+            graph: the name of a graph.
+            labels: labels that a run must have, with their values.
+
+        Returns:
+            One row for each group, sorted by the values of `by`.
+
+        Raises:
+            InvalidValue: something in `by` cannot make a group.
+        """
+        names = (by,) if isinstance(by, str) else tuple(by)
+        for what in (*names, *(() if graph is None else (graph,))):
+            check_text(what, "a filter of statistics")
+        return await self._host.store.stats(
+            by=names, since=since, until=until, graph=graph, labels=check_labels(labels or {})
+        )
+
+    async def questions(
+        self,
+        *,
+        graph: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        kinds: Collection[str] | str | None = None,
+        after: str | None = None,
+        limit: int = 50,
+    ) -> RunQuestions:
+        """Return a page of the open questions of all runs, the oldest first. No journal is read.
+
+        Runs of earlier versions that wait are folded once, when questions are first listed.
+
+        Args:
+            graph: the name of a graph.
+            labels: labels that a run must have, with their values.
+            kinds: kinds of questions: `approval`, `input`, `unknown_outcome`, `pause`, `event`, `timer`, `limit`; None:
+                any. People answer all but `event` and `timer`.
+            after: the `cursor` of the page before; None: the first page.
+            limit: the most questions on a page.
+
+        Raises:
+            InvalidValue: a kind is unknown.
+            StoreError: `after` is not a cursor of this list.
+        """
+        for what in (graph, after):
+            if what is not None:
+                check_text(what, "a filter of questions")
+        wanted = None if kinds is None else {kinds} if isinstance(kinds, str) else set(kinds)
+        for kind in sorted(wanted or ()):
+            if kind not in QUESTION_KINDS:
+                raise InvalidValue(f"{kind!r} is not a kind of questions; use one of {', '.join(QUESTION_KINDS)}")
+        return await open_questions(
+            self._host, graph=graph, labels=check_labels(labels or {}), kinds=wanted, after=after, limit=limit
+        )
 
 
 async def load(host: Host, run_id: str, at: int | None = None) -> Run:

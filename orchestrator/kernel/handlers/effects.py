@@ -8,6 +8,7 @@ from orchestrator.kernel.ledger import EffectEntry, did_irreversible
 from orchestrator.kernel.reservations import reserve
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.state import FrameState
+from orchestrator.kernel.totals import place_of
 
 _NO_USAGE = Usage()
 _ONE_CALL = Usage(calls=1)
@@ -18,6 +19,7 @@ def effect_intended(run: RunState, record: r.EffectIntended) -> None:
     if record.effect == "irreversible":
         _count_irreversible(run, record.key, record.activation, may_have_happened=True)
     new = run.ledger.intend(record)
+    run.totals.intended(record, _node_of(run, record), new=new)
     if record.reserve is not None:
         reserve(run, record.key, _live_line(run, record.activation), record.reserve)
     if not new or record.kind == "effect":
@@ -35,6 +37,7 @@ def effect_settled(run: RunState, record: r.EffectSettled) -> None:
             for frame in _running_line(run, record.activation):
                 frame.irreversible += 1
     run.ledger.settle(record)
+    run.totals.settled(record)
     _count_saved(run, record)
     if record.key in run.reserves:
         reserve(run, record.key, _live_line(run, record.activation), None)
@@ -118,6 +121,11 @@ def _count_irreversible(run: RunState, key: str, activation: str, *, may_have_ha
     if may_have_happened != before:
         for frame in _running_line(run, activation):
             frame.irreversible += 1 if may_have_happened else -1
+
+
+def _node_of(run: RunState, record: r.EffectIntended) -> str:
+    activation = run.running.get(record.activation)
+    return record.node if activation is None else place_of(activation)
 
 
 def _running_line(run: RunState, key: str) -> tuple[FrameState, ...]:

@@ -41,10 +41,12 @@ def forked(run: RunState, record: r.Forked) -> None:
         for token in edited_tokens(run, record.branch):
             _set_values(token, record)
     run.inherited, run.saved = run.usage, Usage()
+    run.totals.begin_fork(run.running.values(), run.seconds)
     _begin_behind(run, record)
     if record.held:
         run.paused = True
         run.questions[PAUSE] = Question(id=PAUSE, kind="pause", node="", prompt=NOT_STARTED)
+        run.asked[PAUSE] = record.ts
 
 
 def _begin_behind(run: RunState, record: r.Forked) -> None:
@@ -132,6 +134,7 @@ def _ask_anew(run: RunState, record: r.Forked) -> None:
         if question.deadline is not None:
             left = max(0.0, question.deadline - run.asked_at.get(name, record.ts))
             changes["deadline"], run.asked_at[name] = record.ts + left, record.ts
+        run.asked[name] = record.ts
         if changes:
             run.questions[name] = question.model_copy(update=changes)
 
@@ -140,6 +143,7 @@ def _withdraw_open(run: RunState, name: str) -> None:
     """Close a question without an answer: its step runs again."""
     del run.questions[name]
     run.asked_at.pop(name, None)
+    run.asked.pop(name, None)
     _requeue(run, run.askers.pop(name))
 
 

@@ -70,6 +70,7 @@ def _wait(run: RunState, activation: Activation, question: Question, asked_at: f
     stop(run, activation.key)
     activation.phase = Phase.ASKING
     run.questions[question.id] = question
+    run.asked[question.id] = asked_at
     if question.deadline is not None:
         run.asked_at[question.id] = asked_at
     run.askers[question.id] = activation
@@ -92,6 +93,7 @@ def _go_on(run: RunState, question: Question, answer: r.Answered) -> None:
     """Have the step that asks a question go on with its answer."""
     del run.questions[question.id]
     run.asked_at.pop(question.id, None)
+    run.asked.pop(question.id, None)
     activation = run.askers.pop(question.id)
     activation.answers = {**activation.answers, question.id: answer}
     activation.phase = Phase.QUEUED
@@ -124,6 +126,7 @@ def paused(run: RunState, record: r.Paused) -> None:
     run.paused = True
     prompt = f"paused{f' by {record.by}' if record.by else ''}{f': {record.reason}' if record.reason else ''}"
     run.questions[PAUSE] = Question(id=PAUSE, kind="pause", node="", prompt=prompt)
+    run.asked[PAUSE] = record.ts
 
 
 def resumed(run: RunState, record: r.Resumed) -> None:
@@ -146,6 +149,7 @@ def resumed(run: RunState, record: r.Resumed) -> None:
 def _unpause(run: RunState) -> None:
     run.paused = False
     run.questions.pop(PAUSE, None)
+    run.asked.pop(PAUSE, None)
     breakpoints.let_through(run)
     for frame in run.frames():
         admission.mark(run, frame)

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 Data: TypeAlias = dict[str, Any]
 
-FORMAT = 8
+FORMAT = 9
 
 _RUN = ("head", "approve", "paused", "cancelled", "steps", "seconds", "updated", "content", "tools")
 _FRAME = ("steps", "calls", "tokens", "active", "cost", "began", "exhausting")

@@ -30,6 +30,7 @@ from orchestrator.kernel.state import (
     OrderedMap,
     Phase,
 )
+from orchestrator.kernel.totals import Tally
 from orchestrator.kernel.version import Version
 
 
@@ -59,6 +60,12 @@ def load(plan: Plan, data: Mapping[str, Any]) -> RunState:
         run.counters[place].busy[node] = seconds
     run.questions = {q["id"]: Question.model_validate(q) for q in data["questions"]}
     run.asked_at = dict(data.get("asked_at") or {})
+    run.asked = dict(data["asked_ts"])
+    totals = data["totals"]
+    for node, kind, name, *tally in totals["tallies"]:
+        run.totals.tallies[node, kind, name] = Tally(*tally)
+    run.totals.under_way = {key: (node, kind, name) for key, (node, kind, name) in totals["under_way"].items()}
+    run.totals.working = {key: (node, seconds) for key, (node, seconds) in totals["working"].items()}
     stops = data.get("breakpoints")
     if stops is not None:
         run.breakpoints = Breakpoints(

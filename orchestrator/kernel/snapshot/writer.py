@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import astuple
 from typing import cast
 
 from pydantic_core import to_jsonable_python
@@ -16,6 +17,7 @@ from orchestrator.kernel.rank import FIRST, ROOT, Path, Rank
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.snapshot.format import FORMAT, FRAME_FIELDS, RUN_FIELDS, Data
 from orchestrator.kernel.state import Activation, FrameResult, FrameState, FrozenTokens, MapItem, OpenFork
+from orchestrator.kernel.totals import Totals
 from orchestrator.kernel.version import Version
 
 
@@ -40,6 +42,8 @@ def dump(run: RunState) -> Data:
         "busy": [[place, node, seconds] for (place, node), seconds in busy_seconds(run).items()],
         "questions": [question.model_dump(mode="json") for question in run.questions.values()],
         "asked_at": {name: at for name, at in run.asked_at.items() if name in run.questions},
+        "asked_ts": {name: ts for name, ts in run.asked.items() if name in run.questions},
+        "totals": _totals(run.totals),
         "asked": [[question, token.key] for question, token in run.askers.items()],
         **({"events": _events(run.events)} if run.events.count else {}),
         **_breakpoints(run),
@@ -62,6 +66,12 @@ def _fork(run: RunState) -> Data:
         return {}
     inherited, saved = (one.model_dump(mode="json") for one in (run.inherited, run.saved))
     return {"forked": [_record(fork) for fork in run.forks], "inherited": inherited, "saved": saved}
+
+
+def _totals(totals: Totals) -> Data:
+    tallies = [[*place, *astuple(tally)] for place, tally in totals.tallies.items()]
+    under_way = {key: list(place) for key, place in totals.under_way.items()}
+    return {"tallies": tallies, "under_way": under_way, "working": {k: list(w) for k, w in totals.working.items()}}
 
 
 def _breakpoints(run: RunState) -> Data:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from orchestrator.clock import SYSTEM_CLOCK
 from orchestrator.jsontypes import JsonObject
 from orchestrator.stores.presence import is_present
-from orchestrator.stores.rows import Lease, RunInfo
+from orchestrator.stores.rows import Lease, OpenQuestion, RunInfo, RunTotals
 from orchestrator.stores.shared import DIED, STEP_LANDED, retry_delay
 
 
@@ -19,6 +19,9 @@ class MemoryRun:
     number: int
     records: list[bytes]
     snapshots: dict[int, bytes] = field(default_factory=dict)
+    totals: RunTotals | None = None
+    questions: tuple[OpenQuestion, ...] = ()
+    """The open ones, the oldest first."""
     token: str | None = None
     holder: str = ""
     taken: int = 0

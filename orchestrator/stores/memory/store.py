@@ -19,9 +19,10 @@ from orchestrator.stores.memory.claims import claimable, idle_runs, next_due
 from orchestrator.stores.memory.inbox import Inbox
 from orchestrator.stores.memory.items import MemoryItems
 from orchestrator.stores.memory.leases import Holders, MemoryRun
+from orchestrator.stores.memory.questions import in_order, page_of
 from orchestrator.stores.owner import Owner
 from orchestrator.stores.presence import held_here
-from orchestrator.stores.rows import MAX_DEATHS
+from orchestrator.stores.rows import MAX_DEATHS, OpenQuestion, QuestionPage, RunTotals
 from orchestrator.stores.shared import (
     DIED,
     as_statuses,
@@ -36,6 +37,7 @@ from orchestrator.stores.shared import (
     read_record,
     taken_over,
 )
+from orchestrator.stores.statistics import By, Groups, StatsRow, failed_in
 from orchestrator.stores.words import contains, words
 
 __all__ = ["MemoryStore"]
@@ -86,7 +88,9 @@ class MemoryStore(MemoryItems):
                 raise RunExists(info.run_id)
             if graph is not None and info.content not in self._graphs:
                 self._graphs[info.content] = json_text(graph)
-            run = MemoryRun(replace(info, labels=dict(info.labels), lease=None), next(self._numbers), encoded)
+            row = replace(info, labels=dict(info.labels), lease=None, totals=None, questions=None)
+            run = MemoryRun(row, next(self._numbers), encoded)
+            run.totals, run.questions = info.totals, in_order(info.questions or ())
             if lease is not None:
                 run.token, run.holder = lease.token, lease.holder
                 self._holders.hold(lease.holder, lease.owner, ttl)
@@ -103,6 +107,8 @@ class MemoryStore(MemoryItems):
         due: float | None = None,
         waiting: int | None = None,
         summary: RunSummary | None = None,
+        totals: RunTotals | None = None,
+        questions: Sequence[OpenQuestion] | None = None,
         consumed: Sequence[int] = (),
         lease: str | None = None,
         release: bool = False,
@@ -133,6 +139,10 @@ class MemoryStore(MemoryItems):
                     run.info, error=summary.error, input=summary.input, output=summary.output,
                     question=summary.question, usage=summary.usage, steps=summary.steps,
                 )  # fmt: skip
+            if totals is not None:
+                run.totals = totals
+            if questions is not None:
+                run.questions = in_order(questions)
             for message in consumed:
                 self._inbox.consume(run_id, message)
             if release:
@@ -192,6 +202,7 @@ class MemoryStore(MemoryItems):
                 and (parent is None or (info.parent is not None and info.parent.run_id == parent))
                 and (relation is None or (info.parent is not None and info.parent.relation == relation))
                 and (since is None or info.updated >= since)
+                and (failed_tool is None or failed_in(self._runs[info.run_id].totals, failed_tool))
                 and (waiting is None or (info.waiting > 0) is waiting)
                 and (wanted is None or contains(wanted, info.input, info.output, *info.labels, *info.labels.values()))
             )
@@ -219,6 +230,56 @@ class MemoryStore(MemoryItems):
                     break
                 found.append(self._info(run))
         return Page(tuple(found), cursor)
+
+    async def totals(self, run_id: str) -> RunTotals | None:
+        with self._lock:
+            return self._run(run_id).totals
+
+    async def stats(
+        self,
+        *,
+        by: Sequence[str] = (),
+        since: float | None = None,
+        until: float | None = None,
+        graph: str | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> list[StatsRow]:
+        groups = Groups(By.of(by))
+        with self._lock:
+            for run in self._runs.values():
+                info = run.info
+                if (
+                    (since is None or info.created >= since)
+                    and (until is None or info.created < until)
+                    and (graph is None or info.graph == graph)
+                    and all(info.labels.get(name) == value for name, value in (labels or {}).items())
+                ):
+                    groups.add_run(info, run.totals)
+        return groups.rows()
+
+    async def open_questions(self, run_id: str) -> tuple[OpenQuestion, ...] | None:
+        with self._lock:
+            run = self._run(run_id)
+            return None if run.info.waiting > len(run.questions) else run.questions
+
+    async def questions(
+        self,
+        *,
+        graph: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        kinds: Collection[str] | None = None,
+        after: str | None = None,
+        limit: int = 50,
+    ) -> QuestionPage:
+        with self._lock:
+            runs = [
+                run
+                for run in self._runs.values()
+                if (run.info.waiting or run.questions)
+                and (graph is None or run.info.graph == graph)
+                and all(run.info.labels.get(name) == value for name, value in (labels or {}).items())
+            ]
+            return page_of(runs, kinds, after, limit)
 
     async def delete(self, run_id: str) -> bool:
         with self._writing():

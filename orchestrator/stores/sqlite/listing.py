@@ -12,11 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from orchestrator.stores.base import Page, Relation
-from orchestrator.stores.shared import ANY_TOOL, page_cursor, parse_cursor
+from orchestrator.stores.shared import page_cursor, parse_cursor
 from orchestrator.stores.sqlite import searching
 from orchestrator.stores.sqlite.clock import StoreClock
 from orchestrator.stores.sqlite.leases import present_holders
 from orchestrator.stores.sqlite.reads import INFO_COLUMNS, INFO_TABLES, InfoRow, info_of
+from orchestrator.stores.statistics import ANY_TOOL
 
 _COUNTED = 1000
 

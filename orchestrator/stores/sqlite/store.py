@@ -16,8 +16,19 @@ from orchestrator.jsontypes import JsonObject, canonical, json_text
 from orchestrator.kernel.records import FINAL, Record
 from orchestrator.stores.base import Finding, Lease, Message, Page, Relation, RunInfo, RunSummary, Schedule, Store
 from orchestrator.stores.owner import Owner
+from orchestrator.stores.rows import OpenQuestion, QuestionPage, RunTotals
 from orchestrator.stores.shared import as_statuses, check_new, check_release, check_seqs, copy_run
-from orchestrator.stores.sqlite import leases, listing, maintenance, reads, schedules, searching, writes
+from orchestrator.stores.sqlite import (
+    leases,
+    listing,
+    maintenance,
+    questions,
+    reads,
+    schedules,
+    searching,
+    totals,
+    writes,
+)
 from orchestrator.stores.sqlite.clock import StoreClock
 from orchestrator.stores.sqlite.files import StoreFile, open_to_write, patiently, store_error
 from orchestrator.stores.sqlite.filesystems import check_filesystem
@@ -26,6 +37,7 @@ from orchestrator.stores.sqlite.item_store import SQLiteItems
 from orchestrator.stores.sqlite.readers import Readers
 from orchestrator.stores.sqlite.wal import check_log
 from orchestrator.stores.sqlite.writer import Writer, WriterStatistics
+from orchestrator.stores.statistics import By, StatsRow
 from orchestrator.stores.words import words
 
 __all__ = ["SQLiteStore"]
@@ -114,6 +126,8 @@ class SQLiteStore(SQLiteItems):
         due: float | None = None,
         waiting: int | None = None,
         summary: RunSummary | None = None,
+        totals: RunTotals | None = None,
+        questions: Sequence[OpenQuestion] | None = None,
         consumed: Sequence[int] = (),
         lease: str | None = None,
         release: bool = False,
@@ -122,10 +136,11 @@ class SQLiteStore(SQLiteItems):
         check_release(run_id, lease, release)
         rows, updated = writes.rows_of(run_id, records), records[-1].ts if records else None
         row = writes.row_after(after + len(rows), updated, status, due, waiting, release)
+        asked = None if questions is None else tuple(questions)
         handled = None if release and status in FINAL else tuple(consumed)
         return await self._writer.write(
             lambda connection: writes.append(
-                connection, self._numbers, run_id, rows, after, row, handled, lease, release, summary
+                connection, self._numbers, run_id, rows, after, row, handled, lease, release, summary, totals, asked
             ),
             size=_size(rows),
         )
@@ -179,6 +194,38 @@ class SQLiteStore(SQLiteItems):
         if found:
             await self._index()
         return await self._readers.read(lambda connection: listing.runs(connection, self._clock, wanted, after, limit))
+
+    async def totals(self, run_id: str) -> RunTotals | None:
+        return await self._readers.read(partial(totals.totals, run_id=run_id))
+
+    async def stats(
+        self,
+        *,
+        by: Sequence[str] = (),
+        since: float | None = None,
+        until: float | None = None,
+        graph: str | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> list[StatsRow]:
+        wanted, having = By.of(by), dict(labels or {})
+        return await self._readers.read(lambda file: totals.stats(file, wanted, since, until, graph, having))
+
+    async def open_questions(self, run_id: str) -> tuple[OpenQuestion, ...] | None:
+        return await self._readers.read(
+            lambda connection: questions.of_run(connection, writes.run_number(connection, run_id))
+        )
+
+    async def questions(
+        self,
+        *,
+        graph: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        kinds: Collection[str] | None = None,
+        after: str | None = None,
+        limit: int = 50,
+    ) -> QuestionPage:
+        having, some = dict(labels or {}), None if kinds is None else tuple(kinds)
+        return await self._readers.read(lambda file: questions.page(file, graph, having, some, after, limit))
 
     async def _index(self) -> None:
         """Bring the full-text index up to date. In a file that cannot be written, runs are searched without it."""

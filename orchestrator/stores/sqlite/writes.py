@@ -15,10 +15,12 @@ from orchestrator.errors import RunExists, RunUnknown
 from orchestrator.jsontypes import canonical
 from orchestrator.kernel.records import Record, encode
 from orchestrator.stores.base import Lease, RunInfo, RunSummary
+from orchestrator.stores.rows import OpenQuestion, RunTotals
 from orchestrator.stores.shared import moved, taken_over
 from orchestrator.stores.sqlite.label_text import labels_of
 from orchestrator.stores.sqlite.leases import IS_NOTICE, RELEASED, rob
 from orchestrator.stores.sqlite.searching import forget
+from orchestrator.stores.statistics import numbers_of
 
 Row: TypeAlias = tuple[int, int, bytes]
 """seq, checksum, data."""
@@ -87,6 +89,10 @@ def create(
         put_graph(connection, info.content, graph)
     _insert(connection, number, rows)
     summarize(connection, number, info.summary)
+    if info.totals is not None:
+        add_totals(connection, number, info.totals)
+    if info.questions:
+        write_questions(connection, number, info.questions)
     _remember(numbers, info.run_id, number)
 
 
@@ -122,6 +128,41 @@ def summarize(connection: sqlite3.Connection, number: int, summary: RunSummary) 
     )  # fmt: skip
 
 
+def write_totals(connection: sqlite3.Connection, number: int, totals: RunTotals) -> None:
+    """Store what a run has spent, in place of what is stored."""
+    connection.execute("DELETE FROM totals WHERE run = ?", (number,))
+    add_totals(connection, number, totals)
+
+
+def add_totals(connection: sqlite3.Connection, number: int, totals: RunTotals) -> None:
+    """Store what a run has spent, of which nothing is stored by node."""
+    if totals.rows:
+        connection.executemany(
+            "INSERT INTO totals (run, node, kind, name, calls, failed, input_tokens, output_tokens, cost, seconds)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            [
+                (number, row.node, row.kind, row.name, row.calls, row.failed, row.input_tokens, row.output_tokens,
+                 row.cost, row.seconds)
+                for row in totals.rows
+            ],
+        )  # fmt: skip
+    connection.execute(
+        "INSERT OR REPLACE INTO run_totals (run, calls, failed, tools, failed_tools, input_tokens, output_tokens, cost,"
+        " seconds) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (number, *numbers_of(totals)),
+    )
+
+
+def write_questions(connection: sqlite3.Connection, number: int, questions: Sequence[OpenQuestion]) -> None:
+    """Store the open questions of a run, in place of those that are stored."""
+    connection.execute("DELETE FROM questions WHERE run = ?", (number,))
+    if questions:
+        connection.executemany(
+            "INSERT INTO questions (run, name, asked, kind, data) VALUES (?, ?, ?, ?, ?)",
+            [(number, one.id, one.asked, one.kind, canonical(one.data)) for one in questions],
+        )
+
+
 def append(
     connection: sqlite3.Connection,
     numbers: dict[str, int],
@@ -133,6 +174,8 @@ def append(
     lease: str | None,
     release: bool,
     summary: RunSummary | None,
+    totals: RunTotals | None,
+    questions: Sequence[OpenQuestion] | None,
 ) -> int:
     """The compare-and-set. `numbers` remembers runs' numbers between calls; a wrong one does no harm.
 
@@ -148,6 +191,10 @@ def append(
     _insert(connection, number, rows)
     if summary is not None:
         summarize(connection, number, summary)
+    if totals is not None:
+        write_totals(connection, number, totals)
+    if questions is not None:
+        write_questions(connection, number, questions)
     if release:
         numbers.pop(run_id, None)
     if consumed is None:

@@ -1,0 +1,106 @@
+"""The open questions of all runs of a store."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import cast
+
+from pydantic import ValidationError
+
+from orchestrator.errors import OrchestratorError, RunConflict, RunUnknown, StoreUnavailable
+from orchestrator.executor.host.host import Host
+from orchestrator.executor.run_row import questions_of, totals_of
+from orchestrator.kernel.question import AnyQuestion, Question
+from orchestrator.stores.rows import QuestionPage, WaitingQuestion
+
+
+@dataclass(frozen=True, slots=True)
+class RunQuestion:
+    """An open question of one of the runs of a store."""
+
+    run_id: str
+    graph: str
+    """The graph's name."""
+    question: AnyQuestion
+    asked: float
+    """Since when it waits: Unix seconds."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """The run's labels."""
+
+    @property
+    def deadline(self) -> float | None:
+        """Unix seconds, after which the declared default holds; None: there is no deadline."""
+        return self.question.deadline
+
+
+@dataclass(frozen=True, slots=True)
+class RunQuestions:
+    """A part of the list of open questions, the oldest first. `cursor` leads to the next part, None to none."""
+
+    questions: tuple[RunQuestion, ...] = ()
+    cursor: str | None = None
+
+
+async def open_questions(
+    host: Host,
+    *,
+    graph: str | None,
+    labels: Mapping[str, str],
+    kinds: Collection[str] | None,
+    after: str | None,
+    limit: int,
+) -> RunQuestions:
+    """See `RunReader.questions`."""
+
+    async def listed() -> QuestionPage:
+        return await host.store.questions(graph=graph, labels=labels, kinds=kinds, after=after, limit=limit)
+
+    page = await listed()
+    before: frozenset[str] = frozenset()
+    while (new := frozenset(page.unlisted)) - before:  # those of earlier versions, once in the life of a store
+        for run_id in page.unlisted:
+            with suppress(RunConflict, RunUnknown, StoreUnavailable):
+                await _list(host, run_id)
+        before |= new
+        page = await listed()
+    found = list(page.questions)
+    if after is None:  # where nothing can be written they are on the first page
+        for run_id in page.unlisted:
+            found += [one for one in await _folded(host, run_id) if kinds is None or one.question.kind in kinds]
+        found.sort(key=lambda one: one.question.asked)
+    return RunQuestions(tuple(one for row in found if (one := _question(row)) is not None), page.cursor)
+
+
+async def _list(host: Host, run_id: str) -> None:
+    """Store the open questions of a run, and its totals, which were last written by an earlier version."""
+    info = await host.store.info(run_id)
+    try:
+        machine = await host.loader.machine_of(info, await host.loader.stored_graph(info))
+    except StoreUnavailable:
+        raise
+    except OrchestratorError:
+        return  # opening the run reports what is wrong with it
+    await host.store.append(
+        run_id, [], after=machine.head, waiting=len(machine.questions), totals=totals_of(machine),
+        questions=questions_of(machine),
+    )  # fmt: skip
+
+
+async def _folded(host: Host, run_id: str) -> list[WaitingQuestion]:
+    try:
+        info = await host.store.info(run_id)
+        machine = await host.loader.machine_of(info, await host.loader.stored_graph(info))
+    except OrchestratorError:
+        return []
+    return [WaitingQuestion(run_id, info.graph, info.labels, one) for one in questions_of(machine)]
+
+
+def _question(row: WaitingQuestion) -> RunQuestion | None:
+    """A question as it was asked; None if its row is damaged: the run itself has it."""
+    try:
+        question = cast("AnyQuestion", Question.model_validate(row.question.data))
+    except ValidationError:
+        return None
+    return RunQuestion(row.run_id, row.graph, question, row.question.asked, row.labels)

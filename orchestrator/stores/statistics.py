@@ -1,0 +1,223 @@
+"""Sums over runs, in groups: what the groups are, and what each number means, the same in every store."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TypeAlias
+
+from orchestrator.errors import InvalidValue
+from orchestrator.stores.rows import RunInfo, RunTotals, Total
+
+GROUPS = ("day", "graph", "model", "tool", "node")
+"""What makes a group, beside `label:KEY`."""
+
+Numbers: TypeAlias = tuple[int, int, int, int, int, int, float, float]
+"""Calls of models, failed ones, calls of tools, failed ones, tokens in, tokens out, cost, seconds."""
+
+ANY_TOOL = ("", "*")
+"""What `Store.runs(failed_tool=)` takes for any tool."""
+
+_ENDED = ("completed", "failed", "cancelled", "exhausted")
+
+
+@dataclass(frozen=True, slots=True)
+class StatsRow:
+    """What the runs of one group spent. What a fork inherited is in no sum.
+
+    In groups by `model`, `tool` or `node` the numbers are those of this model, tool or node alone, and a run counts if
+    it has worked there. Runs of graphs that are called as tools are runs of their own.
+    """
+
+    group: Mapping[str, str | None] = field(default_factory=dict)
+    """What the group is by -> its value. None: of a label, the runs without it; of a model, tool or node, the runs
+    without totals."""
+    runs: int = 0
+    statuses: Mapping[str, int] = field(default_factory=dict)
+    """Status in the journal -> number of runs. A run that was interrupted is `running`."""
+    uncounted: int = 0
+    """Runs without totals, which earlier versions wrote: they are in no number below."""
+    calls: int = 0
+    """Calls of models."""
+    failed_calls: int = 0
+    tool_calls: int = 0
+    failed_tool_calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost: float = 0.0
+    """In the currency of the price table."""
+    seconds: float = 0.0
+    """Time alive of all runs; by model or tool how long calls took, by node how long steps worked."""
+    p50: float | None = None
+    """The seconds that half of the runs did not exceed; None if no run has totals."""
+    p95: float | None = None
+    """The same for 95 of 100 runs."""
+
+    @property
+    def failed_rate(self) -> float | None:
+        """The part of the ended runs that failed; None if none ended."""
+        ended = sum(self.statuses.get(status, 0) for status in _ENDED)
+        return self.statuses.get("failed", 0) / ended if ended else None
+
+    @property
+    def failed_tool_rate(self) -> float | None:
+        """The part of the calls of tools that failed; None if there was none."""
+        return self.failed_tool_calls / self.tool_calls if self.tool_calls else None
+
+    @property
+    def tokens(self) -> int:
+        """Tokens in and out."""
+        return self.input_tokens + self.output_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class By:
+    """What makes a group."""
+
+    names: tuple[str, ...]
+
+    @staticmethod
+    def of(by: Sequence[str]) -> By:
+        """What `Store.stats(by=)` says.
+
+        Raises:
+            InvalidValue: something in it cannot make a group.
+        """
+        names = (by,) if isinstance(by, str) else tuple(by)
+        for name in names:
+            if name not in GROUPS and not (name.startswith("label:") and len(name) > len("label:")):
+                raise InvalidValue(f"by {name!r}: use {', '.join(GROUPS)} or label:KEY")
+        for name in names:
+            if names.count(name) > 1:
+                raise InvalidValue(f"by {name!r} twice; name it once")
+        if "model" in names and "tool" in names:
+            raise InvalidValue("by 'model' and by 'tool': a call has one of them; ask twice")
+        return By(names)
+
+    @property
+    def within(self) -> tuple[str, ...]:
+        """The parts that lie within runs."""
+        return tuple(name for name in self.names if name in ("model", "tool", "node"))
+
+    @property
+    def kind(self) -> str | None:
+        """The kind of the totals that count; None: all."""
+        return "model" if "model" in self.names else "tool" if "tool" in self.names else None
+
+    def run_part(self, graph: str, created: object, labels: Mapping[str, str]) -> dict[str, str | None]:
+        """The values that a run gives."""
+        return {
+            name: graph if name == "graph" else _day(created) if name == "day" else labels.get(name[len("label:") :])
+            for name in self.names
+            if name not in ("model", "tool", "node")
+        }
+
+
+def failed_in(totals: RunTotals | None, tool: str) -> bool:
+    """Whether a call of a tool failed, as `Store.runs(failed_tool=)` has it."""
+    rows = () if totals is None else totals.rows
+    return any(row.kind == "tool" and row.failed and (tool in ANY_TOOL or row.name == tool) for row in rows)
+
+
+def numbers_of(totals: RunTotals) -> Numbers:
+    """The numbers of a whole run."""
+    return _numbers(totals.rows, totals.seconds)
+
+
+def parts_of(by: By, totals: RunTotals) -> dict[tuple[str, ...], Numbers]:
+    """The numbers of the parts of a run, by the values of `By.within`."""
+    found: dict[tuple[str, ...], list[Total]] = {}
+    for row in totals.rows:
+        if by.kind is None or row.kind == by.kind:
+            key = tuple(row.node if name == "node" else row.name for name in by.within)
+            found.setdefault(key, []).append(row)
+    seconds_of = by.kind or "step"
+    return {
+        key: _numbers(rows, sum(row.seconds for row in rows if row.kind == seconds_of)) for key, rows in found.items()
+    }
+
+
+def _numbers(rows: Iterable[Total], seconds: float) -> Numbers:
+    calls = failed = tools = failed_tools = tokens_in = tokens_out = 0
+    cost = 0.0
+    for row in rows:
+        if row.kind == "model":
+            calls, failed = calls + row.calls, failed + row.failed
+        elif row.kind == "tool":
+            tools, failed_tools = tools + row.calls, failed_tools + row.failed
+        tokens_in, tokens_out, cost = tokens_in + row.input_tokens, tokens_out + row.output_tokens, cost + row.cost
+    return calls, failed, tools, failed_tools, tokens_in, tokens_out, cost, seconds
+
+
+class Groups:
+    """Collects runs, and parts of runs, in their groups."""
+
+    def __init__(self, by: By) -> None:
+        self.by = by
+        self._groups: dict[tuple[str | None, ...], _Group] = {}
+
+    def add_run(self, info: RunInfo, totals: RunTotals | None) -> None:
+        """Add a run with its totals."""
+        values = self.by.run_part(info.graph, info.created, info.labels)
+        if totals is None:
+            self.add(values, info.status, None)
+        elif not self.by.within:
+            self.add(values, info.status, numbers_of(totals))
+        else:
+            for key, numbers in parts_of(self.by, totals).items():
+                self.add({**values, **dict(zip(self.by.within, key, strict=True))}, info.status, numbers)
+
+    def add(self, values: Mapping[str, str | None], status: str, numbers: Numbers | None) -> None:
+        """Add a run, or what one did in a part.
+
+        Args:
+            values: what makes its group; what is missing is None.
+            status: the run's status.
+            numbers: what it spent; None: that is not known.
+        """
+        key = tuple(values.get(name) for name in self.by.names)
+        group = self._groups.get(key)
+        if group is None:
+            group = self._groups[key] = _Group()
+        group.statuses[status] += 1
+        if numbers is None:
+            group.uncounted += 1
+        else:
+            group.numbers.append(numbers)
+
+    def rows(self) -> list[StatsRow]:
+        """The groups, sorted."""
+        keys = sorted(self._groups, key=lambda key: [(value is not None, value or "") for value in key])
+        return [self._groups[key].row(dict(zip(self.by.names, key, strict=True))) for key in keys]
+
+
+class _Group:
+    def __init__(self) -> None:
+        self.statuses: Counter[str] = Counter()
+        self.uncounted = 0
+        self.numbers: list[Numbers] = []
+
+    def row(self, group: Mapping[str, str | None]) -> StatsRow:
+        columns = [*zip(*self.numbers, strict=True)] or [()] * 8
+        calls, failed, tools, failed_tools, tokens_in, tokens_out = (sum(column) for column in columns[:6])
+        seconds = sorted(columns[7])
+        return StatsRow(
+            group, sum(self.statuses.values()), dict(sorted(self.statuses.items())), self.uncounted,
+            int(calls), int(failed), int(tools), int(failed_tools), int(tokens_in), int(tokens_out),
+            math.fsum(columns[6]), math.fsum(seconds), percentile(seconds, 50), percentile(seconds, 95),
+        )  # fmt: skip
+
+
+def percentile(values: Sequence[float], part: int) -> float | None:
+    """The smallest of some sorted values that at least `part` of 100 do not exceed; None if there are none."""
+    return values[max(0, -(-len(values) * part // 100) - 1)] if values else None
+
+
+def _day(created: object) -> str:
+    try:
+        return datetime.fromtimestamp(float(str(created)), UTC).date().isoformat()
+    except (ValueError, OverflowError, OSError):  # damaged, or outside of the calendar
+        return ""
