@@ -76,6 +76,8 @@ class FunctionNode(Erased, Node, Generic[P, R], kind="function"):
     @property
     def does(self) -> str:
         """See `Node.does`."""
+        if self.model is not None and self.asks_model:
+            return "asks a model, calls tools" if self.calls_tools else "asks a model"
         return "calls tools" if self.calls_tools else "runs code"
 
     @property

@@ -241,6 +241,8 @@ def _look(node: Node) -> Look:
     if node.subgraph is not None:
         return "graph"
     asked = asked_by(node)
+    if asked is None and _original(node) == "function" and _setting(node, "model") is not None:
+        return "model"
     return _LOOKS.get(_original(node), "custom") if asked is None else _ASKING[asked]
 
 

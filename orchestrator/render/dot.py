@@ -24,10 +24,10 @@ _INK, _SOFT, _LINE, _WIRE, _CARD, _GROUP, _PILL = (
 _DONE = "#00795a"
 _FONT = {"fontname": "Helvetica", "fontsize": "12", "fontcolor": _INK}
 _STATES = {
-    "failed": {"color": "#c04400", "fillcolor": "#fff1ea", "penwidth": "3"},
-    "waiting": {"color": "#b26a00", "fillcolor": "#fff7e6", "penwidth": "2.2", "style": "rounded,filled,dotted"},
+    "failed": {"color": "#b23f00", "fillcolor": "#fff1ea", "penwidth": "3"},
+    "waiting": {"color": "#8f5500", "fillcolor": "#fff7e6", "penwidth": "2.2", "style": "rounded,filled,dotted"},
     "running": {"color": "#0067ab", "fillcolor": "#edf6fd", "penwidth": "2", "style": "rounded,filled,dashed"},
-    "interrupted": {"color": "#b26a00", "penwidth": "2", "style": "rounded,filled,dashed"},
+    "interrupted": {"color": "#8f5500", "penwidth": "2", "style": "rounded,filled,dashed"},
     "queued": {"color": "#0067ab", "penwidth": "1.4", "style": "rounded,filled,dotted"},
     "skipped": {"style": "rounded,dashed", "fontcolor": _SOFT},
     "faulty": {"color": "#9b2c6f", "fillcolor": "#fdf0f7", "penwidth": "1.8", "style": "rounded,filled,dashed"},

@@ -5,6 +5,7 @@ Renderers refuse more than 500 edges or 50,000 characters unless they are told o
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping
 
 from orchestrator.graph.definition import GraphDefinition
@@ -31,10 +32,10 @@ _CLASSES = {
     "passed": "fill:#ffffff,stroke:#00795a,color:#182230,stroke-width:1px,stroke-dasharray:1 2",
     "faulty": "fill:#fdf0f7,stroke:#9b2c6f,color:#182230,stroke-width:2px,stroke-dasharray:7 2",
     "queued": "fill:#ffffff,stroke:#0067ab,color:#182230,stroke-dasharray:2 3",
-    "interrupted": "fill:#ffffff,stroke:#b26a00,color:#182230,stroke-width:2px,stroke-dasharray:10 3 2 3",
+    "interrupted": "fill:#ffffff,stroke:#8f5500,color:#182230,stroke-width:2px,stroke-dasharray:10 3 2 3",
     "running": "fill:#edf6fd,stroke:#0067ab,color:#182230,stroke-width:2px,stroke-dasharray:8 4",
-    "waiting": "fill:#fff7e6,stroke:#b26a00,color:#182230,stroke-width:2px,stroke-dasharray:3 3",
-    "failed": "fill:#fff1ea,stroke:#c04400,color:#182230,stroke-width:4px",
+    "waiting": "fill:#fff7e6,stroke:#8f5500,color:#182230,stroke-width:2px,stroke-dasharray:3 3",
+    "failed": "fill:#fff1ea,stroke:#b23f00,color:#182230,stroke-width:4px",
 }
 """In the order in which they are drawn over each other."""
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 ,_")
@@ -57,11 +58,16 @@ def to_mermaid(graph: GraphDefinition, run: RunLike | None = None, *, direction:
 
 def _lines(drawing: Drawing, direction: Direction) -> Iterator[str]:
     yield f"flowchart {direction}"
-    yield from _level(drawing.levels(), None, "  ")
-    for edge in drawing.edges:
-        yield f"  {edge.source} {_arrow(edge)} {edge.target}"
+    levels = drawing.levels()
+    yield from _level(levels, None, "  ")
+    edges = [edge for level in _from_outside(levels) for edge in level.edges]
+    inside = {cluster.key: cluster for cluster in drawing.clusters}
+    for edge in edges:
+        # Mermaid lays out a subgraph that edges name before START, so a loop through it would be upside down.
+        source = inside[edge.source].leaves if edge.source in inside else edge.source
+        target = inside[edge.target].enters if edge.target in inside else edge.target
+        yield f"  {source} {_arrow(edge)} {target}"
     marks = [*drawing.nodes, *(cluster.node for cluster in drawing.clusters)]
-    edges = [*drawing.edges]
     for number, plan, steps, mark in plan_drawings(drawing.planned):
         title = " ".join((f"plan {number}:", steps_of(plan), mark.texts.get("times", "")))
         yield f'  subgraph plan{number} ["{_said(title.strip())}"]'
@@ -78,6 +84,16 @@ def _lines(drawing: Drawing, direction: Direction) -> Iterator[str]:
     taken = [str(number) for number, edge in enumerate(edges) if edge.taken]
     if taken:
         yield f"  linkStyle {','.join(taken)} stroke:#00795a,stroke-width:3px"
+
+
+def _from_outside(levels: Mapping[str | None, Level]) -> Iterator[Level]:
+    """Levels in the order of how deep they are; START's edges come first in each."""
+    waiting: deque[str | None] = deque([None])
+    while waiting:
+        level = levels[waiting.popleft()]
+        waiting.extend(inner.key for inner in level.clusters)
+        starts = {node.key for node in level.nodes if node.look == "start"}
+        yield level._replace(edges=sorted(level.edges, key=lambda edge: edge.source not in starts))
 
 
 def _level(levels: Mapping[str | None, Level], cluster: str | None, indent: str) -> Iterator[str]:

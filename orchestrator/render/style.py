@@ -17,7 +17,7 @@ from orchestrator.render.drawing import Look
 _LIGHT = (
     "--page:#fff;--card:#fff;--group:#f6f7f9;--line:#cdd3dd;--ink:#182230;--soft:#5d6b82;--wire:#8d98aa;"
     "--pill:#344054;--pill-ink:#fff;--done:#00795a;--done-card:#eefaf5;--busy:#0067ab;--busy-card:#edf6fd;"
-    "--wait:#b26a00;--wait-card:#fff7e6;--fail:#c04400;--fail-card:#fff1ea;--flaw:#9b2c6f;--flaw-card:#fdf0f7;--mark-ink:#fff;--faint:.7;"
+    "--wait:#8f5500;--wait-card:#fff7e6;--fail:#b23f00;--fail-card:#fff1ea;--flaw:#9b2c6f;--flaw-card:#fdf0f7;--mark-ink:#fff;--faint:.7;"
     "--code:#475467;--model:#6b3fc9;--tool:#0b7285;--human:#b0186f;--time:#a15c00;--event:#8a3ffc;--graph:#3a46c9;--custom:#667085;"
 )
 _DARK = (

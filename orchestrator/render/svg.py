@@ -26,7 +26,7 @@ from orchestrator.render.style import BADGES, ICONS, stylesheet
 Theme: TypeAlias = Literal["auto", "light", "dark"]
 
 _MARGIN, _HEAD, _SLANT, _ROUND = 22.0, 46.0, 13.0, 10.0
-_COUNT_WIDTH, _ITEMS_WIDTH, _BADGE = 30.0, 48.0, 9.0
+_COUNT_WIDTH, _ITEMS_WIDTH, _BADGE = 44.0, 66.0, 9.0
 _PILL, _APART = 10.5, 26.0
 
 

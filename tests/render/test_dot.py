@@ -44,7 +44,7 @@ def test_a_run_changes_looks_and_counts_only() -> None:
     still, moved = to_dot(essay()), to_dot(essay(), paused())
     assert re.findall(r'id="[^"]*"', still) == re.findall(r'id="[^"]*"', moved)
     assert r'n1 [label="write ×2\nruns code" color="#00795a" fillcolor="#eefaf5"' in moved
-    assert r'n3 [label="publish\nasks a person · waiting" color="#b26a00"' in moved
+    assert r'n3 [label="publish\nasks a person · waiting" color="#8f5500"' in moved
     assert 'n1 -> n2 [label=" ×2 " color="#00795a"' in moved
 
 

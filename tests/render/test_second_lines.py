@@ -141,3 +141,14 @@ def test_it_is_the_same_without_the_code_of_functions() -> None:
 
 def test_what_a_kind_asks_decides_its_picture() -> None:
     assert (drawn(Judge()).look, drawn(Weigh()).look, drawn(Ask(prompt="?")).look) == ("model", "custom", "human")
+
+
+@pytest.mark.parametrize(("tools", "said"), [(None, "asks a model"), (["look"], "asks a model, calls tools")])
+def test_a_function_that_names_a_model_is_drawn_as_one_that_asks_it(tools: list[str] | None, said: str) -> None:
+    @node(model="large", tools=tools)
+    async def summarise(state: State, ctx: Context) -> None:
+        await ctx.model("Summarise.")
+
+    drawn = draw(Graph(name="g", state=State, nodes={"summarise": summarise}, edges="START -> summarise -> END"))
+    mark = next(mark for mark in drawn.nodes if mark.name == "summarise")
+    assert (mark.look, mark.detail) == ("model", said)

@@ -12,8 +12,10 @@ import pytest
 from orchestrator import Graph
 from orchestrator.kernel.question import Question
 from orchestrator.render import engines, to_svg
+from orchestrator.render import svg as svg_of
 from orchestrator.render.geometry import Engine
 from orchestrator.render.overlaid import RunLike
+from orchestrator.render.sizes import text_width
 from orchestrator.views.overlay import Overlay
 from tests.render.sample import HOSTILE, essay, large, make, paused, research, running, stored
 from tests.support.sizes import sized
@@ -202,3 +204,9 @@ def test_three_hundred_nodes_are_quick() -> None:
     assert len(classes(svg)) + 1 == len(classes(again)) == 300 + 2 + len(graph.edges) + 1
     assert first < 15
     assert second < 2
+
+
+@pytest.mark.parametrize(("count", "wide"), [("×9999", svg_of._COUNT_WIDTH), ("9999/9999", svg_of._ITEMS_WIDTH)])
+def test_the_longest_count_fits_its_pill(count: str, wide: float) -> None:
+    bold = 1.1
+    assert text_width(count, 10) * bold + 4 <= wide
