@@ -201,6 +201,7 @@ class Comparison(Compared):
     def _graded_change(self, change: Change) -> GradedChange:
         here = change.name in self.at.get(change.place, ())
         ahead = change.name in self.ahead.get(change.place, ())
+        both = ahead and not self.ahead.get(change.place, set()).isdisjoint(change.others)
         grade: Grade = "compatible"
         settled, text = False, change.text
         if self.machine.result is not None and not change.kind.startswith("field"):
@@ -211,6 +212,8 @@ class Comparison(Compared):
             case "graph_inside" if self._is_inside(change):
                 grade, text = "migration", f"{text}, and the run is inside it"
             case "outcomes" | "graph_inside" | "join" | "order" | "pool" if ahead:
+                grade = "decision"
+            case "join_order" if both:
                 grade = "decision"
             case "edges" if here or (change.name == ANY and self.at.get(change.place)):
                 grade = "decision"

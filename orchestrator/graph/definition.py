@@ -147,7 +147,14 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT]):
             join = node.join if node.rest == "drop" else [node.join, node.rest]
             pool = () if node.pool is None else (node.pool,)
             ways[name] = [list(node.outcomes), join, None if inner is None else inner.structure, *pool]
-        return structure_digest(ways, self.edges, self.schema, self.pools)
+        return structure_digest(ways, self.edges, self.schema, self.pools, self._join_order)
+
+    @property
+    def _join_order(self) -> Sequence[str]:
+        """The joins in the order of the nodes, if edges name them in another one."""
+        from orchestrator.graph.digests import join_order
+
+        return join_order([name for name, node in self.nodes.items() if node.join not in (None, "each")], self.edges)
 
     @cached_property
     def content(self) -> str:
@@ -352,6 +359,7 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT]):
             "edges": format_edges(self.edges),
             "limits": self.limits.model_dump(mode="json", exclude_defaults=True),
             **({"pools": dict(self.pools)} if self.pools else {}),
+            **({"join_order": list(joins)} if (joins := self._join_order) else {}),
         }
         return data
 

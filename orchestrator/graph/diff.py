@@ -12,8 +12,8 @@ from orchestrator.graph.renames import Renames, inside
 from orchestrator.jsontypes import JsonObject
 
 ChangeKind: TypeAlias = Literal[
-    "node_gone", "node_new", "outcomes", "join", "graph_inside", "edges", "order", "field_gone", "field_new",
-    "field_type", "field_reducer", "pool", "pool_size",
+    "node_gone", "node_new", "outcomes", "join", "graph_inside", "edges", "order", "join_order", "field_gone",
+    "field_new", "field_type", "field_reducer", "pool", "pool_size",
 ]  # fmt: skip
 
 
@@ -28,6 +28,8 @@ class Change:
     """The node, the state field or the pool, under its old name if it has one; of edges the node that they begin at."""
     text: str
     """The difference in words."""
+    others: tuple[str, ...] = ()
+    """Of the order of a join: the joins that it is declared before now."""
 
     @property
     def path(self) -> str:
@@ -95,6 +97,7 @@ def structure_changes(
         if (pool in old.pools, before) != (pool in new.pools, after):
             yield Change("pool_size", place, pool, f"pool {pool!r}{where} has {after} places, it had {before}")
     yield from _edge_changes(old, new, names, place)
+    yield from _order_changes(old, new, names, place)
     yield from _state_changes(old, new, names, place)
     for name, node in old.nodes.items():
         now = new.nodes.get(names.node(place, name))
@@ -127,6 +130,18 @@ def _edge_changes(old: GraphDefinition, new: GraphDefinition, names: Renames, pl
         if named != now and sorted(named) == sorted(now):
             text = f"the edges of {told!r}{where} are in another order, and so are its branches"
             yield Change("order", place, told, text)
+
+
+def _order_changes(old: GraphDefinition, new: GraphDefinition, names: Renames, place: str) -> Iterator[Change]:
+    """Joins that are declared before others now that came before them: if one record enables both, they fire first."""
+    where = f" in {place!r}" if place else ""
+    now = {name: number for number, name in enumerate(new.topology.joins)}
+    was = [(name, now[names.node(place, name)]) for name in old.topology.joins if names.node(place, name) in now]
+    for count, (name, number) in enumerate(was):
+        passed = tuple(other for other, there in was[:count] if there > number)
+        if passed:
+            text = f"join {name!r}{where} is declared before {', '.join(map(repr, passed))} now, so it fires first"
+            yield Change("join_order", place, name, text, passed)
 
 
 def _state_changes(old: GraphDefinition, new: GraphDefinition, names: Renames, place: str) -> Iterator[Change]:

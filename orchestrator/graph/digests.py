@@ -16,19 +16,37 @@ _SAYS_NOTHING = ("title", "description", "examples", "default", "deprecated")
 
 
 def structure_digest(
-    nodes: JsonObject, edges: Sequence[Edge], schema: StateSchema, pools: Mapping[str, int | None]
+    nodes: JsonObject, edges: Sequence[Edge], schema: StateSchema, pools: Mapping[str, int | None], joins: Sequence[str]
 ) -> str:
-    """Of what a run sits on: edges, the state's types and reducers, nodes, and pools.
+    """Of what a run sits on: edges, the state's types and reducers, nodes, pools, and the order of joins.
 
     Args:
         nodes: name -> outcomes, join, the digest of the graph inside, and the pool, if it names one.
         edges: the edges.
         schema: the state.
         pools: pool -> its size.
+        joins: the result of `join_order`.
     """
     arrows: list[object] = [[edge.source, edge.target, edge.outcome, edge.each] for edge in edges]
     shape: JsonObject = {"nodes": nodes, "edges": arrows, "state": state_shape(schema)}
-    return content_digest({**shape, "pools": dict(pools)} if pools else shape)
+    if pools:
+        shape = {**shape, "pools": dict(pools)}
+    return content_digest({**shape, "join_order": list(joins)} if joins else shape)
+
+
+def join_order(joins: Sequence[str], edges: Sequence[Edge]) -> Sequence[str]:
+    """The joins of a graph in the order in which it declares them, if the digests have to say so.
+
+    This order decides which of several joins fires first (R8), and digests do not contain the order of keys. The
+    order in which edges name the joins is in them anyway, so nothing is said of graphs that declare them in that one:
+    those keep the digests of the versions of the library that left the order out.
+
+    Args:
+        joins: the joins, in the order of the nodes.
+        edges: the edges.
+    """
+    named = dict.fromkeys(end for edge in edges for end in (edge.source, edge.target))
+    return () if [name for name in named if name in joins] == [*joins] else joins
 
 
 def content_digest(data: JsonObject) -> str:

@@ -33,6 +33,8 @@ from orchestrator.jsontypes import JsonObject
 
 GraphT = TypeVar("GraphT", bound="GraphDefinition")
 
+_JOIN_ORDER = "join_order"
+"""Stored data says the order of joins where digests depend on it; in a file the order of the nodes says it."""
 _KEYS = ("name", "version", "description", "state", "input", "output", "limits", "pools", "nodes", "edges")
 
 
@@ -59,6 +61,19 @@ def graph_from_data(cls: type[GraphT], data: JsonObject, trust: Trust | None) ->
     faults.raise_any()
     options["nodes"] = nodes
     return built(cls, options, restored=trust is None)
+
+
+def _with_joins(nodes: Mapping[str, object], order: object) -> Mapping[str, object]:
+    """The nodes of some data with the joins in this order, whatever became of the order of keys.
+
+    Raises:
+        GraphError: it names no nodes of the graph.
+    """
+    if not isinstance(order, list | tuple) or not all(isinstance(name, str) and name in nodes for name in order):
+        raise GraphError(f"{_JOIN_ORDER!r} is a list of joins in the order of the nodes, not {order!r:.60}")
+    joins = iter(dict.fromkeys(order))
+    names = [next(joins) if name in order else name for name in nodes]
+    return {name: nodes[name] for name in names}
 
 
 def _add_problems(
@@ -134,7 +149,7 @@ def graph_keys(data: object) -> dict[str, Any]:
     faults = Faults()
     missing = [key for key in ("name", "state", "nodes", "edges") if key not in data]
     for key in data:
-        if key not in _KEYS:
+        if key not in (*_KEYS, _JOIN_ORDER):
             with faults.at(str(key)):
                 raise GraphError(f"a graph written as data {_misplaced(key, data[key])}")
             missing = [name for name in missing if close_to(str(key), _KEYS) != name]
@@ -145,7 +160,10 @@ def graph_keys(data: object) -> dict[str, Any]:
         with faults.at("nodes"):
             raise GraphError("'nodes' is a mapping from name to node, such as draft: {kind: complete}")
     faults.raise_any()
-    return {key: data[key] for key in _KEYS if key in data}
+    kept = {key: data[key] for key in _KEYS if key in data}
+    if _JOIN_ORDER in data:
+        kept["nodes"] = _with_joins(data["nodes"], data[_JOIN_ORDER])
+    return kept
 
 
 def _misplaced(key: object, value: object) -> str:

@@ -101,6 +101,9 @@ SKIPS = (
     + "last -> after : error; after -> END"
 )
 BRANCHES = EDGES.replace("last -> final -> END", "last -> x, y -> z -> END")
+MEET = EDGES.replace("last -> final -> END", "last -> x, y; x -> u, v; y -> u, v; u -> END; v -> END")
+JOINED = graph(MEET, u=says("u", join="all"), v=says("v", join="all"))
+TURNED = JOINED.model_copy(update={"nodes": dict(reversed(JOINED.nodes.items()))})
 CONFIRM = {"confirm": Confirm(prompt="Go on?")}
 WAITS = FORK.replace("c -> j", "c -> k -> j")
 Row = tuple[Graph, Graph]
@@ -128,6 +131,7 @@ ROWS: dict[str, Row] = {
     "later branches are in another order": (
         graph(BRANCHES, z=says("z", join="all")), graph(BRANCHES.replace("x, y", "y, x"), z=says("z", join="all")),
     ),
+    "later joins are in another order": (JOINED, TURNED),
     "a later join waits for fewer branches": (
         graph(BRANCHES, z=says("z", join="all")), graph(BRANCHES, z=says("z", join=1)),
     ),

@@ -6,14 +6,17 @@ and the join that the graph names first takes it.
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from orchestrator import Context, Executor, Graph, Limits, Update, node
+from orchestrator.errors import GraphError
+from orchestrator.graph import digests
 from orchestrator.jsontypes import canonical
 from orchestrator.stores import Store, open_store
 from orchestrator.stores.memory import MemoryStore
@@ -153,3 +156,68 @@ async def test_a_run_of_an_earlier_version_of_the_library_goes_on_in_the_order_o
     assert await nodes_of(store, run_id, later) == NAMES
     assert await finished(store, graph, run_id) == TAKEN
     await store.close()
+
+
+SORTED = sorted(NAMES)
+"""An order in which `alpha`, which edges name after `zulu`, takes the last step."""
+
+
+async def test_graphs_that_declare_their_joins_in_another_order_are_two_versions_of_one_structure_each() -> None:
+    one, other = ordered(*NAMES), ordered(*SORTED)
+    assert one.structure != other.structure
+    assert one.content != other.content
+    elsewhere = ordered("first", "second", "start", "zulu", "alpha")
+    assert (elsewhere.structure, elsewhere.content) == (one.structure, one.content)
+
+
+async def test_a_step_that_was_taken_is_not_taken_again_when_its_graph_declares_its_joins_in_another_order(
+    store: Store,
+) -> None:
+    for names in (NAMES, SORTED):  # both versions are in one store
+        graph = ordered(*names)
+        run_id = await paused(store, graph)
+        await finished(store, graph, run_id)
+    other = ordered(*NAMES)
+    async with Executor(store, graphs=[other]) as executor:
+        before = await executor.load(run_id)
+        assert before.output == ["start", "first", "second", "alpha"]
+        run = await executor.resume(run_id, retry=True, limits=Limits(steps=6))
+        assert run.status == "completed"
+        assert run.output == ["start", "first", "second", "zulu", "alpha"]  # merged in the order of branches
+        assert sorted(entry.node for entry in await executor.history(run_id)) == SORTED
+        assert run.definition.structure == other.structure
+    async with Executor(store) as executor:
+        assert (await executor.load(run_id)).output == run.output
+
+
+async def test_stored_data_says_the_order_of_joins_where_the_order_of_its_keys_is_lost() -> None:
+    graph = ordered("zulu", "first", "start", "alpha", "second", edges=EDGES.replace("zulu, alpha", "alpha, zulu"))
+    lost = json.loads(canonical(graph.data()))
+    again = Graph.from_data(lost, resolve=True)
+    assert [name for name in again.nodes if again.nodes[name].join] == ["zulu", "alpha"]
+    assert (again.structure, again.content) == (graph.structure, graph.content)
+    for wrong in (["zulu", "nowhere"], "zulu", [1], {"zulu": 1}):
+        with pytest.raises(GraphError, match="'join_order' is a list of joins"):
+            Graph.from_data({**lost, "join_order": wrong})
+
+
+@pytest.mark.parametrize("manner", ["continue", "strict"])
+async def test_runs_from_before_the_order_was_in_digests_continue_in_their_graph(
+    store: Store, manner: Literal["continue", "strict"], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The graph is the same one, so that not even `strict` asks for anything."""
+    with monkeypatch.context() as before:
+        before.setattr(digests, "join_order", lambda joins, edges: ())
+        old = ordered(*SORTED)
+        run_id = await paused(store, old)
+    graph = ordered(*SORTED)
+    assert old.structure != graph.structure
+    assert await nodes_of(store, run_id) == SORTED
+    async with Executor(store, graphs=[graph], on_change=manner) as executor:
+        assert not [one for one in await executor.check_against(graph) if one.refused]
+        (question,) = (await executor.load(run_id)).waiting
+        run = await executor.answer(run_id, question.id, "yes")
+        assert (run.status, run.output) == ("exhausted", ["start", "first", "second", "alpha"])
+        assert (await executor.load(run_id)).definition.structure == graph.structure
+    async with Executor(store) as executor:
+        assert (await executor.load(run_id)).output == run.output

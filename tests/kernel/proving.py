@@ -74,7 +74,7 @@ class _Follower(Observer):
 
     def sending(self, source: Activation, version: Version, outcome: str, error: r.Failure | None) -> None:
         around = source.frame.parent
-        name = f"{source.frame.place}/{source.node}" if source.frame.place else source.node
+        name = _place_of(source)
         if source.node == "START":
             found: Iterable[Tag] = self.tags.begin() if around is None else self.of(around)
         else:
@@ -375,9 +375,33 @@ def at_last(number: int = 0) -> Callable[[Explorer, State], bool]:
         assert isinstance(progress, Progress)
         path = progress.paths[number]
         return any(
-            (f"{token.frame.place}/{token.node}" if token.frame.place else token.node) == path[-1].node
-            and (number, len(path) - 1) in state.tags.get(token.key, ())
+            _place_of(token) == path[-1].node and (number, len(path) - 1) in state.tags.get(token.key, ())
             for token in state.run.running.values()
         )
 
     return there
+
+
+def waiting_at_last(number: int = 0) -> Callable[[Explorer, State], bool]:
+    """Whether a token waits at the join that a path ends at, having taken it."""
+
+    def there(explorer: Explorer, state: State) -> bool:
+        progress = explorer.tags
+        assert isinstance(progress, Progress)
+        path = progress.paths[number]
+        run = state.run
+        frames = () if run.root is None else (run.root, *run.inner_frames.values())
+        return any(
+            _place_of(token) == path[-1].node
+            and token.phase is Phase.WAITING
+            and (number, len(path) - 1) in state.tags.get(token.key, ())
+            for frame in frames
+            for token in frame.live.values()
+        )
+
+    return there
+
+
+def _place_of(token: Activation) -> str:
+    """A token's node, with the names of the nodes around it, as a witness names it."""
+    return f"{token.frame.place}/{token.node}" if token.frame.place else token.node

@@ -20,7 +20,7 @@ from orchestrator.nodes import Confirm, Execute, Subgraph
 from tests.support.sizes import sized
 
 from .proved import Paths, ProvedState, Step, acting, calling, is_covered, wipe, writing
-from .proving import Explorer, State, Tags, at_last, replayed
+from .proving import Explorer, State, Tags, at_last, replayed, waiting_at_last
 
 SEEDS = range(*(int(end) for end in os.environ.get("PROOFS", sized("0-45", "0-90")).split("-")))
 """The environment variables name others: `PROOFS=1000-2000`, and graphs of up to `PROOF_NODES=8` nodes."""
@@ -37,80 +37,96 @@ def told(proof: Proof) -> str:
     return f"{proof.verdict}: {' -> '.join(map(str, proof.witness))} / {' -> '.join(map(str, proof.beside))}"
 
 
-def test_calls_are_confirmed_joins_fire_and_runs_end_if_and_only_if_every_run_says_so() -> None:
-    counts: Counter[str] = Counter()
-    for seed in SEEDS:
-        graph = calling(seed, NODES)
-        if graph is None:
-            continue
-        tags = Paths(graph)
-        bare: set[str] = set()
-        ran: set[str] = set()
-
-        def see(
-            state: State, graph: Graph = graph, tags: Paths = tags, bare: set[str] = bare, ran: set[str] = ran
-        ) -> None:
-            for token in state.run.running.values():
-                ran.add(token.node)
-                if token.node in tags.acting:
-                    bare |= {token.node for path in state.tags[token.key] if not is_covered(graph, path, token.node)}
-
-        found = Explorer(graph, tags, most=STATES).explore(see)
-        proofs = graph.check(prove=True).proofs
-        counts["whole"] += found.whole
-        refuted = {proof.witness[-1].node for proof in proofs if proof.about == "confirmed" and not proof.holds}
-        assert bare <= refuted, f"{seed}: {bare - refuted} are called without a confirmation: {text(graph)}"
-        assert not found.whole or refuted == bare, f"{seed}: {refuted - bare} never are: {text(graph)}"
-        assert refuted <= set(acting(graph))
-        joins = {proof.claim.split()[0] for proof in proofs if proof.about == "joins" and not proof.holds}
-        never = set(graph.topology.joins) - ran
-        assert not joins & ran, f"{seed}: {joins & ran} fire: {text(graph)}"
-        assert not found.whole or joins == never, f"{seed}: {never} never fire: {text(graph)}"
-        caught = any(proof.about == "ends" and not proof.holds for proof in proofs)
-        assert not found.whole or caught == found.stuck, f"{seed}: {text(graph)}"
-        for proof in proofs:
-            counts[f"{proof.about} {proof.verdict}"] += 1
-            if proof.about in ("confirmed", "ends") and not proof.holds:
-                assert replayed(graph, [proof.witness], at_last()), f"{seed}: {told(proof)}: {text(graph)}"
+@pytest.mark.parametrize("compared", ["calls", "writes"])
+def test_a_claim_is_proved_if_and_only_if_no_run_breaks_it_and_the_kernel_makes_every_witness(compared: str) -> None:
+    counts = sum((COMPARED[compared](seed, NODES) for seed in SEEDS), Counter[str]())
+    print(dict(counts))
     assert not any("undecided" in name for name in counts)
-    assert min(counts[f"{about} {verdict}"] for about in ("confirmed", "ends") for verdict in ("proved", "refuted")) > 0
+    for about in ABOUT[compared]:
+        assert min(counts[f"{about} {verdict}"] for verdict in ("proved", "refuted")) > 0
+
+
+@pytest.mark.storm
+@pytest.mark.parametrize("compared", ["calls", "writes"])
+def test_that_holds_of_graphs_of_up_to_eight_nodes(compared: str, scale: int) -> None:
+    """`--storm-scale N`: 15 N drawn graphs, of which some are no graphs."""
+    counts = sum((COMPARED[compared](seed, 8) for seed in range(2_000, 2_000 + 15 * scale)), Counter[str]())
     print(dict(counts))
+    assert not any("undecided" in name for name in counts)
+    assert counts["whole"] > 0
 
 
-def test_fields_are_written_by_concurrent_branches_if_and_only_if_some_run_does_it() -> None:
+def compared_calls(seed: int, nodes: int) -> Counter[str]:
+    """Compare with every run: calls are confirmed, joins fire, runs end."""
     counts: Counter[str] = Counter()
-    for seed in SEEDS:
-        graph = writing(seed, NODES)
-        if graph is None or not graph.topology.fans:
+    graph = calling(seed, nodes)
+    if graph is None:
+        return counts
+    tags = Paths(graph)
+    bare: set[str] = set()
+    ran: set[str] = set()
+
+    def see(state: State) -> None:
+        for token in state.run.running.values():
+            ran.add(token.node)
+            if token.node in tags.acting:
+                bare.update(token.node for path in state.tags[token.key] if not is_covered(graph, path, token.node))
+
+    found = Explorer(graph, tags, most=STATES).explore(see)
+    proofs = graph.check(prove=True).proofs
+    counts["graphs"] += 1
+    counts["whole"] += found.whole
+    refuted = {proof.witness[-1].node for proof in proofs if proof.about == "confirmed" and not proof.holds}
+    assert bare <= refuted, f"{seed}: {bare - refuted} are called without a confirmation: {text(graph)}"
+    assert not found.whole or refuted == bare, f"{seed}: {refuted - bare} never are: {text(graph)}"
+    assert refuted <= set(acting(graph))
+    joins = {proof.claim.split()[0] for proof in proofs if proof.about == "joins" and not proof.holds}
+    never = set(graph.topology.joins) - ran
+    assert not joins & ran, f"{seed}: {joins & ran} fire: {text(graph)}"
+    assert not found.whole or joins == never, f"{seed}: {never} never fire: {text(graph)}"
+    caught = any(proof.about == "ends" and not proof.holds for proof in proofs)
+    assert not found.whole or caught == found.stuck, f"{seed}: {text(graph)}"
+    for proof in proofs:
+        counts[f"{proof.about} {proof.verdict}"] += 1
+        if proof.about in ("confirmed", "joins", "ends") and proof.witness:
+            there = waiting_at_last if proof.about == "joins" else at_last
+            assert replayed(graph, [proof.witness], there()), f"{seed}: {told(proof)}: {text(graph)}"
+            counts["replayed"] += 1
+    return counts
+
+
+def compared_writes(seed: int, nodes: int) -> Counter[str]:
+    """Compare with every run: which fields concurrent branches write."""
+    counts: Counter[str] = Counter()
+    graph = writing(seed, nodes)
+    if graph is None or not graph.topology.fans:
+        return counts
+    counts["graphs"] += 1
+    proofs = [proof for proof in graph.check(prove=True).proofs if proof.about == "writes"]
+    for field in ("f", "g"):
+        if not any(field in (node.writes or ()) for node in graph.nodes.values()):
             continue
-        proofs = [proof for proof in graph.check(prove=True).proofs if proof.about == "writes"]
-        assert {proof.verdict for proof in proofs} <= {"proved", "refuted"}
-        for field in ("f", "g"):
-            if not any(field in (node.writes or ()) for node in graph.nodes.values()):
-                continue
-            explorer = Explorer(graph, Tags(), field=field, most=STATES)
-            both: list[State] = []
-            settled = any(node.rest == "run" for node in graph.nodes.values())
+        explorer = Explorer(graph, Tags(), field=field, most=STATES)
+        # Where joins let branches run, writes of late ones stand beside others without a conflict.
+        settled = any(node.rest == "run" for node in graph.nodes.values())
+        breaks = explorer.conflicting if settled else explorer.concurrent
+        both: list[State] = []
+        found = explorer.explore(lambda state, breaks=breaks, both=both: both.append(state) if breaks(state) else None)
+        proof = next((proof for proof in proofs if f"may write {field!r}" in proof.reason), None)
+        counts["writes proved" if proof is None else f"writes {proof.verdict}"] += 1
+        counts["whole"] += found.whole
+        assert not both or proof is not None, f"{seed}: {field} is written twice: {text(graph)}"
+        if proof is not None:
+            assert both or settled or not found.whole, f"{seed}: {field} never is: {told(proof)}: {text(graph)}"
+            paths = (proof.witness, proof.beside)
+            there = replayed(graph, paths, lambda explorer, state: explorer.concurrent(state), field=field)
+            assert there, f"{seed}: {field}: {told(proof)}: {text(graph)}"
+            counts["replayed"] += 1
+    return counts
 
-            def see(
-                state: State, explorer: Explorer = explorer, both: list[State] = both, settled: bool = settled
-            ) -> None:
-                # Where joins let branches run, writes of late ones stand beside others without a conflict.
-                if explorer.conflicting(state) if settled else explorer.concurrent(state):
-                    both.append(state)
 
-            found = explorer.explore(see)
-            proof = next((proof for proof in proofs if f"may write {field!r}" in proof.reason), None)
-            counts["refuted" if proof is not None else "proved"] += 1
-            counts["whole"] += found.whole
-            assert not both or proof is not None, f"{seed}: {field} is written twice: {text(graph)}"
-            if proof is not None:
-                assert both or settled or not found.whole, f"{seed}: {field} never is: {told(proof)}: {text(graph)}"
-                paths = (proof.witness, proof.beside)
-                there = replayed(graph, paths, lambda explorer, state: explorer.concurrent(state), field=field)
-                assert there, f"{seed}: {field}: {told(proof)}: {text(graph)}"
-    assert min(counts["refuted"], counts["proved"]) > 0
-    print(dict(counts))
+COMPARED = {"calls": compared_calls, "writes": compared_writes}
+ABOUT = {"calls": ("confirmed", "ends"), "writes": ("writes",)}
 
 
 def test_a_cycle_that_spends_no_limit_goes_round_and_with_limits_every_run_ends() -> None:
@@ -173,6 +189,48 @@ def test_a_subgraph_is_proved_as_its_nodes_in_its_place_would_be() -> None:
                 assert replayed(nested, [proof.witness], at_last()), f"{seed}: {told(proof)}: {text(nested)}"
     assert min(counts["refuted"], counts["proved"]) > 0
     print(dict(counts))
+
+
+def test_a_join_that_waits_for_a_loop_without_end_never_fires_and_so_is_no_node_that_reaches_no_end() -> None:
+    edges = """
+        START -> s
+        s -> x, y -> k -> a -> b, c
+        b -> s : again
+        c -> j -> END
+    """
+    nodes: dict[str, Node] = {name: Step() for name in "sxyac"}
+    nodes |= {"b": Step(said=("again",)), "k": Step().with_(join="all"), "j": Step().with_(join="all")}
+    graph = Graph(name="g", state=ProvedState, nodes=nodes, edges=edges, limits=Limits(steps=None))
+    proofs = graph.check(prove=True).proofs
+    (never,) = (proof for proof in proofs if proof.about == "joins" and not proof.holds)
+    assert never.claim == "j can fire"
+    assert " -> ".join(map(str, never.witness)) == "START -> s -> x -> k -> a -> c -> j"
+    assert replayed(graph, [never.witness], waiting_at_last())
+    assert not replayed(graph, [never.witness], at_last(), most=500)
+    caught = [proof for proof in proofs if proof.about == "ends" and not proof.holds]
+    assert [proof.witness[-1].node for proof in caught] == ["s", "x", "y", "k", "a", "b", "c"]
+    assert all(replayed(graph, [proof.witness], at_last()) for proof in caught)
+
+
+def test_a_join_that_a_branch_can_reach_until_it_stops_the_graph_never_fires() -> None:
+    edges = """
+        START -> s -> b, d
+        b -> j -> wipe -> END
+        d -> s : again
+        d -> STOP : done
+    """
+    nodes: dict[str, Node] = {"s": Step(), "b": Step(), "d": Step(said=("again", "done"))}
+    nodes |= {"j": Step().with_(join="all"), "wipe": Execute().with_(tools=(wipe,))}
+    graph = Graph(name="g", state=ProvedState, nodes=nodes, edges=edges, limits=Limits(steps=None))
+    proofs = graph.check(prove=True).proofs
+    (never,) = (proof for proof in proofs if proof.about == "joins")
+    assert told(never) == "refuted: START -> s -> b -> j / "
+    assert never.reason == "j never fires: a concurrent branch can reach it until it stops the graph"
+    assert replayed(graph, [never.witness], waiting_at_last())
+    assert [proof.verdict for proof in proofs if proof.about in ("ends", "confirmed")] == ["proved", "proved"]
+    ran: set[str] = set()
+    Explorer(graph, Tags()).explore(lambda state: ran.update(token.node for token in state.run.running.values()))
+    assert ran == {"s", "b", "d"}
 
 
 def test_a_witness_through_a_map_subgraphs_and_a_spent_limit_is_made_by_the_kernel() -> None:

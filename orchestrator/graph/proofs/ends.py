@@ -25,8 +25,11 @@ def firing(places: Sequence[Place]) -> Iterator[Proof]:
             refuted = True
             name = place.named(join)
             witness = (*place.way_to(at[0]), WitnessStep(name)) if at else ()
-            endless = f"{name} waits forever: a concurrent branch loops without end and can always reach it"
-            why = endless if at else f"no branch can reach {name}"
+            why = f"no branch can reach {name}"
+            if at and join in at[0].stopped:
+                why = f"{name} never fires: a concurrent branch can reach it until it stops the graph"
+            elif at:
+                why = f"{name} waits forever: a concurrent branch loops without end and can always reach it"
             yield Proof("joins", f"{name} can fire", "refuted", why, witness, tool=place.tool)
     if not refuted:
         yield Proof("joins", "every join can fire", "proved", listed(held) if held else "there is no join")
@@ -47,9 +50,9 @@ def ending(places: Sequence[Place]) -> Iterator[Proof]:
 
 
 def _caught(paths: Paths) -> list[Spot]:
-    """The first spot of each node that leads to no end."""
+    """The first spot of each node that runs and leads to no end. A join that never fires has a claim of its own."""
     found: dict[str, Spot] = {}
     for spot in paths.caught():
-        if spot.vertex != START:
+        if spot.vertex != START and paths.runs(spot):
             found.setdefault(spot.vertex, spot)
     return list(found.values())

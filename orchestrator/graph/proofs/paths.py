@@ -30,7 +30,9 @@ class Spot(NamedTuple):
     spent: bool = False
     """Whether the graph's limit is spent, and its edge for that was taken: each node runs at most once (R14)."""
     blocked: frozenset[str] = frozenset()
-    """Joins that never fire for it, because a concurrent branch loops forever and can always reach them."""
+    """Joins that never fire for it, because a concurrent branch can reach them as long as the graph runs."""
+    stopped: frozenset[str] = frozenset()
+    """Those of them for which such a branch can enter STOP. The others wait forever."""
 
 
 class Move(NamedTuple):
@@ -61,8 +63,10 @@ class Paths:
         self.graph, self.topology, self.inner = graph, graph.topology, inside
         self._moves: dict[Spot, tuple[Move, ...]] = {}
         self._endless: dict[str, set[Spot]] = {}
+        self._stopping: set[Spot] = set()
         self._off: dict[str, set[Spot]] = {}
-        if self.topology.joins and self.caught():
+        stops = any(edge.target == STOP for edge in graph.edges)
+        if self.topology.joins and (stops or self.caught()):
             self._find_endless()
 
     @property
@@ -175,14 +179,15 @@ class Paths:
         """The spot that a token reaches, with what concurrent branches keep from it."""
         if not self._endless:
             return target
-        found = {
-            join
-            for join, endless in self._endless.items()
-            for way in others
-            if all(move.target in endless for move in way)
-        }
-        kept = (join for join in spot.blocked | found if self.topology.match[join] in target.forks)
-        return target._replace(blocked=frozenset(kept))
+        blocked, stopped = set(spot.blocked), set(spot.stopped)
+        for join, endless in self._endless.items():
+            for way in others:
+                if all(move.target in endless for move in way):
+                    blocked.add(join)
+                    if any(move.target in self._stopping for move in way):
+                        stopped.add(join)
+        kept = frozenset(join for join in blocked if self.topology.match[join] in target.forks)
+        return target._replace(blocked=kept, stopped=kept & stopped)
 
     @property
     def spots(self) -> dict[Spot, tuple[Spot, str, str] | None]:
@@ -210,10 +215,12 @@ class Paths:
     def caught(self) -> list[Spot]:
         """The spots from which no choice of outcomes leads all branches to END, or one of them to STOP.
 
-        Behind a spent limit no node runs twice, so that there everything ends (R14).
+        Behind a spent limit no node runs twice, so that there everything ends (R14). A branch at a join that never
+        fires ends if a concurrent one can enter STOP.
         """
         before = self._before()
         stopping = _leading_to(before, [spot for spot in self.spots if spot.vertex == STOP])
+        stopping |= {spot for spot in self.spots if spot.vertex in spot.stopped and not self.runs(spot)}
         ends = {spot for spot in self.spots if spot.spent or spot.vertex == END or spot in stopping}
         ends |= {spot for spot in self.spots if any(target.spent for _, target in self.jumps_from(spot))}
         free = self._led(before, ends)
@@ -251,18 +258,22 @@ class Paths:
         return found
 
     def _find_endless(self) -> None:
-        """For each join the spots from which branches can always reach it. The search is repeated with these.
+        """For each join the spots from which branches can reach it as long as the graph runs.
+
+        No choice of outcomes leads all of them elsewhere, and STOP ends the graph before the join has fired. The search
+        is repeated with these.
 
         A join that waits for some of the branches needs no others.
         """
         before = self._before()
+        self._stopping = _leading_to(before, [spot for spot in self.spots if spot.vertex == STOP])
         for join in self.topology.joins:
             if counts(self.topology.nodes[join].join):
                 continue
             there = {spot for spot in self.spots if spot.vertex == join}
             goals = {spot for spot in self.spots if spot.spent or not self.can_reach(spot, join)}
-            free = self._led(before, goals | there)
-            endless = {spot for spot in self.spots if spot not in free}
+            free = self._led(before, {spot for spot in goals | there if spot.vertex != STOP})
+            endless = {spot for spot in self.spots if spot not in free and spot.vertex != STOP}
             if endless:
                 self._endless[join] = endless
         self._moves.clear()
