@@ -70,6 +70,10 @@ class TimelineRow:
     began: int
     """The record after which it began."""
     started: float
+    item: tuple[object, ...] = ()
+    """The item of the innermost map of its graph that it is in, as the only element."""
+    maps: int = 0
+    """Number of maps of its graph that it is in."""
     named: int = 0
     """The first record in which it has the names that it has here, if it moved to another version of its graph."""
     status: TimelineRowStatus = "running"
@@ -260,6 +264,8 @@ class Timeline(Fold):
             node=activation.node,
             began=record.seq,
             started=record.ts,
+            item=activation.items[-1:],
+            maps=len(activation.stack),
             asks=asked_at(frame.plan, activation.node),
         )
         self.rows.append(row)

@@ -41,7 +41,7 @@ from orchestrator.nodes.plans.blueprint import PlannedCall, needs_of, quoted_ref
 from orchestrator.nodes.plans.inputs import arguments_of
 from orchestrator.nodes.plans.steps import read_steps
 from orchestrator.redaction import redact, redacted
-from orchestrator.render.html.data import clean
+from orchestrator.render.html.clean_data import clean
 from orchestrator.render.html.page import embedded
 from orchestrator.render.terminal import excerpts
 from orchestrator.tools.builtin.files.names import parts_of
@@ -485,6 +485,8 @@ OWN: Mapping[str, str] = {
     "orchestrator.graph.node:__init_subclass__()": "names of classes in the program",
     "orchestrator.nodes.guards:_PLACE": "what the library of guards says of a fault",
     "orchestrator.nodes.guards:_CODE": "what the library of guards says of a fault",
+    "orchestrator.render.html.bundle:_IMPORT": "modules of the package",
+    "orchestrator.render.html.bundle:_EXPORT": "modules of the package",
     "orchestrator.render.html.page:_STYLE": "a drawing of ours, in which all text is escaped",
     "orchestrator.render.html.page:_LOOK": "a drawing of ours, in which all text is escaped",
     "orchestrator.models.text.words:_place": "the prompt that a developer gives",

@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from orchestrator.graph.limits import Usage
-from orchestrator.jsontypes import digest
-from orchestrator.kernel.records import Record, failed_result
-from orchestrator.redaction import redact, redacted
+from orchestrator.kernel.records import Record, Resumed, RunStarted
+from orchestrator.render.html.call_data import CallData, usage_data
+from orchestrator.render.html.clean_data import clean, clean_patch
+from orchestrator.render.html.transitions import TransitionEdges
 from orchestrator.render.moments import RUN, Moment, Replay, mark_json, replay
-from orchestrator.render.overlaid import Mark, node_mark, status_mark
+from orchestrator.render.overlaid import CLASSES, STATUSES, Mark, node_mark, status_mark
 from orchestrator.views.activity import idle_spans, nested, working_seconds
-from orchestrator.views.calls import JournaledCall
 from orchestrator.views.causes import Causes
 from orchestrator.views.explainer import Explainer
+from orchestrator.views.map_groups import MapGroup, MapGroups
 from orchestrator.views.run import Run
-from orchestrator.views.safe_text import BEHIND, told
+from orchestrator.views.safe_text import told
 from orchestrator.views.states import StateDelta, States
+from orchestrator.views.step_names import item_name, step_name
 from orchestrator.views.timeline import AskedQuestion, Timeline, TimelineRow
-
-LONGEST = 50_000
-"""Characters of one text that a page keeps."""
-_EXACT = 2**53
-"""Above it numbers lose digits in a browser."""
 
 
 def run_data(run: Run) -> tuple[dict[str, Any], Replay]:
@@ -56,13 +51,10 @@ class _PageWriter:
     def __init__(self, run: Run, records: Sequence[Record], rows: Timeline, replayed: Replay) -> None:
         self.run, self.records, self.rows, self.replayed = run, records, rows, replayed
         self.explainer = Explainer(rows, run)
-        self.messages: dict[str, object] = {}
-        """Digest -> message: each is told once, as in the journal."""
-        self.offers: dict[str, object] = {}
-        """Digest -> tools that a model was offered."""
+        self.calls = CallData(self._at)
+        self.edges = TransitionEdges(run.definition, replayed.drawing, rows.causes)
+        self.maps = MapGroups(rows)
         self.worked = working_seconds(rows)
-        self.kinds: dict[str, str] = {}
-        """Key of a call's record -> its name, for calls inside calls."""
 
     def data(self, kept: States) -> dict[str, Any]:
         run, rows = self.run, self.rows
@@ -81,21 +73,28 @@ class _PageWriter:
             "start": rows.start,
             "seconds": round(run.seconds, 6),
             "counted": run.steps,
-            "usage": _usage(run.usage),
+            "usage": usage_data(run.usage),
             "labels": clean(dict(run.labels)),
             "output": clean(run.output),
             "error": told(str(run.error), 2000) if run.error is not None else None,
+            "question": self._question(),
+            "driver": self._driver(),
+            "limits": self._limits(),
             "waiting": [told(f"{one.kind}: {one.prompt}", 300) for one in run.waiting],
             "final": clean(run.values),
             "types": types,
             "records": [[self._at(one.ts), types.index(one.type)] for one in self.records],
             "steps": steps,
             "kinds": kinds,
+            "edges": self.edges.texts,
+            "began": self.edges.beginnings(),
+            "maps": [self._map(group, numbers) for group in self.maps.groups],
             "whole": [clean(state) for state in kept.whole],
-            "messages": self.messages,
-            "offers": self.offers,
+            "messages": self.calls.messages,
+            "offers": self.calls.offers,
             "idle": [[self._at(start), self._at(end)] for start, end in idle_spans(rows)],
             "picture": {
+                "classes": [*CLASSES, *STATUSES],
                 "start": {part: mark_json(mark) for part, mark in self.replayed.start.items()},
                 "moments": [moment.to_json() for moment in self.replayed.moments],
             },
@@ -112,9 +111,10 @@ class _PageWriter:
         numbers: Mapping[str, int],
         parts: Mapping[tuple[str, str], str],
     ) -> dict[str, object]:
-        why = self.explainer.why(row)
+        why, name = self.explainer.why(row), step_name(row)
         step: dict[str, object] = {
             "node": told(row.node, 80),
+            "name": [name.what, name.about, name.where],
             "part": parts.get((row.place, row.node), ""),
             "began": row.began,
             "t": [self._at(row.started), None if row.ended is None else self._at(row.ended)],
@@ -129,7 +129,7 @@ class _PageWriter:
             "depth": row.depth,
             "outcome": told(row.outcome, 80),
             "went": why.went,
-            "left": list(why.not_taken),
+            "map": self.maps.places.get(row.activation),
             "attempt": row.attempt if row.attempt > 1 else None,
             "failed": row.failed,
             "cached": row.cached or None,
@@ -138,15 +138,48 @@ class _PageWriter:
             "retries": [[one.attempt, told(str(one.error), 1000)] for one in row.failures],
             "waits": [[w.why, self._at(w.start), None if w.end is None else self._at(w.end)] for w in row.waits],
             "asked": [self._asked(one) for one in row.asked],
-            "calls": [self._call(one) for one in row.calls],
-            "usage": _usage(row.usage),
-        }
+            "calls": [self.calls.write(one) for one in row.calls],
+            "usage": usage_data(row.usage),
+        } | self.edges.of(row)
         if state is not None:
             base = numbers.get(state.base) if isinstance(state.base, str) else -1 - state.base
             optional |= {"base": base, "merged": clean_patch(state.merged), "patch": clean_patch(state.patch)}
         return step | {
             name: value for name, value in optional.items() if value or (name in ("up", "base") and value == 0)
         }
+
+    def _map(self, group: MapGroup, numbers: Mapping[str, int]) -> dict[str, object]:
+        return {
+            "source": numbers.get(group.source),
+            "each": told(group.each, 80),
+            "target": told(group.target, 80),
+            "count": group.count,
+            "around": group.around,
+            "items": {number: item_name(item) for number, item in group.items.items()},
+        }
+
+    def _question(self) -> object:
+        """The run's input: the value of its input field, or the fields that it began with."""
+        first = next((one for one in self.records if isinstance(one, RunStarted)), None)
+        if first is None:
+            return None
+        given, names = first.values, self.run.definition.input
+        if isinstance(names, str):
+            return clean({names: given[names]})[names] if names in given else None
+        found = given if names is None else {name: given[name] for name in names if name in given}
+        return clean({name: value for name, value in found.items() if value not in (None, "", [], {})}) or None
+
+    def _driver(self) -> str:
+        """The process that drives the run, as far as its journal says."""
+        if self.run.status != "running":
+            return ""
+        drives = [one.holder for one in self.records if isinstance(one, RunStarted | Resumed) and one.holder]
+        return told(drives[-1], 80) if drives else ""
+
+    def _limits(self) -> dict[str, object]:
+        root = self.run.machine.root
+        given = {} if root is None else root.limits.model_dump(mode="json", exclude_none=True)
+        return {name: given[name] for name in ("steps", "seconds", "tokens", "cost", "calls") if name in given}
 
     def _asked(self, one: AskedQuestion) -> dict[str, object]:
         question = one.question
@@ -160,97 +193,3 @@ class _PageWriter:
             said["answer"] = clean(one.answer.model_dump(mode="json"))
             said |= {"by": "a rule" if one.policy else told(one.by, 80), "answered": one.answered}
         return said
-
-    def _call(self, call: JournaledCall) -> dict[str, Any]:
-        asked, settled = call.intended, call.settled
-        said: dict[str, Any] = {
-            "kind": asked.kind,
-            "name": told(asked.name, 120),
-            "seq": asked.seq,
-            "effect": asked.effect,
-            "t": [self._at(call.started), None if call.ended is None else self._at(call.ended)],
-        }
-        self.kinds[asked.key] = said["name"]
-        if asked.inside:
-            said["inside"] = self.kinds.get(asked.inside, "a call")
-        request = dict(asked.request)
-        if asked.kind == "model":
-            said["messages"] = [self._message(one) for one in _list(request.pop("messages", ()))]
-            offered = _list(request.pop("tools", ()))
-            if offered:
-                name = digest(offered)[:12]
-                self.offers.setdefault(name, clean(offered))
-                said["offer"] = name
-            said["options"] = clean({key: value for key, value in request.items() if value not in (None, {}, [])})
-        else:
-            said["args"] = clean(request.get("args", request))
-        if settled is not None:
-            said |= {"settled": settled.seq, "ok": settled.ok}
-            if asked.kind == "tool" and settled.ok and failed_result(settled.result) is not None:
-                said["failed"] = True
-            if settled.result is not None:
-                said["result"] = clean(settled.result)
-            if settled.error is not None:
-                said["error"] = told(str(settled.error), 2000)
-            if settled.tries != 1:
-                said["tries"] = settled.tries
-            if settled.unknown:
-                said["unknown"] = True
-            if settled.usage is not None:
-                said["usage"] = _usage(settled.usage)
-        return {name: value for name, value in said.items() if value not in ("", [], {}, None)}
-
-    def _message(self, message: object) -> str:
-        if not isinstance(message, Mapping):
-            return ""
-        name = str(message.get("ref") or message.get("digest") or digest(dict(message)))[:12]
-        if "ref" not in message:
-            self.messages[name] = clean({key: value for key, value in message.items() if key != "digest" and value})
-        return name
-
-
-def clean(value: object) -> Any:
-    """Plain JSON for a page: secrets blanked, texts bounded, numbers that a browser would change written out."""
-    return _plain(redacted(value, _text))
-
-
-def clean_patch(patch: Mapping[str, list[object]]) -> dict[str, Any]:
-    """The same of a patch: what a field is called counts for what is put into it."""
-    found: dict[str, object] = {}
-    for name, (kind, value, *rest) in patch.items():
-        said = clean({name: value})
-        found[name] = [kind, said[name], *(clean(one) for one in rest)]
-    return found
-
-
-def _text(text: str) -> str:
-    if text.startswith("data:") and len(text) > 1000:
-        return f"[{told(text[:40].partition(',')[0], 40)}, {len(text):,} characters]"
-    if len(text) <= LONGEST:
-        return redact(text)
-    # Cut first, with what a secret at the cut needs to be known as one.
-    start = redact(text[: LONGEST + BEHIND])[:LONGEST]
-    return f"{start}… [{len(text) - LONGEST:,} characters more]"
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, dict):
-        return {str(key): _plain(part) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(part) for part in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, int) and not -_EXACT <= value <= _EXACT:
-        return str(value)
-    return value
-
-
-def _usage(usage: Usage) -> dict[str, object]:
-    found = {"calls": usage.calls, "in": usage.input_tokens, "out": usage.output_tokens, "cost": usage.cost}
-    if usage.estimated:
-        found["estimated"] = True
-    return {name: value for name, value in found.items() if value}
-
-
-def _list(value: object) -> Sequence[object]:
-    return value if isinstance(value, list | tuple) else ()

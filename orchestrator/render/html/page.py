@@ -16,14 +16,14 @@ from typing import Any, cast
 
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.render.backends import RenderError
+from orchestrator.render.html.bundle import shipped_bundle
 from orchestrator.render.moments import Replay
-from orchestrator.render.overlaid import CLASSES, STATUSES, RunLike
+from orchestrator.render.overlaid import RunLike
 from orchestrator.render.style import stylesheet
 from orchestrator.render.svg import to_svg
 from orchestrator.views.run import Run
 from orchestrator.views.safe_text import plain
 
-_SCRIPTS = ("format.js", "run.js", "picture.js", "list.js", "detail.js", "view.js", "main.js")
 _UNSAFE = re.compile("[<>&\u2028\u2029\ud800-\udfff]")
 _STYLE = re.compile(r"<style>.*?</style>", re.DOTALL)
 _LOOK = re.compile(r' style="[^"]*"')
@@ -51,7 +51,7 @@ def page(graph: GraphDefinition, run: RunLike | None = None, other: Run | None =
 
 
 def _filled(title: str, body: str, runs: Sequence[Mapping[str, object]]) -> str:
-    style, script = f"{stylesheet()}{_text('page.css')}", _script()
+    style, script = f"{stylesheet()}{_text('page.css')}", shipped_bundle("frozen")
     policy = (
         f"default-src 'none'; script-src 'sha256-{_hash(script)}'; style-src 'sha256-{_hash(style)}'; "
         "base-uri 'none'; form-action 'none'"
@@ -124,7 +124,7 @@ def _comparison(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
         address = "&amp;".join(
             f"{name}step={number + 1}" for name, number in zip(("", "b."), at, strict=True) if number is not None
         )
-        said, link = f"They first differ where {words}.", f' <a href="#{address}">Look at it</a>'
+        said, link = f"They first differ where {words}.", f' <a class="look" href="#{address}">Look at it</a>'
     return Template(_text("compare.html")).substitute(
         one=escape(one["run"]), other=escape(other["run"]), rows="".join(rows), said=said, link=link
     )
@@ -134,6 +134,8 @@ def _cell(data: Mapping[str, Any], key: str) -> str:
     if key == "seconds":
         return f"{data['seconds']:.2f}"
     value = data[key] if key in data else data["usage"].get(key, 0)
+    if value is None:
+        return "–"
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return plain(text, 300)
 
@@ -175,12 +177,6 @@ def _named(data: Mapping[str, Any]) -> dict[tuple[str, str, int], int]:
 @cache
 def _text(name: str) -> str:
     return (files("orchestrator.render.html") / name).read_text(encoding="utf-8")
-
-
-@cache
-def _script() -> str:
-    text = "\n".join(map(_text, _SCRIPTS)).replace("$MARKS", json.dumps([*CLASSES, *STATUSES]))
-    return f'(() => {{\n"use strict";\n{text}}})();\n'
 
 
 def _hash(text: str) -> str:

@@ -3,23 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import time
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import anyio
 import pytest
 
-from orchestrator.render import to_html
-from tests.render.html.sample import run_count, run_mended, run_tour
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+from tests.render.html.opened import Opened, axe_script, on, texts, until
 
 pytestmark = pytest.mark.browser
 
@@ -48,91 +37,6 @@ SPEED = """async () => {
 """The worst milliseconds until the next frame, of scrolling, of moving the slider and of working a state out."""
 
 
-class Opened:
-    """A page that was opened, and all that went wrong with it."""
-
-    def __init__(self, page: Page, file: Path) -> None:
-        self.page, self.file = page, file
-        self.faults: list[str] = []
-        page.on("console", lambda message: self.faults.append(message.text))
-        page.on("pageerror", lambda error: self.faults.append(str(error)))
-        page.on(
-            "request",
-            lambda request: None if request.url.startswith(file.as_uri()) else self.faults.append(request.url),
-        )
-        page.on("dialog", lambda dialog: self.faults.append(dialog.message))
-
-    def go(self, address: str = "") -> Page:
-        """Open it anew."""
-        self.page.goto("about:blank")
-        self.page.goto(self.file.as_uri() + address)
-        self.page.wait_for_selector("html[data-ready]")
-        return self.page
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Pages of runs."""
-    place = tmp_path_factory.mktemp("pages")
-    url = f"sqlite:///{place}/runs.db"
-    tour = anyio.run(run_tour, url)
-    waits = anyio.run(partial(run_tour, url, "waits", answer=False))
-    made = {"tour": tour.to_html(), "waits": waits.to_html(), "two": tour.to_html(waits)}
-    made["long"] = anyio.run(run_count, url, 5000).to_html()
-    made["mended"] = anyio.run(run_mended, url).to_html()
-    made["graph"] = to_html(tour.definition)
-    found = {}
-    for name, text in made.items():
-        found[name] = place / f"{name}.html"
-        found[name].write_text(text, encoding="utf-8")
-    (place / "tour.json").write_text(json.dumps({str(seq): tour.at(seq).to_svg() for seq in range(1, tour.seq + 1)}))
-    return found
-
-
-@pytest.fixture(scope="module")
-def browser(files: dict[str, Path]) -> Iterator[Browser]:
-    """Debian's Chromium. Begun when all runs are made: while it is there, no event loop of ours can run."""
-    sync_api = pytest.importorskip("playwright.sync_api")
-    chromium = os.environ.get("CHROMIUM") or shutil.which("chromium")
-    if chromium is None:
-        pytest.skip("no chromium")
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
-        yield browser
-        browser.close()
-
-
-@pytest.fixture
-def opened(browser: Browser, files: dict[str, Path], request: pytest.FixtureRequest) -> Iterator[Opened]:
-    """A new window with the page that the test names, and nothing wrong with it at the end."""
-    name, options = getattr(request, "param", ("tour", {}))
-    page = browser.new_page(
-        viewport=options.get("size", {"width": 1400, "height": 900}), color_scheme=options.get("theme")
-    )
-    found = Opened(page, files[name])
-    found.go()
-    yield found
-    assert page.evaluate("window.pwned") is None
-    assert not found.faults
-    page.close()
-
-
-def texts(page: Page, selector: str) -> list[str]:
-    return [" ".join(text.split()) for text in page.locator(selector).all_inner_texts()]
-
-
-def until(page: Page, condition: str) -> None:
-    """Wait for something to become true. The page's policy keeps playwright's own way of it from working."""
-    deadline = time.monotonic() + 30
-    while not page.evaluate(condition):
-        assert time.monotonic() < deadline, condition
-        page.wait_for_timeout(20)
-
-
-def on(name: str, **options: Any) -> Any:
-    return pytest.mark.parametrize("opened", [(name, options)], indirect=True)
-
-
 def test_the_slider_replays_the_one_picture(opened: Opened) -> None:
     page = opened.page
     page.evaluate("{ window.kept = document.querySelector('#a-canvas svg'); }")
@@ -152,7 +56,7 @@ def test_the_slider_replays_the_one_picture(opened: Opened) -> None:
 
 def classes(shown: list[Any]) -> dict[str, set[str]]:
     """Id -> what a run gives to it, of all nodes, edges and the status."""
-    return {part[2:]: set(held.split()) - {"here"} for part, held, _ in shown if held}
+    return {part[2:]: set(held.split()) - {"here", "way", "picked"} for part, held, _ in shown if held}
 
 
 def classes_of(svg: str) -> dict[str, set[str]]:
@@ -208,10 +112,7 @@ def test_prompts_replies_calls_and_why(opened: Opened) -> None:
     told = page.locator("#a-panel").inner_text()
     assert "3 branches were joined" in told
     assert "grade -> write : good" in texts(page, "#a-panel .not")[0]
-    step = texts(page, "#a-rows .row .no")[
-        texts(page, "#a-rows .row").index(next(t for t in texts(page, "#a-rows .row") if "search" in t))
-    ]
-    page = opened.go(f"#step={step}&tab=tools")
+    page = opened.go("#step=3&tab=tools")
     told = page.locator("#a-panel").inner_text()
     assert "about " in told
     assert "sk-" not in told
@@ -227,7 +128,7 @@ def test_search_and_keys(opened: Opened) -> None:
     count = len(texts(page, "#a-rows .row"))
     assert 1 <= count < 12
     page.keyboard.press("Escape")
-    assert len(texts(page, "#a-rows .row")) == 12
+    assert len(texts(page, "#a-rows .row.step")) == 12
     page.keyboard.press("Home")
     assert page.locator("#a-slider").input_value() == "1"
     page.keyboard.press("j")
@@ -314,7 +215,7 @@ def test_two_runs_move_together(opened: Opened) -> None:
     page.locator("#a-rows .row").first.click()
     assert texts(page, "#b-rows [aria-selected=true] .no") == ["1"]
     page.locator("#together").uncheck()
-    page.locator("#b-rows .row").nth(2).click()
+    page.locator("#b-rows .row.step").nth(2).click()
     assert texts(page, "#a-rows [aria-selected=true] .no") == ["1"]
     page.keyboard.press("j")
     assert texts(page, "#b-rows [aria-selected=true] .no") == ["4"]
@@ -346,16 +247,6 @@ def test_no_serious_fault_that_axe_finds(opened: Opened) -> None:
         assert not serious, (tab, serious)
     width = page.evaluate("[document.documentElement.scrollWidth, document.documentElement.clientWidth]")
     assert width[0] <= width[1], "it is wider than the window"
-
-
-def axe_script() -> str:
-    """axe-core, from where AXE says it is."""
-    given = os.environ.get("AXE")
-    nearby = (folder / "node_modules/axe-core/axe.min.js" for folder in Path(__file__).resolve().parents)
-    found = given or next((str(path) for path in nearby if path.exists()), None)
-    if found is None:
-        pytest.skip("axe-core is not there: npm install axe-core, and name axe.min.js in AXE")
-    return Path(found).read_text(encoding="utf-8")
 
 
 @on("graph")

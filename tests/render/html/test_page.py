@@ -22,9 +22,13 @@ from tests.render.html.sample import EVIL, SECRET, run_count, run_tour, tour
 STRUCTURE = """\
 main.run Run tour
   header
-    h2
+    div.title
+      h2
+      div.actions
+        span.bad-text status
+      dl.facts
     p.why
-    dl.facts
+    div.cards
   div.replay group Replay
     button First record
     button Step back
@@ -33,7 +37,20 @@ main.run Run tour
     button Last record
     input Record
     output
+    button
   div.panes
+    section.steps Timeline
+      div.bar
+        input Search
+        div.choices
+          span.chips group Only steps that are
+          button.chip
+          label.chip
+          span.note status
+      div.head
+      div.rows tree Steps
+      p.none
+    div.split separator Width of the steps
     section.picture Graph
       div.tools
         button
@@ -44,6 +61,7 @@ main.run Run tour
       div.canvas region Picture of the graph
         svg
         svg
+    div.split separator Width of the details
     section.detail Step
       div.tabs tablist What to show
         button tab
@@ -52,13 +70,6 @@ main.run Run tour
         button tab
         button tab
       div.panel tabpanel
-  section.steps Timeline
-    div.bar
-      input Search
-      label
-      span status
-    div.head
-    div.rows listbox Steps
 """
 
 
@@ -196,7 +207,14 @@ def test_what_the_data_tells_of_a_run(page: str, run: Run) -> None:
     assert publish["asked"][0]["answer"]["type"] == "approve"
     assert publish["asked"][0]["by"].startswith("ann ")
     assert publish["waits"][0][0] == "person"
-    assert steps[7]["left"] == ["grade -> write : good"]
+    assert [found["edges"][name] for name in steps[7]["left"]] == ["grade -> write : good"]
+    assert [found["edges"][name] for name in steps[7]["took"]] == ["grade -> again : more"]
+    assert found["began"]["edge-START--plan"] == [1]
+    assert found["question"].startswith("What? ")
+    assert found["limits"] == {"steps": 100}
+    assert [step["name"][1] for step in steps if step["node"] == "look"] == ["one", "two", "three"]
+    assert {tuple(step["name"]) for step in searches} >= {("look", "two", "look › search")}
+    assert found["maps"][0]["items"] == {"0": "one", "1": "two", "2": "three"}
     assert steps[7]["came"].startswith("3 branches were joined")
     assert len(found["records"]) == found["head"]
     assert {step["part"] for step in steps} <= set(found["kinds"])

@@ -12,7 +12,7 @@ import pytest
 import orchestrator.render.html
 from orchestrator.visible import BLANK, DEFAULT_IGNORABLE, shown
 
-FORMAT = Path(orchestrator.render.html.__file__).with_name("format.js")
+TEXTS = Path(orchestrator.render.html.__file__).with_name("modules") / "texts.js"
 
 
 def test_pages_and_terminals_show_the_same_characters_as_escapes() -> None:
@@ -32,8 +32,13 @@ def test_pages_and_terminals_show_the_same_characters_as_escapes() -> None:
         "x\ufe0f",
         "🏴\U000e0067\U000e007f",
     ]
-    script = f"{FORMAT.read_text()}\nconsole.log(JSON.stringify(JSON.parse(process.argv[1]).map(visible)))"
+    script = f"""import {{ visible }} from {json.dumps(TEXTS.as_uri())};
+        console.log(JSON.stringify(JSON.parse(process.argv[1]).map((text) => visible(text))));"""
     done = subprocess.run(
-        [node, "-e", script, json.dumps(texts)], capture_output=True, text=True, check=True, timeout=60
+        [node, "--experimental-default-type=module", "--input-type=module", "-e", script, json.dumps(texts)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
     )
     assert json.loads(done.stdout) == [shown(text) for text in texts]

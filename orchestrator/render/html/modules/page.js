@@ -1,0 +1,94 @@
+// A page of one run or of two beside each other: its address, its keys, and what keeps the runs together.
+import { read, written } from "./address.js";
+import { keysDialog, press } from "./keys.js";
+import { RunView } from "./view.js";
+
+/** @import { Source } from "./source.js" */
+
+const AGAIN = 200;
+
+export class RunPage {
+  /** @param {RunView[]} views */
+  constructor(views) {
+    this.views = views;
+    this.active = views[0];
+    this.quiet = false;
+    this.together = /** @type {HTMLInputElement | null} */ (document.getElementById("together"));
+    const help = keysDialog();
+    document.body.append(help);
+    document.addEventListener("keydown", (event) => { if (this.active) press(event, this.active, help); });
+    const enter = (/** @type {Event} */ event) => { this.active = views.find((view) => view.at("run").contains(/** @type {Node} */ (event.target))) ?? this.active; };
+    document.addEventListener("pointerdown", enter, true);
+    document.addEventListener("focusin", enter, true);
+    window.addEventListener("hashchange", () => this.arrive());
+    for (const link of document.querySelectorAll("a.look")) link.addEventListener("click", () => this.arrive(link.getAttribute("href") ?? ""));
+  }
+
+  /** @param {RunView} view */
+  moved(view) {
+    this.active = view;
+    if (this.quiet) return;
+    if (this.together?.checked) this.alone(() => { for (const other of this.views) if (other !== view) { other.show(view.tab, true); this.join(other, view); } });
+    const address = "#" + this.views.map((one, at) => written(one.visit, at ? "b." : "")).join("&");
+    if (address === location.hash) return;
+    try { history.replaceState(null, "", address); } catch { /* some browsers count; the page works without */ }
+  }
+
+  /** The same step of another run, or one about as far. @param {RunView} view @param {RunView} other */
+  join(view, other) {
+    const name = other.data.names[other.index];
+    view.choose(view.data.named.get(name) ?? Math.min(other.index, view.data.steps.length - 1), true);
+  }
+
+  /** Go to what the address names. @param {string} address */
+  arrive(address = location.hash) {
+    this.alone(() => this.views.forEach((view, at) => {
+      const visit = read(address, at ? "b." : "");
+      view.tab = visit.tab;
+      view.edge = visit.edge !== null && visit.edge in view.data.run.edges ? visit.edge : null;
+      view.filter(visit.choice, true);
+      if (visit.step !== null && visit.step <= view.data.steps.length) view.choose(visit.step - 1, true);
+      else if (visit.seq !== null) view.go(visit.seq, null, true);
+      else if (at && this.together?.checked && address) this.join(view, this.views[0]);
+      else view.go(view.data.head, view.data.open(), true);
+      if (visit.step !== null || visit.seq !== null) view.follow(false);
+    }));
+    if (/(^#|&)(b\.)?(step|seq)=/.test(address)) this.views[0].list.bringIntoView();
+  }
+
+  /** Do something that does not change the address. @param {() => void} act */
+  alone(act) {
+    this.quiet = true;
+    act();
+    this.quiet = false;
+  }
+}
+
+/**
+ * Show runs, and show what becomes of those that go on.
+ * @param {Source[]} sources
+ * @returns {Promise<RunPage>}
+ */
+export async function openPage(sources) {
+  const runs = await Promise.all(sources.map((source) => source.run()));
+  /** @type {RunPage} */
+  let page;
+  const views = sources.map((source, at) => new RunView("ab"[at], runs[at], source, (view) => page.moved(view)));
+  page = new RunPage(views);
+  page.arrive();
+  views.forEach((view) => watch(view));
+  document.documentElement.dataset.ready = "yes";
+  return page;
+}
+
+/** Take a run again when it has grown, one time after the other. @param {RunView} view */
+function watch(view) {
+  let waits = false, asks = false;
+  const take = async () => {
+    if (asks) { waits = true; return; }
+    asks = true;
+    try { view.update(await view.source.run()); } finally { asks = false; }
+    if (waits) { waits = false; setTimeout(take, AGAIN); }
+  };
+  view.source.subscribe(() => { void take(); });
+}

@@ -1,0 +1,214 @@
+// The one picture of a run, in two forms if graphs in it can be closed. A moment is the marks of its parts: classes and
+// texts, and nothing else changes.
+import { lasting } from "./texts.js";
+
+/** @import { RunData } from "./run_data.js" */
+/** @import { Mark } from "./types.js" */
+/** @typedef {{ svg: SVGSVGElement, prefix: string }} Form */
+/** @typedef {{ element: Element, title: Element | null }} Part */
+
+const REACH = "16";
+
+export class Picture {
+  /**
+   * @param {HTMLElement} canvas
+   * @param {string} prefix
+   * @param {RunData} data
+   * @param {{ node: (part: string) => void, edge: (part: string) => void }} chosen
+   */
+  constructor(canvas, prefix, data, chosen) {
+    this.canvas = canvas;
+    const drawn = /** @type {NodeListOf<SVGSVGElement>} */ (canvas.querySelectorAll("svg.agent-graph"));
+    /** @type {Form[]} */
+    this.forms = [...drawn].map((svg, at) => ({ svg, prefix: prefix + ["-", "c-"][at] }));
+    this.form = this.forms[0];
+    this.factor = 1;
+    this.fitted = true;
+    this.part = "";
+    /** @type {string[]} */
+    this.ways = [];
+    /** @type {string | null} */
+    this.picked = null;
+    this.data = data;
+    this.recorded = data.run.picture;
+    /** @type {Map<string, Part[]>} */
+    this.parts = new Map();
+    /** Part -> its mark as shown, as text. @type {Map<string, string>} */
+    this.shown = new Map();
+    /** @type {Map<string, Mark>} */
+    this.marks = new Map();
+    /** @type {number | null} */
+    this.seq = null;
+    for (const form of this.forms) this.prepare(form, chosen);
+    this.grow(data);
+    new ResizeObserver(() => { if (this.fitted) this.fit(); }).observe(canvas);
+    this.fit();
+  }
+
+  /** @param {Form} form @param {{ node: (part: string) => void, edge: (part: string) => void }} chosen */
+  prepare({ svg, prefix }, chosen) {
+    for (const line of svg.querySelectorAll(".edge > .line")) { // a thin line is hard to hit
+      const wide = /** @type {Element} */ (line.cloneNode());
+      wide.setAttribute("class", "hit");
+      wide.setAttribute("stroke-width", REACH);
+      line.before(wide);
+    }
+    svg.addEventListener("click", (event) => {
+      const target = /** @type {Element} */ (event.target), node = target.closest(".node"), edge = target.closest(".edge");
+      if (node) chosen.node(node.id.slice(prefix.length));
+      else if (edge?.id) chosen.edge(edge.id.slice(prefix.length));
+    });
+  }
+
+  /**
+   * Take the data of a run, which may have grown.
+   * @param {RunData} data
+   */
+  grow(data) {
+    this.data = data;
+    this.recorded = data.run.picture;
+    this.parts = new Map();
+    this.shown = new Map();
+    this.marks = new Map();
+    this.seq = null;
+    const { start, moments } = this.recorded;
+    const names = new Set(Object.keys(start));
+    for (const [, changes] of moments) for (const name of Object.keys(changes)) names.add(name);
+    for (const name of names) {
+      const found = this.forms.flatMap((form) => document.getElementById(form.prefix + name) ?? []);
+      if (found.length) this.parts.set(name, found.map((element) => ({ element, title: element.querySelector(":scope > title") })));
+    }
+  }
+
+  // -- moments --------------------------------------------------------------------------------------------------
+
+  /** @param {number} seq */
+  show(seq) {
+    if (seq === this.seq) return;
+    const { start, moments } = this.recorded;
+    const forward = this.seq !== null && seq > this.seq;
+    const marks = forward ? this.marks : new Map(Object.entries(start));
+    for (const [at, changes] of forward ? moments.slice(this.behind(this.seq ?? 0)) : moments) {
+      if (at > seq) break;
+      for (const [name, mark] of Object.entries(changes)) marks.set(name, mark);
+    }
+    this.marks = marks;
+    this.seq = seq;
+    for (const [name, parts] of this.parts) this.put(name, parts, marks.get(name) ?? [""]);
+  }
+
+  /** How many moments there are up to a record. @param {number} seq */
+  behind(seq) {
+    const { moments } = this.recorded;
+    let low = 0, high = moments.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (moments[middle][0] <= seq) low = middle + 1; else high = middle;
+    }
+    return low;
+  }
+
+  /** @param {string} name @param {Part[]} parts @param {Mark} mark */
+  put(name, parts, [classes, texts]) {
+    const told = classes + JSON.stringify(texts ?? 0);
+    if (this.shown.get(name) === told) return;
+    this.shown.set(name, told);
+    const said = this.summed(name, texts);
+    for (const part of parts) this.mark(part, classes, said);
+  }
+
+  /**
+   * The time of a node that ran more than once is a sum, and says so.
+   * @param {string} name
+   * @param {Record<string, string> | undefined} texts
+   */
+  summed(name, texts) {
+    if (!texts?.took || !texts.count) return texts;
+    const ran = this.data.steps.flatMap((step, index) => (step.part === name && step.began <= (this.seq ?? 0) ? [index] : []));
+    const elapsed = ran.length ? "\n" + lasting(this.data.elapsed(ran)) + " elapsed, " + texts.took + " summed over " + ran.length + " steps" : "";
+    return { ...texts, took: "Σ" + texts.took, told: (texts.told ?? "") + elapsed };
+  }
+
+  /** @param {Part} part @param {string} classes @param {Record<string, string> | undefined} texts */
+  mark({ element, title }, classes, texts) {
+    element.classList.remove(...this.recorded.classes);
+    if (classes) element.classList.add(...classes.split(" "));
+    for (const slot of /** @type {NodeListOf<SVGElement>} */ (element.querySelectorAll("[data-slot]")))
+      if (slot.closest("[id]") === element) slot.textContent = texts?.[slot.dataset.slot ?? ""] ?? "";
+    if (title instanceof SVGElement) {
+      title.dataset.own ??= (title.textContent ?? "").split("\n").slice(0, 8).join("\n");
+      title.textContent = texts?.told ? title.dataset.own + "\n" + texts.told : title.dataset.own;
+    }
+  }
+
+  // -- what is chosen -------------------------------------------------------------------------------------------
+
+  /**
+   * Show a node and the edges that its step took as chosen; nothing is laid out for that.
+   * @param {string} part
+   * @param {string[]} ways
+   * @param {string | null} picked  An edge that was clicked on.
+   */
+  here(part, ways, picked) {
+    Object.assign(this, { part, ways, picked });
+    for (const name of ["here", "way", "picked"]) this.canvas.querySelectorAll("." + name).forEach((element) => element.classList.remove(name));
+    for (const way of ways) this.element(way)?.classList.add("way");
+    const edge = picked ? this.element(picked) : null;
+    edge?.classList.add("picked");
+    let name = part, element = part ? this.element(name) : null;
+    while (name && !element && name.includes(".")) { // it is inside of a node that is closed
+      name = name.slice(0, name.lastIndexOf("."));
+      element = this.element(name);
+    }
+    element?.classList.add("here");
+    const seen = edge ?? element;
+    if (seen) this.reach(seen);
+  }
+
+  /** @param {string} name */
+  element(name) { return document.getElementById(this.form.prefix + name); }
+
+  /** Scroll the picture, if a part of it is out of view. @param {Element} element */
+  reach(element) {
+    const box = element.getBoundingClientRect(), frame = this.canvas.getBoundingClientRect();
+    if (box.right < frame.left + 20 || box.left > frame.right - 20 || box.bottom < frame.top + 20 || box.top > frame.bottom - 20) {
+      this.canvas.scrollLeft += box.left + box.width / 2 - frame.left - frame.width / 2;
+      this.canvas.scrollTop += box.top + box.height / 2 - frame.top - frame.height / 2;
+    }
+  }
+
+  // -- size -----------------------------------------------------------------------------------------------------
+
+  /** @returns {[number, number]} */
+  get size() {
+    const { width, height } = this.form.svg.viewBox.baseVal;
+    return [width, height];
+  }
+
+  /** @param {number} factor */
+  scale(factor) {
+    this.factor = Math.min(4, Math.max(0.03, factor));
+    this.form.svg.setAttribute("width", String(this.size[0] * this.factor));
+    this.form.svg.setAttribute("height", String(this.size[1] * this.factor));
+  }
+
+  /** @param {boolean} closed  Whether graphs inside are drawn as one node. */
+  fold(closed) {
+    this.form = this.forms[closed ? 1 : 0];
+    for (const form of this.forms) form.svg.toggleAttribute("hidden", form !== this.form);
+    this.fit();
+    this.here(this.part, this.ways, this.picked);
+  }
+
+  fit() {
+    const [width, height] = this.size;
+    this.scale(Math.max(0.35, Math.min(1, (this.canvas.clientWidth - 4) / width, (this.canvas.clientHeight - 4) / height)));
+    this.fitted = true;
+  }
+
+  /** @param {number} by  0: its own size. */
+  zoom(by) {
+    this.fitted = false;
+    this.scale(by === 0 ? 1 : this.factor * by);
+  }
+}

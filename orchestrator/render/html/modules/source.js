@@ -1,0 +1,47 @@
+// Where a page gets its run from. A mailed page has its run in itself; a live page asks a server.
+
+/** @import { RunDocument } from "./types.js" */
+
+/**
+ * One thing that a reader can do to a run, as a button. A frozen page has none.
+ * @typedef {object} Action
+ * @property {string} name  The text of the button.
+ * @property {string} [title]
+ * @property {(run: RunDocument) => boolean} offered  Whether the run, as it is now, can be told so.
+ * @property {() => Promise<void>} act  Rejects with an error whose message a reader understands.
+ */
+
+/**
+ * Where the records and the data of one run come from.
+ * @typedef {object} Source
+ * @property {() => Promise<RunDocument>} run  The run as it is now.
+ * @property {(after: number) => Promise<{ seq: number, ts: number, type: string }[]>} records
+ *   The records behind a number, in order; `ts` in Unix seconds.
+ * @property {(callback: (head: number) => void) => (() => void)} subscribe
+ *   Calls back when the run has more records, with the number of the last one. Returns what ends that.
+ * @property {boolean} live  Whether the run can still change.
+ * @property {Action[]} actions
+ */
+
+/**
+ * A run that does not change.
+ * @implements {Source}
+ */
+export class FrozenSource {
+  live = false;
+  /** @type {Action[]} */
+  actions = [];
+
+  /** @param {RunDocument} run */
+  constructor(run) { this.document = run; }
+
+  async run() { return this.document; }
+
+  /** @param {number} after */
+  async records(after) {
+    const { records, types, start } = this.document;
+    return records.map(([at, type], place) => ({ seq: place + 1, ts: start + at / 1000, type: types[type] })).slice(after);
+  }
+
+  subscribe() { return () => undefined; }
+}

@@ -1,0 +1,102 @@
+// The top of a run: what was asked, what came of it, and what it used of its limits.
+import { byId, make, present } from "./elements.js";
+import { lasting, money, number, pretty, tokens, visible } from "./texts.js";
+
+/** @import { RunData } from "./run_data.js" */
+/** @import { Asked, RunDocument } from "./types.js" */
+/** @typedef {{ name: string, kind: string, text: string, step?: number }} Card */
+
+const STATUSES = ["running", "paused", "interrupted", "completed", "failed", "cancelled", "exhausted"];
+
+export class Summary {
+  /**
+   * @param {string} prefix
+   * @param {(index: number) => void} choose  A reader wants to see a step.
+   */
+  constructor(prefix, choose) {
+    this.prefix = prefix;
+    this.choose = choose;
+    /** Names of cards that show all of their text. @type {Set<string>} */
+    this.unfolded = new Set();
+  }
+
+  /** @param {RunData} data */
+  show(data) {
+    const { run } = data;
+    const pill = byId(this.prefix + "-status");
+    pill.textContent = run.status;
+    pill.className = "pill " + (STATUSES.includes(run.status) ? run.status : "");
+    byId(this.prefix + "-why").textContent = visible(run.error ? run.why.replace(": " + run.error, "") : run.why) + (run.driver ? ". Driven by " + visible(run.driver) : "");
+    byId(this.prefix + "-facts").replaceChildren(...facts(data).map(([name, value, title]) => make("div", { title }, make("dt", {}, name), make("dd", {}, value))));
+    const cards = [question(run), ...outcomes(data)].filter((card) => card !== null);
+    byId(this.prefix + "-cards").replaceChildren(...cards.map((card) => this.card(card)));
+  }
+
+  /** @param {Card} card */
+  card({ name, kind, text, step }) {
+    const body = make("div", { class: "text clamp data" }, visible(text));
+    const more = make("button", { type: "button", class: "link more", hidden: true, "aria-expanded": "false" }, "More");
+    const fold = (/** @type {boolean} */ open) => {
+      body.classList.toggle("clamp", !open);
+      if (open) { this.unfolded.add(name); body.tabIndex = 0; } else { this.unfolded.delete(name); body.removeAttribute("tabindex"); }
+      more.textContent = open ? "Less" : "More";
+      more.setAttribute("aria-expanded", String(open));
+    };
+    more.addEventListener("click", () => fold(body.classList.contains("clamp")));
+    new ResizeObserver(() => { more.hidden = body.classList.contains("clamp") && body.scrollHeight <= body.clientHeight + 1; }).observe(body);
+    if (this.unfolded.has(name)) fold(true);
+    const go = step === undefined ? null : make("button", { type: "button", class: "link", onclick: () => this.choose(step) }, "Show the step");
+    return make("section", { class: "card " + kind, "aria-label": name }, make("div", { class: "label" }, make("h3", {}, name), make("span", { class: "links" }, present([go, more]))), body);
+  }
+}
+
+/** @param {RunDocument} run @returns {Card | null} */
+function question(run) {
+  return run.question === null || run.question === undefined ? null : { name: "Question", kind: "asked", text: short(run.question) };
+}
+
+/** What came of the run: open questions, an error, an answer. @param {RunData} data @returns {Card[]} */
+function outcomes(data) {
+  const { run } = data;
+  const open = data.steps.flatMap((step, index) => (step.asked ?? []).filter((asked) => !asked.answer && step.status === "waiting").map((asked) => ({ asked, index })));
+  if (open.length) {
+    const { asked, index } = open[0], more = open.length > 1 ? "\n… and " + number(open.length - 1) + " more" : "";
+    return [{ name: asked.kind === "timer" || asked.kind === "event" ? "Waits" : "Waits for an answer", kind: "open", text: request(asked) + more, step: index }];
+  }
+  const last = data.steps.findLastIndex((step) => step.status === "failed");
+  /** @type {Card[]} */
+  const found = run.error ? [{ name: "Error", kind: "failed", text: run.error, step: last < 0 ? undefined : last }] : [];
+  if (run.output !== null && run.output !== undefined) found.push({ name: "Answer", kind: "answer", text: short(run.output) });
+  return found.length ? found : [{ name: "No answer", kind: "none", text: "The run is " + run.status + "." }];
+}
+
+/** @param {Asked} asked */
+function request(asked) {
+  const { payload } = asked;
+  const given = Object.entries(payload?.tool ? payload.args ?? {} : payload ?? {});
+  return [asked.prompt, ...given.map(([name, value]) => name + ": " + (typeof value === "string" ? value : JSON.stringify(value)))].join("\n");
+}
+
+/** A text as it is; of one field its value. @param {any} value @returns {string} */
+function short(value) {
+  if (value && typeof value === "object" && !Array.isArray(value) && Object.keys(value).length === 1) return short(Object.values(value)[0]);
+  if (Array.isArray(value) && value.length && value.every((one) => typeof one === "string")) return value.join("\n");
+  return pretty(value);
+}
+
+/** Amounts, each against its limit if there is one. @param {RunData} data @returns {[string, string, string?][]} */
+function facts(data) {
+  const { run } = data, { limits, usage } = run;
+  const of = (/** @type {string} */ shown, /** @type {string} */ name, /** @type {(value: number) => string} */ say = number) =>
+    (limits[name] === undefined ? shown : shown + " / " + say(limits[name]));
+  const waited = run.idle.reduce((sum, [from, to]) => sum + to - from, 0) / 1000;
+  /** @type {[string, string, string?][]} */
+  const found = [
+    ["steps", of(number(run.counted), "steps"), "steps that ended"], ["calls", of(number(usage.calls), "calls"), "calls of models and tools"],
+    ["tokens", of(number(tokens(usage)), "tokens"), number(usage.in) + " in, " + number(usage.out) + " out"],
+    ["cost", usage.cost || limits.cost !== undefined ? of(money(usage.cost), "cost", money) : ""],
+    ["alive", limits.seconds !== undefined || data.span / 1000 > 1.2 * run.seconds + 0.1 ? of(lasting(run.seconds), "seconds", lasting) : "", "without pauses"], ["took", lasting(data.span / 1000), "from the first record to the last"],
+    ["idle", waited >= 0.5 ? lasting(waited) : ""], ["began", new Date(run.start * 1000).toLocaleString()],
+  ];
+  return found.filter(([, value]) => value);
+}

@@ -1,0 +1,125 @@
+// The shapes of a run's data, as orchestrator/render/html/data.py writes them. There is no code here.
+export {};
+
+/** @typedef {"done" | "running" | "waiting" | "failed" | "dropped" | "interrupted" | "queued"} StepStatus */
+/** @typedef {{ calls?: number, in?: number, out?: number, cost?: number, estimated?: boolean }} Usage */
+/** @typedef {Record<string, any>} State  Fields of a state, as plain JSON. */
+/** @typedef {Record<string, [string, any, ...any[]]>} Patch  Field -> how it changes (`=`, `+`, `~`) and what. */
+
+/**
+ * A call of a model, a tool or a function.
+ * @typedef {object} Call
+ * @property {string} kind
+ * @property {string} name
+ * @property {number} seq
+ * @property {string} [effect]
+ * @property {[number, number | null]} t  Milliseconds since the start of the run.
+ * @property {string} [inside]
+ * @property {string[]} [messages]  Digests.
+ * @property {string} [offer]
+ * @property {any} [options]
+ * @property {any} [args]
+ * @property {number} [settled]
+ * @property {boolean} [ok]
+ * @property {boolean} [failed]
+ * @property {any} [result]
+ * @property {string} [error]
+ * @property {number} [tries]
+ * @property {boolean} [unknown]
+ * @property {Usage} [usage]
+ */
+
+/**
+ * A question of a step, with its answer if there is one.
+ * @typedef {object} Asked
+ * @property {number} seq
+ * @property {string} kind
+ * @property {string} prompt
+ * @property {any} payload
+ * @property {any} [answer]
+ * @property {string} [by]
+ * @property {number} [answered]
+ */
+
+/**
+ * A step: one activation of a node.
+ * @typedef {object} Step
+ * @property {string} node
+ * @property {[string, string, string]} name  What it did, about what, and where.
+ * @property {string} part  Id of its node in the picture.
+ * @property {number} began  Record after which it began.
+ * @property {[number, number | null]} t
+ * @property {number} work  Seconds.
+ * @property {StepStatus} status
+ * @property {string} came
+ * @property {string} [path]
+ * @property {number} [seq]  Record that ended it.
+ * @property {number} [up]  Step that it runs inside.
+ * @property {number} [depth]
+ * @property {[number, number]} [map]  Map and item that it works on.
+ * @property {string} [outcome]
+ * @property {string} [went]
+ * @property {string[]} [took]  Ids of edges.
+ * @property {string[]} [left]
+ * @property {Record<string, boolean | string>} [guards]
+ * @property {number} [attempt]
+ * @property {number} [failed]
+ * @property {boolean} [cached]
+ * @property {string} [unasked]
+ * @property {string} [error]
+ * @property {[number, string][]} [retries]
+ * @property {[string, number, number | null][]} [waits]
+ * @property {Asked[]} [asked]
+ * @property {Call[]} [calls]
+ * @property {Usage} [usage]
+ * @property {number} [base]
+ * @property {Patch} [merged]
+ * @property {Patch} [patch]
+ */
+
+/**
+ * A map: the steps that a list of items was given to.
+ * @typedef {object} RunMap
+ * @property {number | null} source
+ * @property {string} each
+ * @property {string} target
+ * @property {number} count
+ * @property {[number, number] | null} around
+ * @property {Record<string, string>} items
+ */
+
+/** @typedef {[string, Record<string, string>?]} Mark  Classes, and texts by slot. */
+
+/**
+ * A run.
+ * @typedef {object} RunDocument
+ * @property {string} run
+ * @property {string} graph
+ * @property {string} status
+ * @property {string} why
+ * @property {number} head  Number of the last record.
+ * @property {number} start  Unix seconds.
+ * @property {number} seconds
+ * @property {number} counted
+ * @property {Usage} usage
+ * @property {Record<string, number>} limits
+ * @property {string} driver
+ * @property {any} question
+ * @property {any} output
+ * @property {string | null} error
+ * @property {string[]} waiting
+ * @property {Record<string, string>} labels
+ * @property {State} final
+ * @property {string[]} types
+ * @property {[number, number][]} records  Milliseconds, and number of a type.
+ * @property {Step[]} steps
+ * @property {Record<string, string>} kinds  Part -> kind of its node.
+ * @property {Record<string, string>} edges  Part -> text of its edge.
+ * @property {Record<string, number[]>} began  Part of an edge -> records that took it without a step.
+ * @property {RunMap[]} maps
+ * @property {State[]} whole
+ * @property {Record<string, any>} messages
+ * @property {Record<string, any[]>} offers
+ * @property {[number, number][]} idle
+ * @property {{ classes: string[], start: Record<string, Mark>, moments: [number, Record<string, Mark>][] }} picture
+ */

@@ -1,0 +1,256 @@
+// One run on the page: its summary, slider, list, picture and panel move together.
+import { Detail } from "./detail.js";
+import { byId, make } from "./elements.js";
+import { Filters } from "./filters.js";
+import { Outline } from "./outline.js";
+import { Picture } from "./picture.js";
+import { RunData } from "./run_data.js";
+import { Splitters } from "./splitters.js";
+import { StepList } from "./step_list.js";
+import { Summary } from "./summary.js";
+import { lasting, number, visible } from "./texts.js";
+import { TimeAxis } from "./time_axis.js";
+
+/** @import { Visit } from "./address.js" */
+/** @import { Tab } from "./detail.js" */
+/** @import { Choice, Row } from "./outline.js" */
+/** @import { Action, Source } from "./source.js" */
+/** @import { RunDocument } from "./types.js" */
+
+const MOVE = 320, STRIDES = 100;
+
+export class RunView {
+  /**
+   * @param {string} prefix  Of the ids of its elements.
+   * @param {RunDocument} run
+   * @param {Source} source
+   * @param {(view: RunView) => void} moved  A reader looks at something else.
+   */
+  constructor(prefix, run, source, moved) {
+    this.prefix = prefix;
+    this.source = source;
+    this.moved = moved;
+    this.data = new RunData(run);
+    /** @type {Tab} */
+    this.tab = "step";
+    this.seq = 0;
+    this.index = -1;
+    /** @type {string | null} */
+    this.edge = null;
+    this.following = source.live;
+    /** @type {ReturnType<typeof setInterval> | null} */
+    this.timer = null;
+    this.slider = /** @type {HTMLInputElement} */ (this.at("slider"));
+    this.summary = new Summary(prefix, (index) => { this.tab = "step"; this.choose(index); this.list.bringIntoView(); });
+    this.outline = new Outline(this.data);
+    this.picture = new Picture(this.at("canvas"), prefix, this.data, { node: (part) => this.chooseNode(part), edge: (edge) => this.pick(edge) });
+    this.list = new StepList(this.outline, this.at("rows"), this.at("scale"), (row, twisted) => this.click(row, twisted));
+    this.filters = new Filters(prefix, this.outline, (choice) => this.filter(choice));
+    this.detail = new Detail(prefix, this.data, { tab: (tab) => this.show(tab), edge: (edge) => this.pick(edge), step: (index) => { this.edge = null; this.choose(index); } });
+    this.splitters = new Splitters(this.at("panes"));
+    this.summary.show(this.data);
+    this.listen();
+    this.idle();
+    this.offer();
+  }
+
+  /** @param {string} name */
+  at(name) { return byId(this.prefix + "-" + name); }
+
+  // -- moving ---------------------------------------------------------------------------------------------------
+
+  /**
+   * Show the run as it was behind a record.
+   * @param {number} seq
+   * @param {number | null} index  The step to look at.
+   * @param {boolean} quiet  Whether the address and other runs stay as they are.
+   */
+  go(seq, index = null, quiet = false) {
+    this.seq = Math.min(Math.max(1, Math.round(seq) || 1), this.data.head);
+    this.index = index ?? this.data.stepAt(this.seq);
+    if (this.index >= 0) this.outline.reveal(this.index);
+    this.draw();
+    if (!quiet) { this.follow(this.seq === this.data.head && this.following); this.moved(this); }
+  }
+
+  /** @param {boolean} still  Whether the list keeps its place. */
+  draw(still = false) {
+    const { data, seq, index } = this, step = data.steps[index];
+    this.slider.max = String(data.head);
+    this.slider.value = String(seq);
+    this.slider.setAttribute("aria-valuetext", "record " + seq + " of " + data.head + (step ? ", step " + (index + 1) + " of " + data.steps.length : ""));
+    this.at("moment").textContent = "record " + number(seq) + "/" + number(data.head) + " · " + data.type(seq) + " · " + lasting(data.time(seq) / 1000);
+    this.picture.show(seq);
+    this.picture.here(step?.part ?? "", step?.took ?? [], this.edge);
+    this.list.linked = new Set(this.edge ? data.edge(this.edge).took : []);
+    this.list.show(index, seq, still);
+    this.detail.show({ tab: this.tab, index, edge: this.edge });
+  }
+
+  /** @param {number | undefined} index @param {boolean} quiet */
+  choose(index, quiet = false) {
+    if (index === undefined || index < 0 || index >= this.data.steps.length) return;
+    this.go(this.data.seqOf(index), index, quiet);
+  }
+
+  /** The steps of a node that was clicked on, one after the other. @param {string} part */
+  chooseNode(part) {
+    const found = this.data.steps.flatMap((step, index) => (step.part === part ? [index] : []));
+    this.edge = null;
+    if (found.length) this.choose(found.find((index) => index > this.index) ?? found[0]);
+  }
+
+  /** Look at an edge, or at the step again. @param {string | null} edge */
+  pick(edge) {
+    this.edge = edge;
+    this.tab = "step";
+    this.draw();
+    this.moved(this);
+  }
+
+  /** @param {number} by */
+  step(by) { this.choose(this.outline.beside(this.index, by)); }
+
+  /** @param {Tab} tab @param {boolean} quiet */
+  show(tab, quiet = false) {
+    this.tab = tab;
+    this.detail.show({ tab, index: this.index, edge: this.edge });
+    if (!quiet) this.moved(this);
+  }
+
+  // -- the list -------------------------------------------------------------------------------------------------
+
+  /** @param {Row} row @param {boolean} twisted */
+  click(row, twisted) {
+    this.box.focus({ preventScroll: true });
+    if (twisted || row.kind === "map" || row.kind === "item") { this.outline.fold(row); this.list.drawAgain(); }
+    else { this.edge = null; this.choose(row.index); }
+  }
+
+  /** Arrows in the tree: open, close, go to what is around. @param {boolean} open */
+  turn(open) {
+    const row = this.outline.rowOf(this.index);
+    if (!row || this.outline.flat) return;
+    const closed = this.outline.closed.has(row.key);
+    if (open) { if (closed) this.outline.fold(row, true); }
+    else if (row.inside.length && !closed) this.outline.fold(row, false);
+    else if (row.around?.kind === "step") { this.choose(row.around.index); return; }
+    else if (row.around) this.outline.fold(row.around, false);
+    this.list.drawAgain();
+    this.list.show(this.index, this.seq);
+  }
+
+  foldAll() {
+    this.outline.foldAll();
+    this.list.drawAgain();
+    this.list.show(this.index, this.seq);
+  }
+
+  /** @param {Choice} choice @param {boolean} quiet */
+  filter(choice, quiet = false) {
+    const count = this.outline.choose(choice);
+    this.filters.show(count);
+    this.list.box.scrollTop = 0;
+    this.list.drawAgain();
+    this.at("empty").hidden = count > 0;
+    if (!quiet && this.outline.narrowed && count && !this.outline.rowOf(this.index)) this.choose(this.outline.line[0].index);
+    else this.list.show(this.index, this.seq);
+    if (!quiet) this.moved(this);
+  }
+
+  // -- a run that grows -----------------------------------------------------------------------------------------
+
+  /** Take the run as it is now. Who looks back keeps looking at the same. @param {RunDocument} run */
+  update(run) {
+    this.data = this.detail.data = new RunData(run);
+    this.outline.grow(this.data);
+    this.picture.grow(this.data);
+    this.filters.grow();
+    this.summary.show(this.data);
+    this.list.setAxis(this.list.squeezed);
+    this.idle();
+    if (this.following) this.go(this.data.head, this.data.open(), true);
+    else this.draw(true);
+    this.offer();
+  }
+
+  /** Waiting can be left out where there is any. */
+  idle() { /** @type {HTMLElement} */ (this.at("squeeze").parentElement).hidden = !new TimeAxis(this.data, true).cuts.length; }
+
+  /** @param {boolean} following */
+  follow(following) {
+    this.following = following && this.source.live;
+    this.at("follow").setAttribute("aria-pressed", String(this.following));
+  }
+
+  /** The buttons for what a reader can do to the run. */
+  offer() {
+    const offered = this.source.actions.filter((action) => action.offered(this.data.run));
+    this.at("actions").replaceChildren(...offered.map((action) => make("button", { type: "button", title: action.title, onclick: (/** @type {Event} */ event) => this.act(action, event) }, action.name)));
+    this.at("follow").hidden = !this.source.live;
+    this.follow(this.following);
+  }
+
+  /** @param {Action} action @param {Event} event */
+  async act(action, event) {
+    const button = /** @type {HTMLButtonElement} */ (event.currentTarget), said = this.at("said");
+    button.disabled = true;
+    try { await action.act(); said.textContent = ""; } catch (error) { said.textContent = visible(error instanceof Error ? error.message : error); }
+    button.disabled = false;
+  }
+
+  // -- playing --------------------------------------------------------------------------------------------------
+
+  play() {
+    if (this.timer !== null) { this.pause(); return; }
+    this.at("play").setAttribute("aria-pressed", "true");
+    if (this.seq >= this.data.head) this.go(1);
+    // A short run goes record by record; a long one takes about half a minute.
+    const stride = Math.max(1, Math.round(this.data.head / STRIDES));
+    this.timer = setInterval(() => {
+      this.go(this.seq + stride);
+      if (this.seq >= this.data.head) this.pause();
+    }, MOVE);
+  }
+
+  pause() {
+    if (this.timer !== null) clearInterval(this.timer);
+    this.timer = null;
+    this.at("play").setAttribute("aria-pressed", "false");
+  }
+
+  // -- the rest -------------------------------------------------------------------------------------------------
+
+  /** The list of steps. */
+  get box() { return this.list.box; }
+
+  /** What is looked at. @returns {Visit} */
+  get visit() {
+    const named = this.index >= 0 && this.data.seqOf(this.index) === this.seq;
+    return { step: named ? this.index + 1 : null, seq: this.seq, tab: this.tab, edge: this.edge, choice: this.outline.choice };
+  }
+
+  listen() {
+    const click = (/** @type {string} */ name, /** @type {(button: HTMLElement) => void} */ act) => this.at(name).addEventListener("click", () => act(this.at(name)));
+    click("first", () => this.go(1));
+    click("back", () => this.step(-1));
+    click("play", () => this.play());
+    click("next", () => this.step(1));
+    click("last", () => this.go(this.data.head));
+    click("follow", () => { this.follow(!this.following); if (this.following) this.go(this.data.head, this.data.open()); });
+    click("in", () => this.picture.zoom(1.25));
+    click("out", () => this.picture.zoom(0.8));
+    click("fit", () => this.picture.fit());
+    click("real", () => this.picture.zoom(0));
+    click("all", () => this.foldAll());
+    click("clear", () => this.filters.clear());
+    document.getElementById(this.prefix + "-fold")?.addEventListener("click", () => {
+      const button = this.at("fold"), closed = button.getAttribute("aria-pressed") !== "true";
+      button.setAttribute("aria-pressed", String(closed));
+      this.picture.fold(closed);
+    });
+    this.slider.addEventListener("input", () => { this.pause(); this.go(Number(this.slider.value)); });
+    const squeeze = /** @type {HTMLInputElement} */ (this.at("squeeze"));
+    squeeze.addEventListener("change", () => this.list.setAxis(squeeze.checked));
+  }
+}

@@ -1,0 +1,149 @@
+"""Short names of steps: what a step did and with what, such as `search_web 'weather Oslo'` or `fetch page-092`.
+
+Names are for people: secrets are redacted and texts are bounded, so that any view can show them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from orchestrator.redaction import redacted
+from orchestrator.views.safe_text import BEHIND, cut, told
+from orchestrator.views.timeline import TimelineRow
+
+LONGEST_NAME = 60
+"""Characters of a node's or tool's name."""
+LONGEST_SUBJECT = 80
+"""Characters of what the step is about."""
+LONGEST_PLACE = 60
+_NAMED = ("name", "title", "id", "key", "url", "path")
+"""Keys that name an item of a map, the best one first."""
+_MAIN = ("query", "q", "question", "expression", "url", "path", "command", "code", "text", "name", "id")
+"""Arguments that say most about a call, the best one first."""
+_MOST_TOOLS = 3
+_DEEPEST = 2
+
+
+@dataclass(frozen=True, slots=True)
+class StepName:
+    """The name of a step."""
+
+    what: str
+    """The tool, if the step called exactly one; else the node."""
+    about: str = ""
+    """The main argument of the call, the item of a map, or the names of several tools; may be empty."""
+    where: str = ""
+    """The subgraph nodes around it, and the node if `what` is a tool; the middle of a long path is left out."""
+
+    def __str__(self) -> str:
+        return f"{self.what} {self.about}".rstrip()
+
+
+def step_name(row: TimelineRow) -> StepName:
+    """The name of a row's step.
+
+    Args:
+        row: the row, with its calls and questions so far.
+    """
+    node = told(row.node, LONGEST_NAME)
+    calls = [call.intended for call in row.calls if call.intended.kind == "tool" and not call.intended.inside]
+    called = [(one.name, one.request.get("args", one.request)) for one in calls]
+    if len(called) == 1:
+        name, args = called[0]
+        what = told(name, LONGEST_NAME)
+        return StepName(what, main_argument(args), _place(row.place, row.node if what != node else ""))
+    about = _approved_call(row) or (item_name(row.item[0]) if row.item else "")
+    if len(called) > 1 and not about:
+        about = _counted(Counter(told(name, LONGEST_NAME) for name, _ in called))
+    return StepName(node, about, _place(row.place))
+
+
+def main_argument(args: object) -> str:
+    """The argument of a call that says most about it, on one line; empty: there is none.
+
+    Args:
+        args: the arguments by name, or the only one.
+    """
+    if not isinstance(args, Mapping):
+        return _short(args)
+    given = {str(name): value for name, value in args.items() if value not in (None, "", [], {})}
+    texts = [name for name, value in given.items() if isinstance(value, str)]
+    best = [name for name in _MAIN if name in given] + texts + list(given)
+    return _short(given[best[0]], best[0]) if best else ""
+
+
+def item_name(item: object) -> str:
+    """An item of a map, on one line: its name, title or id if it has one; of a planned call the tool and argument.
+
+    Args:
+        item: the item, as plain JSON or as the state holds it.
+    """
+    fields = item if isinstance(item, Mapping) else getattr(item, "__dict__", None)
+    if not isinstance(fields, Mapping) or not fields:
+        return _short(item)
+    given = {str(name): value for name, value in fields.items()}
+    name, args = given.get("name"), given.get("arguments", given.get("args"))
+    if isinstance(name, str) and isinstance(args, Mapping):
+        return told(f"{_short(name)} {main_argument(args)}".rstrip(), LONGEST_SUBJECT)
+    best = [key for key in _NAMED if isinstance(given.get(key), str | int) and given[key] != ""]
+    best += [key for key, value in given.items() if isinstance(value, str) and value] + list(given)
+    return _short(given[best[0]], best[0])
+
+
+def _approved_call(row: TimelineRow) -> str:
+    """The tool call that the step's question is about; empty: there is none."""
+    for one in row.asked:
+        payload = dict(one.question.payload) if one.question.kind == "approval" else {}
+        tool = payload.get("tool")
+        if isinstance(tool, str):
+            said = f"{told(tool, LONGEST_NAME)} {main_argument(payload.get('args', {}))}"
+            return cut(said.rstrip(), LONGEST_SUBJECT)
+    return ""
+
+
+def _counted(tools: Counter[str]) -> str:
+    said = [name if count == 1 else f"{name} ×{count}" for name, count in tools.most_common(_MOST_TOOLS)]
+    left = len(tools) - len(said)
+    return told(", ".join(said) + (f" and {left} more" if left > 0 else ""), LONGEST_SUBJECT)
+
+
+def _place(place: str, node: str = "") -> str:
+    names: Sequence[str] = [name for name in (*place.split("/"), node) if name]
+    if len(names) > 2:
+        names = (names[0], "…", names[-1])
+    return told(" › ".join(names), LONGEST_PLACE)
+
+
+def _short(value: object, key: str = "", depth: int = 0) -> str:
+    """The start of a value on one line; a text with spaces is quoted.
+
+    Args:
+        value: any value.
+        key: what it is called. The values of some keys are secrets.
+        depth: how many values are around it.
+    """
+    if isinstance(value, str):
+        text = told(str(_clean(value[: LONGEST_SUBJECT + BEHIND], key)), LONGEST_SUBJECT - 2)
+        return f"'{text}'" if " " in text else text
+    if value is None or isinstance(value, bool | int | float):
+        return told(json.dumps(_clean(value, key)), LONGEST_SUBJECT)
+    if isinstance(value, Mapping | list | tuple) and value and depth > _DEEPEST:
+        return "…"
+    rest = ", …" if isinstance(value, Mapping | list | tuple) and len(value) > 1 else ""
+    if isinstance(value, Mapping):
+        name, first = next(iter(value.items()), ("", None))
+        said = f"{told(str(name), LONGEST_NAME)}: {_short(first, str(name), depth + 1)}{rest}" if value else ""
+        return cut(f"{{{said}}}", LONGEST_SUBJECT)
+    if isinstance(value, list | tuple):
+        said = f"{_short(value[0], key, depth + 1)}{rest}" if value else ""
+        return cut(f"[{said}]", LONGEST_SUBJECT)
+    return told(type(value).__name__, LONGEST_SUBJECT)
+
+
+def _clean(value: object, key: str) -> object:
+    clean = redacted({key: value})
+    assert isinstance(clean, Mapping)
+    return clean[key]

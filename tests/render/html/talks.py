@@ -1,0 +1,64 @@
+"""Runs of agents with tools, and of a node with guards."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel
+
+from orchestrator import Approve, Executor, Graph, Limits, Update, node, tool
+from orchestrator.executor import Run
+from orchestrator.graph.limits import Usage
+from orchestrator.models.messages import Reply, ToolCall
+from orchestrator.nodes import Route
+from orchestrator.strategies.react import react
+from orchestrator.testing import ScriptedModel
+
+FOUND = "Oslo: 4 degrees and light rain, wind from the south-west."
+
+
+@tool(risk="read", effect="read")
+def search_web(query: str) -> str:
+    """Search the web."""
+    return FOUND
+
+
+@tool(risk="write", effect="irreversible")
+def send_mail(to: str, body: str) -> str:
+    """Send a mail."""
+    return f"accepted by the server of {to}"
+
+
+def _calls(name: str, **args: str) -> Reply:
+    call = ToolCall(id=f"call-{name}", name=name, arguments=dict(args))
+    return Reply(text="Let me see.", tool_calls=(call,), usage=Usage(input_tokens=412, output_tokens=57))
+
+
+async def run_weather(url: str) -> Run:
+    """An agent searches, asks before it sends a mail, and answers at length."""
+    mail = _calls("send_mail", to="ann@example.com", body="It rains.\nTake an umbrella.")
+    model = ScriptedModel([_calls("search_web", query="weather Oslo"), mail, "It rains in Oslo. " * 60])
+    made = react()
+    async with Executor(store=url, graphs=[made], model=model, tools=[search_web, send_mail]) as ex:
+        run = await ex.start(made, "What is the weather like in Oslo?", run_id="weather", limits=Limits(tokens=90_000))
+        return await ex.answer(run.run_id, run.waiting[0].id, Approve(), by="ann")
+
+
+class Mail(BaseModel):
+    score: float = 0
+    seen: int = 0
+
+
+@node(effect="pure")
+def look(state: Mail) -> Update:
+    return {"seen": state.seen + 1, "score": state.score + 0.4}
+
+
+async def run_guarded(url: str) -> Run:
+    """A loop that guards end."""
+    made = Graph(
+        name="guarded",
+        state=Mail,
+        nodes={"look": look, "decide": Route(cases={"good": "score > 0.7"}, default="more")},
+        edges="START -> look -> decide\ndecide -> END : good\ndecide -> look : more",
+    )
+    async with Executor(store=url, graphs=[made]) as ex:
+        return await ex.start(made, {}, run_id="guarded")
