@@ -11,6 +11,7 @@ import pytest
 from orchestrator import Executor
 from orchestrator.cli.graphrefs import graph_from_ref
 from tests.support.shell import Done, Shell
+from tests.support.sizes import sized
 
 MODULE = """
 from typing import Annotated
@@ -283,7 +284,7 @@ def test_a_suggestion_says_what_it_guesses(paused: Shell) -> None:
         ("resume", "spent", "--retry"),
         ("cancel", "done"),
         ("resume", "nosuch"),
-    ],
+    ][:: sized(3, 1)],
 )
 def test_no_error_of_the_command_line_names_a_call_of_python(ended: Shell, words: tuple[str, ...]) -> None:
     store = ("--store", "sqlite:///.orchestrator/runs.db")

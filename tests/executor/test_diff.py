@@ -14,7 +14,7 @@ from orchestrator import Approve, Context, Deny, Executor, Graph, Message, Outco
 from orchestrator.executor import RunDiff
 from orchestrator.testing import ScriptedModel
 from orchestrator.views.run_diff import Difference
-from tests.support.sizes import quick_on
+from tests.support.sizes import quick_on, sized
 
 
 class Essay(BaseModel):
@@ -228,9 +228,9 @@ async def test_a_diff_is_bounded_and_shows_no_secrets() -> None:
     assert len(shown) < 60_000
     async with Executor() as executor:
         async with Executor(executor.store, graphs=[mapping], model=ScriptedModel(lambda request: "1")) as one:
-            first = await one.start(mapping, {"items": list(range(150))})
+            first = await one.start(mapping, {"items": list(range(sized(105, 150)))})
         async with Executor(executor.store, graphs=[mapping], model=ScriptedModel(lambda request: "2")) as other:
-            second = await other.start(mapping, {"items": list(range(150))})
+            second = await other.start(mapping, {"items": list(range(sized(105, 150)))})
         many = await executor.diff(first.run_id, second.run_id)
     assert len(many.differences) == 100
     assert many.more

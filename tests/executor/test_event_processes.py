@@ -55,7 +55,7 @@ def kill_holders(url: str, backend: str, seed: int) -> int:
 async def test_events_of_two_processes_are_taken_once_though_holders_are_killed(
     tmp_path: Path, anyio_backend_name: str
 ) -> None:
-    url, many = f"sqlite:///{tmp_path}/runs.db", sized(30, 100)
+    url, many = f"sqlite:///{tmp_path}/runs.db", sized(16, 100)
     async with Executor(url, graphs=[takes()]) as executor:
         run = await executor.start("takes", many, run_id=RUN)
         assert run.status == "paused"

@@ -13,7 +13,7 @@ from orchestrator.kernel.records import EffectIntended, EffectSettled
 from orchestrator.stores import Store
 from tests.executor.test_forking import BILL, Desk, asked, seq_of
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("impatient")]
 
 
 @pytest.fixture

@@ -50,7 +50,7 @@ from orchestrator.views.history import points
 from orchestrator.views.reader import read
 from orchestrator.views.step_tree import StepTree
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("impatient")]
 
 
 class Bill(BaseModel):

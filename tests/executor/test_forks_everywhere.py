@@ -23,7 +23,7 @@ from tests.testing.acting import KINDS, drawn_graph, ends, said
 from tests.testing.acting import tools as acting_tools
 from tests.testing.shop import Echo
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("impatient")]
 T = TypeVar("T")
 
 

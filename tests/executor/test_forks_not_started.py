@@ -15,7 +15,7 @@ from orchestrator.nodes import Ask, Sleep, Subgraph
 from orchestrator.stores import Store
 from tests.executor.test_forking import BILL, Bill, Desk, asked
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("impatient")]
 
 
 @node

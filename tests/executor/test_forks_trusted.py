@@ -17,7 +17,7 @@ from tests.executor.test_forking import BILL, Bill, Desk, asked, confirmed, firs
 from tests.support.programs import CODE, Piped
 from tests.support.sizes import quick_on
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("impatient")]
 KEY = b"k" * 32
 
 

@@ -71,7 +71,7 @@ async def test_all_runs_are_listed_loaded_folded_and_drawn_without_code(store: s
             assert (await executor.history(run_id)) or not run.steps
 
 
-@pytest.mark.parametrize("run_id", GOING_ON[:: sized(5, 1)])
+@pytest.mark.parametrize("run_id", GOING_ON[:: sized(10, 1)])
 async def test_a_run_goes_on_to_its_end(store: str, run_id: str) -> None:
     name, _, status = run_id.rpartition("-")
     async with opened(store, status) as executor:

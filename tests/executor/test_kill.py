@@ -34,6 +34,7 @@ from orchestrator.stores import Store, open_store
 from tests.executor.lives import Life, Program, programs
 from tests.executor.outside import Outside, outside
 from tests.executor.tour import IRREVERSIBLE as IRREVERSIBLE_IN_TOUR
+from tests.support.sizes import sized
 
 IRREVERSIBLE = {"book", "order", "send"}
 
@@ -180,8 +181,8 @@ def storm(tmp_path: Path, seeds: Sequence[int], kills: int) -> int:
 
 
 def test_a_run_that_is_killed_over_and_over_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
-    deaths = storm(tmp_path, range(3), kills=12)
-    assert deaths >= 9, "too few of the kills hit"
+    deaths = storm(tmp_path, range(sized(2, 3)), kills=sized(6, 12))
+    assert deaths >= sized(4, 9), "too few of the kills hit"
 
 
 @pytest.mark.storm

@@ -15,7 +15,11 @@ from tests.executor.old_runs import STORE as RULES_1
 from tests.executor.old_runs import graphs
 from tests.executor.test_kept_runs import OVER
 
-pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)]
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.usefixtures("impatient"),
+    pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True),
+]
 
 ENDED = [run_id for run_id in OVER if not run_id.endswith("-completed")]
 

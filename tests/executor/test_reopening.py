@@ -447,6 +447,7 @@ async def test_events_of_a_run_that_is_reopened_go_on(store: Store) -> None:
         assert whole[-1].data["status"] == "completed"
 
 
+@pytest.mark.usefixtures("impatient")
 async def test_repaired_code_that_pays_otherwise_asks_first() -> None:
     """A call with other arguments than the one that happened is another call: only a person knows if both are meant."""
     world = World()

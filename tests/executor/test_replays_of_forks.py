@@ -20,7 +20,7 @@ from tests.support.executors import Log, says
 from tests.support.executors import chain as chain_of
 from tests.support.sizes import quick_on, sized
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("impatient")]
 
 
 @pytest.mark.parametrize("live", ["never", "always"])

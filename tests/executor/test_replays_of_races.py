@@ -80,7 +80,7 @@ async def recorded(store: MemoryStore, graph: Graph, order: str) -> Run:
     return runs[0]
 
 
-@quick_on("asyncio")
+@quick_on("trio")
 @pytest.mark.parametrize("rest", ["", "run"])
 @pytest.mark.parametrize("join", [1, 2, 3])
 async def test_a_join_of_some_merges_in_a_replay_what_it_merged(join: int, rest: str) -> None:

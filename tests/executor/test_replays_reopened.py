@@ -23,7 +23,7 @@ from tests.support.executors import Log, chain, counting, says
 from tests.support.sizes import quick_on, sized
 from tests.testing.acting import Acting, drawn_graph, ends
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("impatient")]
 
 
 class World:
@@ -585,7 +585,7 @@ async def replayed(kind: str, seed: int) -> tuple[int, int] | None:
 @quick_on("asyncio")
 def test_generated_runs_that_were_reopened_replay_as_they_went_in_the_end(anyio_backend: str) -> None:
     tried = calls = seed = 0
-    while tried < sized(6, 200):
+    while tried < sized(3, 200):
         for kind in KINDS:
             found = anyio.run(replayed, kind, seed, backend=anyio_backend)
             tried += found is not None

@@ -24,7 +24,11 @@ from tests.data.undrawn_runs import (
 )
 from tests.support.sizes import sized
 
-pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)]
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.usefixtures("impatient"),
+    pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True),
+]
 
 RUNS = {
     "asking": "model_1 model_4 model_6 tool_2 unknown",
@@ -128,7 +132,7 @@ async def test_all_runs_load_fold_and_draw_without_code(store: str) -> None:
 
 def of_this_test(runs: Sequence[str]) -> Sequence[str]:
     """All runs in the full test; else some of each graph."""
-    return runs[:: sized(9, 1)]
+    return runs[:: sized(18, 1)]
 
 
 @pytest.mark.parametrize("run_id", of_this_test(GOING_ON))

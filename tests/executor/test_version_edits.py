@@ -100,7 +100,7 @@ def go_on(begun: Simulation, plan: Plan, order: Order, values: dict[str, Any]) -
 @pytest.mark.parametrize("kind", ["structured", "unstructured", "mutated"])
 def test_an_edited_graph_refuses_a_run_with_a_grade_or_takes_it_to_one_end(kind: str) -> None:
     met = Counter[str]()
-    for seed in sized(range(9_015, 9_030), range(9_000, 9_600)):
+    for seed in sized(range(9_015, 9_023), range(9_000, 9_600)):
         sketch, dice = settle(DRAWN[kind](seed)), random.Random(seed)
         try:
             old = sketch.graph()

@@ -12,7 +12,7 @@ from tests.executor.chatting import VERSIONS, talk
 from tests.support.programs import run as run_program
 from tests.support.sizes import quick_on, sized
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("impatient")]
 
 
 async def turns(url: str, backend: str, versions: str, count: int, where: str = "") -> int:

@@ -188,7 +188,7 @@ async def to_its_end(executor: Executor, case: Case) -> Run:
     return run
 
 
-@pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in CASES[:: sized(2, 1)]])
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in CASES[:: sized(5, 1)]])
 @quick_on("asyncio")
 async def test_the_count_of_each_node_that_asks_a_model_is_that_of_its_calls(case: Case) -> None:
     model = ScriptedModel([*case.replies, *["5"] * 9])

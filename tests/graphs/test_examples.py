@@ -116,7 +116,7 @@ async def test_it_survives_a_stop_at_every_write(name: str, form: str, anyio_bac
         return {"models": models()}
 
     report = await assert_crash_safe(
-        ordered(name, form), URGENT, setup=setup, answer=lambda question: Approve(), most=sized(3, None)
+        ordered(name, form), URGENT, setup=setup, answer=lambda question: Approve(), most=sized(2, None)
     )
     assert report.status == "completed"
 

@@ -99,10 +99,10 @@ def _tries(place: Place) -> None:
     """What holds of every installation."""
     ask = ("run", "react", "What is 2+2?", "--store", "memory://", "--approve", "none")
     assert place("-m", "orchestrator", *ask) == "4\n"
-    for words in sized([["-c", REACT]], [["-P", "-c", REACT], ["-c", REACT]]):
+    for words in sized([], [["-P", "-c", REACT], ["-c", REACT]]):
         place(*words)
     assert not (place.path / "canary").exists()
-    place("-c", THEIRS)
+    place("-c", sized(f"{REACT}\nimport os\nassert not os.path.exists('canary')\n{THEIRS}", THEIRS))
 
 
 def test_a_folder_graphs_shadows_no_strategy_in_a_checkout(checkout: Place) -> None:

@@ -67,7 +67,7 @@ def fight(url: str, kills: int) -> list[int]:
 
 @quick_on("asyncio")
 async def test_runs_that_killed_processes_had_claimed_are_claimed_by_others_and_end_once(tmp_path: Path) -> None:
-    url, count = f"sqlite:///{tmp_path}/runs.db", sized(150, 600)
+    url, count = f"sqlite:///{tmp_path}/runs.db", sized(60, 600)
     store = open_store(url)
     ids: list[str] = []
     for _ in range(count):

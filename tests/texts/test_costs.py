@@ -13,11 +13,12 @@ from orchestrator.nodes.plans import PlanFault
 from orchestrator.nodes.plans.blueprint import read_blueprint
 from orchestrator.nodes.plans.steps import read_steps
 from tests.support.costs import in_proportion
+from tests.support.sizes import sized
 from tests.texts.adversarial import TEXTS
 from tests.texts.test_readings import FORM_OF, OFFERS
 
 
-@pytest.mark.parametrize("name", TEXTS)
+@pytest.mark.parametrize("name", [*TEXTS][:: sized(3, 1)])
 def test_a_text_is_read_in_proportion_to_its_length(name: str) -> None:
     def every_reader(size: int) -> None:
         text = TEXTS[name](size)
