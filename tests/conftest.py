@@ -44,7 +44,8 @@ APART = {
 }
 FULL_ONLY = "full"
 COSTLY = {"executor", "graphs", "models", "render", "testing", "tools"}
-"""Rooms in which a test with no table runs on one event loop, unless it is asked for by its name."""
+"""Rooms in which a test runs on one event loop and one kind of store, unless it is asked for by its name."""
+STORES = {"memory", "sqlite"}
 _TESTS = Path(__file__).parent
 _MEMORY = Path("/dev/shm")
 _ROOM = 2 << 30
@@ -148,6 +149,29 @@ def _in_turn(items: list[pytest.Item], *, alone: bool) -> set[pytest.Item]:
     return left_out
 
 
+def _on_one_store(items: list[pytest.Item]) -> tuple[set[pytest.Item], set[pytest.Item]]:
+    """Tests of costly rooms that differ in the store and the event loop alone: the one that runs, and those left out.
+
+    The name and the other parameters of a test decide which: half of them meet each store, and half each loop.
+    """
+    groups: dict[tuple[object, str, tuple[str, ...]], dict[tuple[str, ...], pytest.Item]] = {}
+    for item in items:
+        if isinstance(item, pytest.Function) and _room(item) in COSTLY and hasattr(item, "callspec"):
+            turns = tuple(str(item.callspec.params.get(name)) for name in ("store", "anyio_backend"))
+            if turns[0] in STORES:
+                others = tuple(part for part in item.callspec._idlist if part not in turns)
+                groups.setdefault((item.parent, item.originalname, others), {})[turns] = item
+    runs: set[pytest.Item] = set()
+    left_out: set[pytest.Item] = set()
+    for (_, name, others), group in groups.items():
+        if {store for store, _ in group} == STORES:
+            found = sorted(group.items())
+            place = crc32(f"{name} {others}".encode()) % len(found)
+            runs.add(found[place][1])
+            left_out |= {item for _, item in found if item is not found[place][1]}
+    return runs, left_out
+
+
 def _room(item: pytest.Item) -> str:
     """The folder of a test, as it is below `tests`."""
     return item.path.relative_to(_TESTS).parts[0]
@@ -162,7 +186,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     apart = {item for item in items if any(item.get_closest_marker(mark) for mark in APART.keys() - wanted)}
     if not config.option.full:
         named = bool(config.option.keyword) or any("::" in arg for arg in config.args)
-        apart |= _in_turn(items, alone=not named) | {item for item in items if item.get_closest_marker(FULL_ONLY)}
+        on_one, on_others = (set(), set()) if named else _on_one_store(items)
+        apart |= (_in_turn(items, alone=not named) - on_one) | on_others
+        apart |= {item for item in items if item.get_closest_marker(FULL_ONLY)}
     if apart:
         config.hook.pytest_deselected(items=[*apart])
         items[:] = [item for item in items if item not in apart]

@@ -22,7 +22,7 @@ from tests.support.sizes import sized
 from .proved import Paths, ProvedState, Step, acting, calling, is_covered, wipe, writing
 from .proving import Explorer, State, Tags, at_last, replayed, waiting_at_last
 
-SEEDS = range(*(int(end) for end in os.environ.get("PROOFS", sized("0-30", "0-90")).split("-")))
+SEEDS = range(*(int(end) for end in os.environ.get("PROOFS", sized("0-45", "0-90")).split("-")))
 """The environment variables name others: `PROOFS=1000-2000`, and graphs of up to `PROOF_NODES=8` nodes."""
 NODES, STATES = int(os.environ.get("PROOF_NODES", "6")), sized(150, 300)
 
@@ -166,7 +166,7 @@ def _is_round(proof: Proof, place: int) -> bool:
 
 def test_a_subgraph_is_proved_as_its_nodes_in_its_place_would_be() -> None:
     counts: Counter[str] = Counter()
-    for seed in range(sized(100, 300)):
+    for seed in range(sized(150, 300)):
         dice = random.Random(f"inlined {seed}")
         outer, inner = (_plain(calling(dice.randrange(100_000), most)) for most in (5, 4))
         if outer is None or inner is None or inner.topology.fans:
