@@ -178,7 +178,10 @@ class Groups:
             status: the run's status.
             numbers: what it spent; None: that is not known.
         """
-        key = tuple(values.get(name) for name in self.by.names)
+        self.add_to(tuple(values.get(name) for name in self.by.names), status, numbers)
+
+    def add_to(self, key: tuple[str | None, ...], status: str, numbers: Numbers | None) -> None:
+        """The same, by the values of `By.names` in their order."""
         group = self._groups.get(key)
         if group is None:
             group = self._groups[key] = _Group()

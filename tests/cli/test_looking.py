@@ -51,6 +51,28 @@ def test_runs_are_listed_and_filtered(ran: Shell) -> None:
     assert "user=ann" in next(line for line in table.out.splitlines() if line.startswith("two"))
 
 
+def test_what_runs_spent_is_shown_in_groups_and_failed_tools_and_prompts_lead_to_runs(ran: Shell) -> None:
+    table, rows, label, odd, tools, anywhere, both = ran.look(
+        ("stats", "--by", "graph"),
+        ("stats", "--by", "graph", "--json"),
+        ("stats", "--by", "label:user", "--label", "user=bob", "--since", "1d", "--json"),
+        ("stats", "--by", "hour"),
+        ("runs", "--failed-tool", "*", "--json"),
+        ("runs", "--anywhere", "ROSES", "--json"),
+        ("runs", "--anywhere", "roses", "--search", "roses"),
+    )
+    assert [line.split()[0] for line in table.out.splitlines()] == ["graph", "bad", "two", "writer"]
+    assert [(row["group"]["graph"], row["runs"], row["uncounted"]) for row in rows.json] == [
+        ("bad", 1, 0), ("two", 1, 0), ("writer", 1, 0),
+    ]  # fmt: skip
+    assert (rows.json[0]["failed_rate"], rows.json[2]["tool_calls"]) == (1.0, 1)
+    assert [(row["group"], row["runs"]) for row in label.json] == [({"label:user": "bob"}, 1)]
+    assert (odd.code, "by 'hour': use day, graph" in odd.err) == (2, True)
+    assert tools.json == []
+    assert [row["run_id"] for row in anywhere.json] == ["two"]
+    assert (both.code, "use one of them" in both.err) == (2, True)
+
+
 def test_runs_say_what_happened_and_are_found_by_it(ran: Shell) -> None:
     failed, waiting, found, nothing, table, since = ran.look(
         ("runs", "--failed", "--json"),
