@@ -10,8 +10,9 @@ cancelled     the run stopped it: a cancel, a lost race, a limit
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import product
 from typing import TypeVar, cast
 
 from orchestrator.errors import message_of
@@ -90,8 +91,8 @@ def passed_on(attempt: Attempt, question: Question, faults: Sequence[str]) -> Qu
         faults: why the answers that it had before did not fit.
     """
     activation = attempt.activation
-    again = (*([str(len(faults))] if faults else []), *asking_again(activation))
-    name = unused_id(activation, hash_id(activation.key, "passed on", question.id, *again))
+    again = asking_again(activation)
+    name = unused_id(activation, _passed_on_id(activation, question.id, len(faults), again))
     return question.model_copy(
         update={
             "id": name,
@@ -101,6 +102,29 @@ def passed_on(attempt: Attempt, question: Question, faults: Sequence[str]) -> Qu
             "digest": digest([attempt.log.run_id, activation.path, activation.node, question.digest, name]),
         }
     )
+
+
+def _passed_on_id(activation: Activation, question: str, faults: int, again: Sequence[str]) -> str:
+    """The id under which a step asks a question of another run."""
+    return hash_id(activation.key, "passed on", question, *([str(faults)] if faults else []), *again)
+
+
+def was_passed_on(activation: Activation, question: str, asked: Collection[str]) -> bool:
+    """Whether a step asked a question of a run that it began.
+
+    Args:
+        activation: the step.
+        question: the question's id in that run.
+        asked: the ids of what the step asked.
+    """
+    counts = [(), *(("again", str(count + 1)) for count in range(activation.withdrawn))]
+    for faults, again in product(range(len(asked)), counts):
+        name = _passed_on_id(activation, question, faults, again)
+        for _ in range(len(activation.asked_before) + 1):
+            if name in asked:
+                return True
+            name = hash_id(name, "again")
+    return False
 
 
 async def pass_on(under_way: UnderWay, question: Question, faults: Sequence[str] = ()) -> Answer:
