@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.shell import Shell
+from tests.support.sizes import sized
 
 LOADS = ("mcp", "orchestrator.tools.mcp.process", "orchestrator.tools.mcp.toolbox")
 SERVER = """
@@ -40,7 +41,7 @@ def there(pid: int) -> bool:
         (signal.SIGINT, "", 130),
         (signal.SIGHUP, "", 130),
         (signal.SIGKILL, "", -9),  # it reads the end of its stdin
-    ],
+    ][sized(1, 0) :: sized(3, 1)],
 )
 def test_a_server_that_does_not_answer_ends_with_the_command(
     shell: Shell, number: signal.Signals, kind: str, code: int

@@ -14,6 +14,7 @@ from orchestrator import Context, Executor, Graph, Run, Update, node
 from orchestrator.errors import RunUnknown, StaleAnswer
 from orchestrator.nodes import Sleep
 from tests.support.executors import Log, chain, hanging, says
+from tests.support.sizes import sized
 
 pytestmark = pytest.mark.anyio
 
@@ -196,7 +197,7 @@ def sleeping(seconds: float) -> Graph:
     return Graph(name="sleeping", state=Log, nodes=nodes, edges="START -> one -> two -> say -> END", output="log")
 
 
-@pytest.mark.parametrize("how", ["start", "submit", "resume", "stream", "send", "follow"])
+@pytest.mark.parametrize("how", ["start", "submit", "resume", "stream", "send", "follow"][:: sized(2, 1)])
 async def test_while_only_timers_are_waited_for_a_caller_waits_on(store: str, how: str) -> None:
     graph = sleeping(0.3)
     async with Executor(store, graphs=[graph]) as executor:

@@ -18,7 +18,7 @@ from orchestrator.executor.effects.effect import Effect, witness
 from orchestrator.jsontypes import canonical
 from orchestrator.kernel.records import Answered, Asked, EffectIntended, EffectSettled, Record
 from tests.frozen.strategies import MAKERS, SUM, bye
-from tests.support.sizes import quick_on, sized
+from tests.support.sizes import in_turn, quick_on, sized
 from tests.testing.acting import KINDS, drawn_graph, ends, said
 from tests.testing.acting import tools as acting_tools
 from tests.testing.shop import Echo
@@ -142,8 +142,7 @@ def question_again(run: Run, field: str = "question") -> Mapping[str, Any]:
     return {"update": {field: values[field]}, **({} if trunk else {"branch": at.path})}
 
 
-@pytest.mark.parametrize("edited", [False, True])
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize(("name", "edited"), in_turn([*MAKERS], [False, True]))
 async def test_every_strategy_is_forked_at_every_record(name: str, edited: bool) -> None:
     graph = MAKERS[name]()
     async with Executor(graphs=[graph], model=OfflineModel(), tools=TOOLS, concurrency=1) as executor:

@@ -15,7 +15,7 @@ from orchestrator.testing import ScriptedModel, assert_crash_safe, assert_kill_s
 from tests.graphs.examples import ASKED, FORMS, NAMES, PLACE, URGENT, loaded, models, of_file, ordered, reference
 from tests.support.kit import fork_processes
 from tests.support.shell import Shell
-from tests.support.sizes import sized
+from tests.support.sizes import in_turn, sized
 
 MODELS = ("--model", f"cheap={PLACE}/models.py:cheap", "--model", f"clever={PLACE}/models.py:clever")
 ANSWERS = {
@@ -110,7 +110,7 @@ async def test_two_offers_are_compared_while_the_other_suppliers_still_write(for
 
 
 @pytest.mark.anyio
-@each
+@pytest.mark.parametrize(("name", "form"), in_turn([*NAMES], FORMS))
 async def test_it_survives_a_stop_at_every_write(name: str, form: str, anyio_backend: str) -> None:
     def setup() -> dict[str, Any]:
         return {"models": models()}
