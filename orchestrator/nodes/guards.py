@@ -272,9 +272,33 @@ def _fit(value: Any, kind: str) -> Any:
     return value
 
 
-def failure_of_guards(node: str, values: Mapping[str, Value]) -> AgentError:
-    """The error of a node none of whose guards is true."""
-    wrong = [f"{outcome} ({value})" for outcome, value in values.items() if isinstance(value, str)]
-    if wrong:
-        return AgentError(f"{node}: {'; '.join(wrong)[:1000]}")
+def failure_of_guards(
+    node: str, values: Mapping[str, Value], cases: Mapping[str, str], read: Mapping[str, object]
+) -> AgentError:
+    """The error of a node none of whose guards is true.
+
+    Args:
+        node: its name.
+        values: outcome -> what its guard gave; a text says why it could not be evaluated.
+        cases: outcome -> guard.
+        read: what the guards read. The error names only the types, since values may be long or secret.
+    """
+    for outcome, value in values.items():
+        if isinstance(value, str):
+            text = cases[outcome]
+            kinds = ", ".join(f"{name}: {_kind_of(read.get(name))}" for name in fields_of_guards({outcome: text}))
+            return AgentError(
+                f"{node}: guard {outcome!r}, {text!r:.200}, cannot be evaluated: {value:.600}"
+                + (f" (types of the values: {kinds})" if kinds else "")
+            )
     return AgentError(f"{node}: no guard is true: {', '.join(values)}; name a default")
+
+
+def _kind_of(value: object) -> str:
+    """The type of a value that a guard read, in the words of JSON Schema."""
+    if isinstance(value, bool):
+        return "boolean"
+    names: tuple[tuple[type | tuple[type, ...], str], ...] = (
+        (int, "integer"), (float, "number"), (str, "string"), (Mapping, "object"), (list, "array"),
+    )  # fmt: skip
+    return "null" if value is None else next((name for kind, name in names if isinstance(value, kind)), "unknown")

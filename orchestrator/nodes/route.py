@@ -95,7 +95,7 @@ class Route(Node, kind="route"):
             if value is True:
                 return Guarded(outcome, guards=guards)
             if value is not False:
-                raise failure_of_guards(ctx.node, {outcome: value})
+                raise failure_of_guards(ctx.node, {outcome: value}, self.cases, values)
         if self.default is None:
-            raise failure_of_guards(ctx.node, guards)
+            raise failure_of_guards(ctx.node, guards, self.cases, values)
         return Guarded(self.default, guards=guards)

@@ -145,7 +145,9 @@ async def test_a_failed_attempt_is_made_again_and_leaves_no_trace_in_the_state()
     assert run.output == ["here"]
     assert run.steps == 1
     assert [event.type for event in records] == ["run_started", "step_retried", "step_retried", "step_done", "ended"]
-    error = dict(records[1].data["error"])
+    given = records[1].data["error"]
+    assert isinstance(given, dict)
+    error = dict(given)
     assert "in flaky" in error.pop("traceback")
     assert error == {"type": "ConnectionError", "message": "gone", "node": "work"}
 

@@ -14,6 +14,7 @@ from orchestrator.errors import InvalidGraph
 from orchestrator.nodes import Route, guards
 from orchestrator.nodes.guards import GuardFault, check_guard, read_guard
 from orchestrator.render.terminal.run_report import step_line
+from orchestrator.stores.memory import MemoryStore
 from orchestrator.testing import assert_crash_safe
 
 pytestmark = pytest.mark.anyio
@@ -144,10 +145,10 @@ async def test_without_a_true_guard_the_step_fails_with_all_cases() -> None:
 @pytest.mark.parametrize(
     ("guard", "given", "why"),
     [
-        ("tags[3] == 'x'", {"tags": []}, "it: first (Index error: index=3 size=0)"),
-        ("user.rank == 1", {}, 'it: first (Key not found in map : "rank")'),
-        ("count + 1 > 0", {"count": 2**63 - 1}, "it: first (integer overflow)"),
-        ("10 / count > 1", {}, "it: first (divide by zero)"),
+        ("tags[3] == 'x'", {"tags": []}, "evaluated: Index error: index=3 size=0 (types of the values: tags: array)"),
+        ("user.rank == 1", {}, 'evaluated: Key not found in map : "rank" (types of the values: user: object)'),
+        ("count + 1 > 0", {"count": 2**63 - 1}, "evaluated: integer overflow (types of the values: count: integer)"),
+        ("10 / count > 1", {}, "it: guard 'first', '10 / count > 1', cannot be evaluated: divide by zero"),
         ("count > 0", {"count": 2**70}, "int too big to convert"),
         ("user.name", {}, "it gives string, and a guard gives true or false"),
         ("note", {}, "it gives null, and a guard gives true or false"),
@@ -161,6 +162,19 @@ async def test_a_guard_that_cannot_be_evaluated_fails_the_step(guard: str, given
     it = Route(cases={"first": guard, "second": "true"}, default="rest")
     found = await routed(it, given, error=True)
     assert why in found.values["taken"], found.values["taken"]
+
+
+async def test_a_run_that_failed_at_a_guard_is_tried_again_with_other_guards() -> None:
+    store = MemoryStore()
+    async with Executor(store) as executor:
+        run = await executor.start(graph(Route(cases={"first": "10 / count > 1"}, default="rest")), {})
+        assert run.status == "failed"
+        assert run.error is not None
+        assert "(types of the values: count: integer)" in run.error.message
+        again = graph(Route(cases={"first": "count > 1"}, default="rest"))
+    async with Executor(store, graphs=[again]) as executor:
+        run = await executor.resume(run.run_id, retry=True)
+        assert (run.status, run.values["taken"]) == ("completed", "rest")
 
 
 async def test_a_fault_behind_the_first_true_guard_is_kept_and_fails_nothing() -> None:

@@ -1,6 +1,6 @@
 """An MCP server over stdio by hand: it starts quickly, and does what no library's server does.
 
-    python rough.py FOLDER [slow_end | dies_at_once | lists_badly | lists_and_ends]
+    python rough.py FOLDER [slow_end | dies_at_once | lists_badly | lists_and_ends | asks_back]
 
 It writes its process id as a line of FOLDER/pids, and what it is told to cancel as a line of FOLDER/cancelled.
 """
@@ -32,6 +32,13 @@ TOOLS: list[dict[str, Any]] = [
     {"name": "secret", "inputSchema": NONE},
     {"name": "odd", "inputSchema": {"type": "object", "properties": {"ctx": {"type": "string"}, "self": {}}}},
 ]
+ASKED: dict[str, dict[str, Any]] = {
+    "sampling/createMessage": {
+        "messages": [{"role": "user", "content": {"type": "text", "text": "2 + 2?"}}],
+        "maxTokens": 10,
+    },
+    "elicitation/create": {"message": "Your password?", "requestedSchema": NONE},
+}
 BAD = [
     {"name": "good", "inputSchema": NONE},
     {"name": "good", "inputSchema": TEXT},
@@ -104,6 +111,11 @@ def call(number: Any, name: str, params: dict[str, Any]) -> None:
             text(number, "changed")
         case "secret":
             text(number, f"the token is {os.environ['ROUGH_TOKEN']}")
+        case "echo" if MODE == "asks_back":
+            send({"id": "back", "method": args["text"], "params": ASKED.get(args["text"], {})})
+            while (reply := json.loads(sys.stdin.readline())).get("id") != "back":
+                pass
+            text(number, json.dumps(reply.get("error")))
         case "odd" | "echo":
             answer(number, {"content": [{"type": "text", "text": str(args.get("text"))}], "structuredContent": args})
         case _:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -37,6 +38,15 @@ async def test_an_answer_that_is_none_ends_its_call_only(rough: Rough, name: str
         assert len(str(found.error)) < 3_000
         assert found.metadata == {}  # it answered: that is certain
         assert (await box.execute(name="echo", tool_input={"text": "a"})).error is None
+
+
+@pytest.mark.parametrize("asked", ["sampling/createMessage", "elicitation/create", "roots/list", "made/up"])
+async def test_what_a_server_asks_its_client_during_a_call_is_refused_at_once(rough: Rough, asked: str) -> None:
+    async with rough("asks_back") as box:
+        found = await box.execute(name="echo", tool_input={"text": asked})
+        assert found.error is None
+        assert set(json.loads(str(found.output))) >= {"code", "message"}
+        assert (await box.execute(name="echo", tool_input={"text": "roots/list"})).error is None
 
 
 @quick_on("trio")
