@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
@@ -25,7 +25,8 @@ from orchestrator.cli.shown_questions import note
 from orchestrator.cli.storage import store_url
 from orchestrator.cli.trust import journal_seal
 from orchestrator.cli.trust import seal as sealed
-from orchestrator.errors import GraphChanged, ModelError, RunUnknown
+from orchestrator.errors import GraphChanged, ModelError, RunConflict, RunUnknown
+from orchestrator.executor.lease import is_held
 from orchestrator.kernel.records import FINAL
 
 if TYPE_CHECKING:
@@ -65,8 +66,19 @@ class TerminalSession:
         await self._sink.meet(self._executor, self._run_id, self._seen)
         run = await self._watched(first)
         while run.status == "paused" and on_terminal() and not self._left and await self._ask(run):
-            run = await self._watched(again)
+            run = await self._watched(partial(self._go_on, again))
         return run
+
+    async def _go_on(self, again: Callable[[], Awaitable[Run]]) -> Run:
+        """Await `again`, unless another process drives the run, such as the one that answered: then wait for that."""
+        while True:
+            if not is_held(await self._executor.store.lease(self._run_id)):
+                run = await self._executor.load(self._run_id)
+                if run.status in FINAL:
+                    return run
+                with suppress(RunConflict):  # another process has just taken it
+                    return await again()
+            await anyio.sleep(terminal_questions.QUIET)
 
     async def _watched(self, act: Callable[[], Awaitable[Run]]) -> Run:
         """Await `act` and show the run's events meanwhile, all of them before it returns."""
@@ -94,15 +106,21 @@ class TerminalSession:
             self._sink.show(event)
 
     async def _ask(self, run: Run) -> bool:
-        """Put the open questions; whether any was answered."""
-        answered = False
+        """Put the open questions; whether any was answered, here or elsewhere."""
+        answered = elsewhere = False
         try:
             for question in terminal_questions.askable(run.waiting):
-                put = terminal_questions.put(self._executor, self._run_id, question, self._asker.ask, user_name())
-                answered = await put or answered
+                here = await terminal_questions.put(
+                    self._executor, self._run_id, question, self._asker.ask, user_name()
+                )
+                answered, elsewhere = answered or here, elsewhere or not here
         except terminal_questions.NoAnswer:
             self._left = True
-        return answered
+        if elsewhere:
+            await anyio.sleep(
+                terminal_questions.QUIET
+            )  # the process that answered goes on with the run, if it wants to
+        return answered or elsewhere
 
 
 def drive(

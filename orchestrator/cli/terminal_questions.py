@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from orchestrator.executor import Executor
     from orchestrator.kernel.question import Answer, Question
 
+QUIET = 0.5
+"""Seconds after which it is looked again what other processes do with a run."""
 ASKABLE = ("approval", "input", "unknown_outcome")
 """Kinds of questions that a person at the terminal can answer; others wait for something else."""
 
@@ -29,30 +31,86 @@ class NoAnswer(Exception):
 
 
 async def put(
-    executor: Executor, run_id: str, question: Question, ask: Callable[[Question], Awaitable[Answer | None]], by: str
+    executor: Executor, run_id: str, question: Question, ask: Callable[[Question], Awaitable[Answer]], by: str
 ) -> bool:
-    """Ask a question until its answer is valid, and record that; whether there is one.
+    """Ask a question until its answer is valid, and record that; whether this answer was the one that counts.
+
+    The prompt ends as soon as the question is answered elsewhere, and says by whom.
 
     Args:
-        ask: asks for an answer; None: somebody else has answered.
+        ask: asks for an answer.
 
     Raises:
         NoAnswer: there is nobody to answer.
     """
     while True:
         try:
-            answer = await ask(question)
+            answer = await _while_open(executor, run_id, question, ask)
             if answer is None:
-                warn("\nit was answered in the meantime")
+                warn(f"\n{await _answered(executor, run_id, question)}")
                 return False
             await executor.answer(run_id, question.id, answer, by=by, digest=question.digest, resume=False)
         except InvalidAnswer as error:
             warn(f"error: {error}")
         except StaleAnswer as error:
-            warn(f"error: {error}")  # somebody else was faster
+            if await _is_open(executor, run_id, question):  # asked again, about something else
+                warn(f"error: {error}")
+            else:
+                warn(await _answered(executor, run_id, question))
             return False
         else:
             return True
+
+
+async def _while_open(
+    executor: Executor, run_id: str, question: Question, ask: Callable[[Question], Awaitable[Answer]]
+) -> Answer | None:
+    """The person's answer; None if the question was closed meanwhile.
+
+    Raises:
+        NoAnswer: the person closed the input.
+    """
+    given: list[Answer] = []
+    left = False
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_until_closed, executor, run_id, question, tasks.cancel_scope)
+        try:
+            given.append(await ask(question))
+        except NoAnswer:
+            left = True
+        tasks.cancel_scope.cancel()
+    if left:
+        raise NoAnswer
+    return given[0] if given else None
+
+
+async def _until_closed(executor: Executor, run_id: str, question: Question, scope: anyio.CancelScope) -> None:
+    """Call off the asking as soon as the run waits for this no more."""
+    head = 0
+    while not scope.cancel_called:
+        found = (await executor.store.info(run_id)).head
+        if found != head:
+            head = found
+            if not await _is_open(executor, run_id, question):
+                scope.cancel()
+        await anyio.sleep(QUIET)
+
+
+async def _is_open(executor: Executor, run_id: str, question: Question) -> bool:
+    return any(one.id == question.id for one in (await executor.load(run_id)).waiting)
+
+
+async def _answered(executor: Executor, run_id: str, question: Question) -> str:
+    """How a question was closed, and by whom."""
+    from orchestrator.kernel.question import Approve, Deny
+    from orchestrator.kernel.records import Answered
+
+    upto = (await executor.store.info(run_id)).head
+    for record in reversed(await executor.store.read(run_id, upto=upto)):
+        if isinstance(record, Answered) and record.question == question.id:
+            how = {Approve: "approved", Deny: "denied"}.get(type(record.answer), "answered")
+            return visible(f"{how} by {'policy' if record.policy else record.by or 'another process'}")
+    return "the run does not wait for this any more"
 
 
 def askable(questions: Iterable[Question]) -> list[Question]:

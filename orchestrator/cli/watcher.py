@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
@@ -18,10 +17,7 @@ from orchestrator.kernel.records import FINAL
 
 if TYPE_CHECKING:
     from orchestrator.executor import Event, Executor, Run
-    from orchestrator.kernel.question import Answer, Question
-
-_QUIET = 0.5
-"""Seconds without an event after which it is looked whether the run waits, or was left."""
+    from orchestrator.kernel.question import Question
 
 
 class Watch:
@@ -49,7 +45,7 @@ class Watch:
         try:
             while True:
                 event: Event | None = None
-                with anyio.move_on_after(_QUIET):
+                with anyio.move_on_after(terminal_questions.QUIET):
                     event = await anext(events, None)
                     if event is None:
                         break
@@ -93,42 +89,11 @@ class Watch:
         """Put the questions; whether any was answered, and nobody else goes on with the run."""
         self._sink.hold()
         answered = False
-        ask = partial(self._answer_to, executor)
         try:
             for question in questions:
-                put = terminal_questions.put(executor, self._run_id, question, ask, self._by)
+                put = terminal_questions.put(executor, self._run_id, question, self._asker.ask, self._by)
                 answered = await put or answered
         except terminal_questions.NoAnswer:
             self.asks = False  # from here on the person only looks
             return answered
         return answered and not is_held(await executor.store.lease(self._run_id))
-
-    async def _answer_to(self, executor: Executor, question: Question) -> Answer | None:
-        """The person's answer; None if the question was closed meanwhile.
-
-        Raises:
-            NoAnswer: the person closed the input.
-        """
-        given: list[Answer] = []
-        left = False
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._until_closed, executor, question, tasks.cancel_scope)
-            try:
-                given.append(await self._asker.ask(question))
-            except terminal_questions.NoAnswer:
-                left = True
-            tasks.cancel_scope.cancel()
-        if left:
-            raise terminal_questions.NoAnswer
-        return given[0] if given else None
-
-    async def _until_closed(self, executor: Executor, question: Question, scope: anyio.CancelScope) -> None:
-        """Call off the asking as soon as the run waits for this no more."""
-        head = 0
-        while not scope.cancel_called:
-            found = (await executor.store.info(self._run_id)).head
-            if found != head:
-                head = found
-                if all(one.id != question.id for one in (await executor.load(self._run_id)).waiting):
-                    scope.cancel()
-            await anyio.sleep(_QUIET)

@@ -153,7 +153,7 @@ class Explainer:
                 return f"{told(str(row.error), 200)}; no edge takes it, so its graph failed"
             return self._dropped(gone) if gone is not None else ""
         decided = (
-            (guards_told(row.guards) or _decided(took.cause)) if took.error is None else told(str(took.error), 160)
+            (guards_told(row.guards) or _decided(took.cause, row)) if took.error is None else told(str(took.error), 160)
         )
         if took.error is not None and took.outcome != "exhausted":
             decided = f"failed with {decided}"
@@ -277,7 +277,9 @@ def _outcome(took: Transition) -> str:
     return f"{where} failed ({plain(took.outcome)})"
 
 
-def _decided(cause: Cause | None) -> str:
+def _decided(cause: Cause | None, row: TimelineRow) -> str:
+    if cause is None and row.unasked == "passed":
+        return "its rule, without asking a person"
     if cause is None:
         return "the node itself"
     name = plain(cause.name, 60)

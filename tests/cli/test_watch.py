@@ -72,7 +72,24 @@ def test_an_answer_from_elsewhere_ends_the_asking(shell: Shell) -> None:
         terminal.wait_for("Approve? [y/n/e] ")
         here(shell, trial.writer, deny)
         assert terminal.end() == 0
-    assert "it was answered in the meantime" in terminal.shown
+    assert "denied by another process" in terminal.shown
+
+
+def test_a_run_whose_question_another_process_answers_goes_on_to_its_output(shell: Shell) -> None:
+    with shell.terminal("run", "trial:writer", "x", "--tools", "trial", "--run-id", "w", env=PLAIN) as terminal:
+        terminal.wait_for("Approve? [y/n/e] ")
+        assert "waits" in shell("show", "w").out
+        with shell.begin("approve", "w", "--by", "ann") as other:
+            ended = other.end()
+        assert terminal.end() == 0
+    shown = ESCAPES.sub("", terminal.shown)
+    _, _, after = shown.partition("Approve? [y/n/e] ")
+    assert "approved by ann" in after
+    assert "Approve?" not in after
+    assert "error" not in after
+    assert after.rstrip().endswith("]")  # its output
+    assert ended.code in (0, 7)  # one of the two goes on with the run
+    assert (shell.place / "notes.txt").read_text() == "hello\n"
 
 
 def test_code_is_not_imported_on_the_word_of_a_run_from_elsewhere(shell: Shell) -> None:

@@ -18,8 +18,10 @@ from orchestrator.render.overlaid import asked_text
 from orchestrator.render.terminal.run_report import step_line
 from orchestrator.render.terminal.tree import left_behind
 from orchestrator.testing import ScriptedModel
+from orchestrator.views.explainer import Explainer
 from orchestrator.views.reader import Reader
 from orchestrator.views.step_tree import StepTree
+from orchestrator.views.timeline import timeline
 from tests.render.counts import drawn_calls, journaled_calls
 
 pytestmark = pytest.mark.anyio
@@ -195,3 +197,12 @@ def test_words_are_said_where_the_count_does_not_say_it(
 def test_runs_of_which_this_is_not_known_are_drawn_as_before() -> None:
     text = to_text(EACH, Overlay(visits={("", "confirm"): 3}))
     assert "confirm  asks from risk write  ✓ ×3\n" in text
+
+
+async def test_a_confirmation_that_passed_is_explained_by_its_rule() -> None:
+    passed = await ended(EACH, {"tool": "look", "args": {"x": 1}}, look)
+    asked = await ended(EACH, {"tool": "put", "args": {"x": 1}}, put, answer=Approve())
+    for run, rule in ((passed, True), (asked, False)):
+        rows = timeline(Plan.of(run.definition), run.records())
+        row = next(row for row in rows.rows if row.node == "confirm")
+        assert ("decided by its rule, without asking a person" in Explainer(rows, run).why(row).went) is rule

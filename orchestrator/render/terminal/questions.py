@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from orchestrator.render.terminal import texts
@@ -9,6 +10,10 @@ from orchestrator.visible import BAR, barred, narrow
 
 if TYPE_CHECKING:
     from orchestrator.kernel.question import Question
+
+
+_MOST_LINES = 40
+"""Lines of a document that are shown."""
 
 
 def question_text(question: Question) -> str:
@@ -20,8 +25,9 @@ def question_text(question: Question) -> str:
     payload = dict(question.payload)
     last = ""
     if question.kind == "approval" and "tool" in payload:
-        tool, args = narrow(str(payload.pop("tool"))), texts.compact(payload.pop("args", {}))
-        lines += [f"  tool  {tool}", f"  args  {args}"]
+        tool, given = narrow(str(payload.pop("tool"))), payload.pop("args", {})
+        args = texts.compact(given)
+        lines += [f"  tool  {tool}", *_arguments(given, args)]
         payload.pop("call_id", None)
         # Long arguments push what stands above them off the screen.
         risk = narrow(str(payload.get("risk", "unknown")))
@@ -30,3 +36,21 @@ def question_text(question: Question) -> str:
     if question.choices:
         lines.append(f"  choices  {narrow(', '.join(question.choices))}")
     return "\n".join([*lines, last] if last else lines)
+
+
+def _arguments(given: object, compact: str) -> Iterator[str]:
+    """The arguments of a call: on one line, or each on its own where one of them is a document of several lines."""
+    if not isinstance(given, Mapping) or not any(isinstance(one, str) and "\n" in one for one in given.values()):
+        yield f"  args  {compact}"
+        return
+    yield "  args"
+    for name, value in given.items():
+        if not isinstance(value, str) or "\n" not in value:
+            yield f"    {narrow(str(name))}  {texts.compact(value)}"
+            continue
+        rows = value.split("\n")
+        more = len(rows) - _MOST_LINES
+        yield f"    {narrow(str(name))}  {len(rows):,} lines"
+        yield barred("\n".join(rows[:_MOST_LINES] if more > 1 else rows), f"      {BAR}")
+        if more > 1:
+            yield f"      ... {more:,} more lines"
