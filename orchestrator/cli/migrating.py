@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 STATE = "state."
 """What stands before the name of a state field, which a node may have, too."""
+FORK = "fork."
+"""What stands before the name of a node that forks, where its open forks do not go where its tokens go."""
 
 
 Rename = Annotated[
@@ -24,7 +26,8 @@ Rename = Annotated[
     typer.Option(
         "--rename",
         metavar="OLD=NEW",
-        help="The run continues at node NEW where it was at OLD; state.OLD=NEW for a state field. Repeatable.",
+        help="The run continues at node NEW where it was at OLD; state.OLD=NEW for a state field; fork.OLD=NEW for "
+        "the node that branches under way forked at. Repeatable.",
     ),
 ]
 Drop = Annotated[
@@ -81,13 +84,16 @@ def migration_of(given: Migrating, directory: str | None = None) -> Migration | 
     if not any((given.rename, given.drop, given.set_, given.migrate)):
         return None
     found = _referred(given.migrate, directory or os.getcwd()) if given.migrate is not None else Migration()
-    nodes, joins = dict(found.nodes), dict(found.joins)
+    nodes, joins, forks = dict(found.nodes), dict(found.joins), dict(found.forks)
     state = dict(found.state) if isinstance(found.state, Mapping) else {}
     drop = list(found.drop)
     for text in given.rename or ():
         old, new = _pair(text, "--rename", "OLD=NEW")
         if old.startswith(STATE):
             state[new.removeprefix(STATE)] = old.removeprefix(STATE)
+            continue
+        if old.startswith(FORK):
+            forks[old.removeprefix(FORK)] = new.removeprefix(FORK)
             continue
         joins[old] = new
         if old != new:
@@ -104,7 +110,7 @@ def migration_of(given: Migrating, directory: str | None = None) -> Migration | 
         raise UsageError(
             "--migrate names a function of the state: it gives all fields, without --rename state. or --set"
         )
-    return replace(found, nodes=nodes, joins=joins, drop=tuple(drop), state=state or found.state)
+    return replace(found, nodes=nodes, joins=joins, forks=forks, drop=tuple(drop), state=state or found.state)
 
 
 class _Constant:

@@ -305,3 +305,44 @@ def ended(paused: Shell) -> Shell:
     assert paused("cancel", "stopped").code == 0
     assert paused("run", "old:graph", "tea", "--run-id", "spent", "--max-steps", "1").code == 5
     return paused
+
+
+FORKS = """
+from typing import Annotated
+
+from pydantic import BaseModel
+
+from orchestrator import Graph, append, node
+from orchestrator.nodes import Confirm
+
+
+class State(BaseModel):
+    log: Annotated[list[str], append] = []
+
+
+def says(word):
+    @node
+    async def say(state: State):
+        return {{"log": word}}
+
+    return say
+
+
+graph = Graph(name="forking", state=State, output="log", edges={edges!r},
+              nodes={{name: says(name) for name in {names}}} | {{"ask": Confirm(prompt="Well?")}})
+"""
+
+
+def test_branches_under_way_are_given_another_fork_on_the_command_line(shell: Shell) -> None:
+    behind = "ask -> END\nb -> END"
+    old = FORKS.format(edges=f"START -> plan -> ask, b\n{behind}", names=["plan", "b"])
+    new = FORKS.format(edges=f"START -> plan -> split -> ask, b\n{behind}", names=["plan", "split", "b"])
+    (shell.place / "old.py").write_text(old)
+    (shell.place / "new.py").write_text(new)
+    assert shell("run", "old:graph", "--run-id", "r").code == 3
+    refused = shell("resume", "r", "--graph", "new:graph")
+    assert refused.code == 1, "the fork of the open branches does not fork any more"
+    done = shell("resume", "r", "--graph", "new:graph", "--rename", "fork.plan=split")
+    assert done.code == 3, done.err
+    assert shell("approve", "r").code == 0
+    assert shell("show", "r", "--json").json["output"] == ["plan", "b"]

@@ -17,6 +17,7 @@ import pytest
 
 from orchestrator import Executor
 from orchestrator.stores.rows import MAX_DEATHS
+from tests.executor.pool_program import pressing
 from tests.executor.work_program import app, moves, poison
 from tests.support.programs import Piped
 from tests.support.sizes import quick_on, sized
@@ -26,12 +27,12 @@ pytestmark = [pytest.mark.anyio, quick_on("asyncio")]
 LONG = sized(60.0, 300.0)
 
 
-def worker(url: str, diary: Path) -> Piped:
+def worker(url: str, diary: Path, program: str = "tests.executor.work_program", slots: int = 4) -> Piped:
     """A worker process."""
     begun = Piped(
-        ("worker", "--app", "tests.executor.work_program:app", "--slots", 4, "--store", url),
+        ("worker", "--app", f"{program}:app", "--slots", slots, "--store", url),
         env={**os.environ, "DIARY": str(diary)},
-        loads=["tests.executor.work_program"],
+        loads=[program],
     )
     begun.read_no_further(err=False)
     return begun
@@ -111,3 +112,27 @@ async def test_a_run_that_kills_its_workers_is_parked_and_the_others_go_on(tmp_p
         finally:
             del os.environ["DIARY"]
         assert (run.status, (await executor.store.info("poison")).deaths) == ("completed", 0)
+
+
+async def test_a_pool_of_an_executor_bounds_each_process_of_a_store(tmp_path: Path) -> None:
+    url, diary, count = f"sqlite:///{tmp_path}/runs.db", tmp_path / "diary", 4
+    async with Executor(url, graphs=[pressing]) as executor:
+        for number in range(count):
+            await executor.enqueue(pressing, number, run_id=f"r{number}")
+        workers = [worker(url, diary, "tests.executor.pool_program", slots=2) for _ in range(2)]
+        try:
+            with anyio.fail_after(LONG):
+                for number in range(count):
+                    while (await executor.load(f"r{number}")).status != "completed":
+                        assert not any(one.ended for one in workers)
+                        await anyio.sleep(0.02)
+        finally:
+            for one in workers:
+                one.close()
+    inside: Counter[str] = Counter()
+    most = 0
+    for what, process in (line.split() for line in diary.read_text().splitlines()):
+        inside[process] += 1 if what == "begin" else -1
+        assert inside[process] <= 1, "two steps of one process had the only place of its pool"
+        most = max(most, inside.total())
+    assert most == 2
