@@ -22,7 +22,6 @@ from orchestrator.web.bodies import body_of, query_of
 from orchestrator.web.documents import Document
 from orchestrator.web.endpoint import Call, Endpoint, Service
 from orchestrator.web.guard import Guard
-from orchestrator.web.open_questions import OpenQuestions
 from orchestrator.web.principals import name_of, refused
 from orchestrator.web.problems import HttpProblem
 from orchestrator.web.requests import NoQuery
@@ -39,9 +38,7 @@ if TYPE_CHECKING:
 
 def make(executor: Executor, settings: Settings) -> Starlette:
     """Make the application."""
-    service = Service(
-        executor, settings, OpenStreams(settings.streams), OpenQuestions(executor, answerable=not settings.read_only)
-    )
+    service = Service(executor, settings, OpenStreams(settings.streams))
     offered = routes(read_only=settings.read_only)
     by_path: dict[str, list[Endpoint]] = {}
     for endpoint in offered:
@@ -78,7 +75,7 @@ async def respond(service: Service, endpoint: Endpoint, request: Request) -> Res
     try:
         try:
             call = await _call(service, endpoint, request)
-            answer = await endpoint.handler(call)
+            return _response(service, endpoint, request, await endpoint.handler(call))
         except ExceptionGroup as group:
             raise _alone(group) from None
     except HttpProblem as problem:
@@ -89,7 +86,6 @@ async def respond(service: Service, endpoint: Endpoint, request: Request) -> Res
         return Response(status_code=400)  # there is no client to read it
     except Exception:
         return problems.answer(problems.fault())
-    return _response(service, endpoint, request, answer)
 
 
 def _alone(group: ExceptionGroup[Exception]) -> Exception:

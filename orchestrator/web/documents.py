@@ -76,10 +76,21 @@ class RunRow(Document):
     driver: Annotated[str, Field(description="The process that drives it, as `host pid`; empty: none.")]
 
 
+class ScannedJournals(Document):
+    """How far a search through journals looked for one page."""
+
+    runs: int
+    records: int
+    characters: int
+    back_to: Annotated[float | None, Field(description="When the oldest of these runs was created, Unix seconds.")]
+    stopped: Annotated[bool, Field(description="Whether older runs are left; the cursor leads to them.")]
+
+
 class RunPage(Document):
     """A page of the list of runs."""
 
     runs: list[RunRow]
+    scanned: Annotated[ScannedJournals | None, Field(description="Of a search with `q` that read journals.")]
     cursor: Annotated[str | None, Field(description="`after` of the next page; null: this is the last.")]
 
 
@@ -194,15 +205,42 @@ class AskedDocument(Document):
     graph: str
     labels: dict[str, str]
     asked: Annotated[float, Field(description="When it was asked, Unix seconds.")]
-    seq: Annotated[int, Field(description="The record that asked it.")]
     question: QuestionDocument
 
 
-class QuestionList(Document):
-    """Open questions of all runs, the oldest first."""
+class QuestionPage(Document):
+    """A page of the open questions of all runs, the oldest first."""
 
     questions: list[AskedDocument]
-    more: Annotated[bool, Field(description="Whether more runs wait than were looked at.")]
+    cursor: Annotated[str | None, Field(description="`after` of the next page; null: this is the last.")]
+
+
+class StatsGroup(Document):
+    """What the runs of one group spent. What a fork inherited is in no sum."""
+
+    group: Annotated[dict[str, str | None], Field(description="What the group is by, and its value.")]
+    runs: int
+    statuses: dict[str, int]
+    failed_rate: Annotated[float | None, Field(description="The part of the ended runs that failed.")]
+    uncounted: Annotated[int, Field(description="Runs of earlier versions, which are in no number below.")]
+    calls: int
+    failed_calls: int
+    tool_calls: int
+    failed_tool_calls: int
+    failed_tool_rate: float | None
+    tokens: int
+    input_tokens: int
+    output_tokens: int
+    cost: float
+    seconds: float
+    p50: Annotated[float | None, Field(description="The seconds that half of the runs did not exceed.")]
+    p95: float | None
+
+
+class StatsDocument(Document):
+    """What runs spent, in groups."""
+
+    groups: list[StatsGroup]
 
 
 class GraphRow(Document):

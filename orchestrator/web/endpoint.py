@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias
 
 from typing_extensions import TypeVar
 
-from orchestrator.errors import GraphUnknown
+from orchestrator.errors import GraphUnknown, RunUnknown
 from orchestrator.graph.definition import GraphDefinition
+from orchestrator.stores.base import RunInfo
 from orchestrator.web.documents import Document
 from orchestrator.web.principals import name_of, refused
 from orchestrator.web.problems import HttpProblem
@@ -21,8 +23,6 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from orchestrator.executor import Executor
-    from orchestrator.stores.base import RunInfo
-    from orchestrator.web.open_questions import OpenQuestions
     from orchestrator.web.streams import OpenStreams
 
 QueryT = TypeVar("QueryT", bound=Query, default=Query)
@@ -38,7 +38,6 @@ class Service:
     executor: Executor
     settings: Settings
     streams: OpenStreams
-    questions: OpenQuestions
 
 
 @dataclass(frozen=True)
@@ -118,6 +117,20 @@ class Call(Generic[QueryT, BodyT]):
     async def may_see(self, info: RunInfo) -> bool:
         """Whether the principal may make this request about a run of a list."""
         return await name_of(self.settings.authorize, self.request, self.action, info) is not None
+
+    async def check_new(self, run_id: str | None, graph: str, labels: Mapping[str, str]) -> None:
+        """Ask `authorize` about a run that is to be made, and about the one that has its id, if there is one.
+
+        Raises:
+            HttpProblem: the principal may not make it.
+        """
+        if self.settings.authorize is None:
+            return
+        if not await self.may_see(RunInfo(run_id or "", graph, "running", labels)):
+            raise refused(self.action)
+        if run_id is not None:
+            with suppress(RunUnknown):
+                await self.seen(run_id)
 
     async def seen(self, run_id: str) -> RunInfo:
         """The row of a run that the query or body names.

@@ -86,8 +86,7 @@ def _operation(route: Endpoint, query: Mapping[str, Any], refs: Mapping[type[Bas
         found["responses"]["204"] = {"description": _PHRASES[204]}
         found["parameters"].append(_LAST)
     if route.body is not None:
-        required = any(field.is_required() for field in route.body.model_fields.values())
-        found["requestBody"] = {"required": required, "content": {"application/json": {"schema": refs[route.body]}}}
+        found["requestBody"] = {"required": True, "content": {"application/json": {"schema": refs[route.body]}}}
     for status in route.statuses():
         content = {MEDIA: {"schema": refs[ProblemDocument]}}
         found["responses"][str(status)] = {"description": _PHRASES[status], "content": content}

@@ -8,47 +8,60 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from orchestrator.web.documents import AskedDocument, QuestionEvent, QuestionList, labels_of
+from orchestrator.errors import StoreError
+from orchestrator.executor import RunQuestion
+from orchestrator.stores.base import RunInfo
+from orchestrator.web.documents import AskedDocument, QuestionEvent, QuestionPage, blank, labels_of, question_of
 from orchestrator.web.endpoint import Call
+from orchestrator.web.problems import fields_problem
 from orchestrator.web.requests import QuestionsQuery
 from orchestrator.web.streams import MEDIA, EventStream
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
+_STREAMED = 1000
+"""Questions, the oldest, whose changes a stream has."""
 
-async def listing(call: Call[QuestionsQuery]) -> QuestionList | ASGIApp:
-    """Open questions, the oldest first; or, if the client wants a stream, first these and then every change."""
+
+async def listing(call: Call[QuestionsQuery]) -> QuestionPage | ASGIApp:
+    """A page of open questions, the oldest first; or, if the client wants a stream, these and then every change."""
     if MEDIA in call.request.headers.get("accept", ""):
         return EventStream(_changes(call), call.service.streams, call.settings)
-    found, more = await _open(call)
-    return QuestionList(questions=found, more=more)
+    found, cursor = await _page(call, call.query.after, call.query.limit)
+    return QuestionPage(questions=found, cursor=cursor)
 
 
-async def _open(call: Call[QuestionsQuery]) -> tuple[list[AskedDocument], bool]:
-    query, questions = call.query, call.service.questions
-    found: list[AskedDocument] = []
-    runs, more = 0, False
-    async for info in questions.rows(graph=query.graph, labels=dict(labels_of(query.label))):
-        if not await call.may_see(info):
-            continue
-        if runs == query.limit:
-            more = True
-            break
-        asking = await questions.of(info)
-        if asking is not None:
-            runs += 1
-            found += asking.questions
-    found.sort(key=lambda one: (one.asked, one.run_id, one.seq))
-    return found, more
+async def _page(call: Call[QuestionsQuery], after: str | None, limit: int) -> tuple[list[AskedDocument], str | None]:
+    query = call.query
+    try:
+        page = await call.executor.questions(
+            graph=query.graph, labels=labels_of(query.label), kinds=query.kind or None, after=after, limit=limit
+        )
+    except StoreError as error:
+        if type(error) is not StoreError:
+            raise
+        raise fields_problem([{"field": "after", "message": str(error)}], "query") from None
+    return [_document(call, one) for one in page.questions if await call.may_see(_row(one))], page.cursor
+
+
+def _row(one: RunQuestion) -> RunInfo:
+    """As much of a run's row as its question tells."""
+    return RunInfo(one.run_id, one.graph, "paused", one.labels, waiting=1)
+
+
+def _document(call: Call[QuestionsQuery], one: RunQuestion) -> AskedDocument:
+    return AskedDocument(
+        run_id=one.run_id, graph=one.graph, labels=blank(dict(one.labels)), asked=one.asked,
+        question=question_of(one.question, answerable=not call.settings.read_only),
+    )  # fmt: skip
 
 
 async def _changes(call: Call[QuestionsQuery]) -> AsyncIterator[str]:
     known: dict[tuple[str, str, str], AskedDocument] = {}
     ready = False
     while True:
-        found, _ = await _open(call)
-        now = {(one.run_id, one.question.id, one.question.digest): one for one in found}
+        now = {(one.run_id, one.question.id, one.question.digest): one for one in await _all(call)}
         for key in known.keys() - now.keys():
             yield _text(QuestionEvent(type="closed", run_id=key[0], question=key[1]))
         for key, one in now.items():
@@ -59,6 +72,14 @@ async def _changes(call: Call[QuestionsQuery]) -> AsyncIterator[str]:
             ready = True
         known = now
         await anyio.sleep(call.settings.poll)
+
+
+async def _all(call: Call[QuestionsQuery]) -> list[AskedDocument]:
+    found, cursor = await _page(call, None, 200)
+    while cursor is not None and len(found) < _STREAMED:
+        more, cursor = await _page(call, cursor, 200)
+        found += more
+    return found
 
 
 def _text(event: QuestionEvent) -> str:

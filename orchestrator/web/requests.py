@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from datetime import datetime
+from typing import Annotated, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic.json_schema import SkipJsonSchema
 
 from orchestrator.graph.limits import Limits
 from orchestrator.kernel.lineage import Relation
-from orchestrator.kernel.question import Answer, Approve, Deny, Value
+from orchestrator.kernel.question import Answer, Approve, Deny, QuestionKind, Value
 from orchestrator.kernel.records.base import RunStatus
 from orchestrator.web.settings import Risk
 
 Seq = Annotated[int, Field(ge=1, le=2**53, description="The number of a record.")]
 After = Annotated[int, Field(ge=0, le=2**53, description="The number of the last record to leave out; 0: none.")]
+Moment = Annotated[
+    Annotated[float, Field(allow_inf_nan=False)] | AwareDatetime,
+    Field(description="Unix seconds, or ISO 8601 with a time zone."),
+]
 Name = Annotated[str, StringConstraints(max_length=200)]
 Label = Annotated[str, StringConstraints(pattern=r"^[^:]+:", max_length=1000)]
 RunIds = Annotated[str, StringConstraints(max_length=2000)]
@@ -48,11 +54,13 @@ class RunsQuery(Query):
     ]
     parent: Name | None = Field(None, description="The id of the run from which a run began.")
     relation: Relation | None = Field(None, description="How a run began from another.")
-    since: float | AwareDatetime | None = Field(
-        None, description="Runs created or written to since: Unix seconds, or ISO 8601 with a time zone."
-    )
+    waiting: bool | None = Field(None, description="Whether questions are open.")
+    failed_tool: Name | None = Field(None, description="The name of a tool of which a call failed; `*` is any tool.")
+    since: Moment | None = Field(None, description="Runs created or written to since.")
     q: Annotated[str, StringConstraints(max_length=1000)] | None = Field(
-        None, description="Words that must all occur in a run's input or output."
+        None,
+        description="Words that must all occur in a run's labels, input or output; or, as far as a bounded search "
+        "through journals comes, in its prompts, data of tools, questions, answers, events and states.",
     )
     after: Annotated[str, StringConstraints(max_length=500)] | None = Field(
         None, description="The `cursor` of the page before."
@@ -94,14 +102,32 @@ class ExportQuery(Query):
     children: bool = Field(True, description="Include the runs that graph tools started.")
 
 
+class StatsQuery(Query):
+    """What makes a group, and which runs count."""
+
+    by: Annotated[str, StringConstraints(max_length=500)] = Field(
+        "day,graph", description="`day`, `graph`, `model`, `tool`, `node`, `label:KEY`, with commas between them."
+    )
+    since: Moment | None = Field(None, description="Runs begun since.")
+    until: Moment | None = Field(None, description="Runs begun before.")
+    graph: Name | None = Field(None, description="The name of a graph.")
+    label: Annotated[
+        list[Label], Field(default_factory=list, description="A label as `name:value`; repeated: all of them.")
+    ]
+
+
 class QuestionsQuery(Query):
-    """Filters of the list of open questions."""
+    """Filters of the list of open questions. A stream has all of them, whatever `after` and `limit` are."""
 
     graph: Name | None = Field(None, description="The name of a graph.")
     label: Annotated[
         list[Label], Field(default_factory=list, description="A label as `name:value`; repeated: all of them.")
     ]
-    limit: int = Field(200, ge=1, le=1000, description="The most runs whose questions are listed.")
+    kind: Annotated[list[QuestionKind], Field(default_factory=list, description="One kind, or several.")]
+    after: Annotated[str, StringConstraints(max_length=500)] | None = Field(
+        None, description="The `cursor` of the page before."
+    )
+    limit: int = Field(50, ge=1, le=200, description="The most questions on a page.")
 
 
 class DiffQuery(Query):
@@ -164,15 +190,17 @@ class Approval(Body):
 class AnswerChoice(Body):
     """An answer: exactly one of `approve`, `deny` and `value`."""
 
-    one_of: ClassVar[tuple[str, ...]] = ("approve", "deny", "value")
+    model_config = ConfigDict(
+        json_schema_extra={"oneOf": [{"required": [name]} for name in ("approve", "deny", "value")]}
+    )
 
-    approve: Literal[True] | Approval | None = None
-    deny: Literal[True] | Denial | None = None
+    approve: Literal[True] | Approval | SkipJsonSchema[None] = None
+    deny: Literal[True] | Denial | SkipJsonSchema[None] = None
     value: object = Field(None, description="The answer to a question for a value: any JSON.")
 
     @model_validator(mode="after")
     def _one(self) -> AnswerChoice:
-        given = [name for name in self.one_of if name in self.model_fields_set]
+        given = [name for name in ("approve", "deny", "value") if name in self.model_fields_set]
         if len(given) != 1 or (given[0] != "value" and getattr(self, given[0]) is None):
             raise ValueError("give exactly one of approve, deny and value")
         return self
@@ -255,6 +283,6 @@ class CheckBody(Body):
     draw: bool = Field(False, description="Also draw the graph.")
 
 
-def given(model: BaseModel, name: str) -> Any:
-    """A field of a body that is None both by default and as a value; None where it was left out."""
-    return getattr(model, name) if name in model.model_fields_set else None
+def unix(moment: float | datetime | None) -> float | None:
+    """A moment of a query in Unix seconds."""
+    return moment.timestamp() if isinstance(moment, datetime) else moment

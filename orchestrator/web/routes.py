@@ -11,6 +11,7 @@ from orchestrator.web import (
     requests,
     run_commands,
     runs,
+    statistics,
     streams,
 )
 from orchestrator.web.endpoint import Endpoint
@@ -90,7 +91,7 @@ ROUTES: tuple[Endpoint, ...] = (
     ),
     Endpoint(
         "GET", "/api/questions", "list_questions", questions.listing, "List the open questions of all runs.",
-        documents.QuestionList, query=requests.QuestionsQuery, streams=documents.QuestionEvent,
+        documents.QuestionPage, query=requests.QuestionsQuery, streams=documents.QuestionEvent,
     ),
     Endpoint("GET", "/api/graphs", "list_graphs", graphs.listing, "List the graphs.", documents.GraphList),
     Endpoint(
@@ -98,6 +99,10 @@ ROUTES: tuple[Endpoint, ...] = (
         documents.CheckDocument, body=requests.CheckBody,
     ),
     Endpoint("GET", "/api/graphs/{name}", "show_graph", graphs.show, "Show a graph.", documents.GraphDocument),
+    Endpoint(
+        "GET", "/api/stats", "show_stats", statistics.stats, "Show what runs spent, in groups.",
+        documents.StatsDocument, query=requests.StatsQuery,
+    ),
     Endpoint(
         "GET", "/api/diff", "diff_runs", comparisons.diff, "Compare runs with the first of them.",
         documents.DiffDocument, query=requests.DiffQuery, problems=(404,),

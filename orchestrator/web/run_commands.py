@@ -34,6 +34,7 @@ async def start(call: Call[NoQuery, StartBody]) -> RunResult:
     """Start a run; with `wait`, return when it ends or pauses, or after a while."""
     body, executor = call.body, call.executor
     graph, approve = call.graph(body.graph), call.risk(body.approve)
+    await call.check_new(body.run_id, graph.name, body.labels)
     run_id = os.urandom(8).hex() if body.run_id is None else body.run_id
     refs = None if call.settings.refs is None else call.settings.refs(run_id, graph.name)
     await executor.submit(
@@ -41,10 +42,8 @@ async def start(call: Call[NoQuery, StartBody]) -> RunResult:
         limits=None if body.limits is None else body.limits.limits(), refs=refs,
     )  # fmt: skip
     if body.wait:
-        try:
-            return result_of(await executor.wait(run_id, timeout=call.settings.wait))
-        except TimeoutError:
-            pass
+        with call.service.streams.opened(), anyio.move_on_after(call.settings.wait):
+            return result_of(await executor.wait(run_id))
     return result_of(await executor.load(run_id))
 
 
@@ -104,7 +103,7 @@ async def cancel(call: Call[NoQuery, StopBody]) -> RunResult:
 
 async def _stopped(call: Call[NoQuery, StopBody], stop: Callable[..., Awaitable[Run]]) -> RunResult:
     by = call.by(call.body.by)
-    with anyio.move_on_after(call.settings.wait):
+    with call.service.streams.opened(), anyio.move_on_after(call.settings.wait):
         return result_of(await stop(call.run_id, by=by, reason=call.body.reason))
     return result_of(await call.executor.load(call.run_id))
 
@@ -112,6 +111,7 @@ async def _stopped(call: Call[NoQuery, StopBody], stop: Callable[..., Awaitable[
 async def fork(call: Call[NoQuery, ForkBody]) -> RunResult:
     """Make a fork, which goes on in the background."""
     body, executor = call.body, call.executor
+    await call.check_new(body.run_id, call.run.graph, {**call.run.labels, **body.labels})
     answers = None if body.answers is None else {name: one.answer() for name, one in body.answers.items()}
     made = await executor.fork(
         call.run_id, at=body.at, update=body.update, branch=body.branch, result=body.result, answers=answers,
@@ -127,6 +127,7 @@ async def fork(call: Call[NoQuery, ForkBody]) -> RunResult:
 async def replay(call: Call[NoQuery, ReplayBody]) -> ReplayDocument:
     """Replay a run."""
     body = call.body
+    await call.check_new(body.run_id, call.run.graph, {})
     found = await call.executor.replay(
         call.run_id, None if body.graph is None else call.graph(body.graph), update=body.update, result=body.result,
         answer=None if body.answer is None else body.answer.answer(), at=body.at, approve=call.risk(body.approve),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Callable
-from datetime import datetime
+from dataclasses import asdict
 from html import unescape
 from typing import TYPE_CHECKING, TypeVar, cast
 
@@ -20,6 +20,7 @@ from orchestrator.web.documents import (
     RunDocument,
     RunPage,
     RunRow,
+    ScannedJournals,
     StateDocument,
     Steps,
     WhyDocument,
@@ -32,7 +33,7 @@ from orchestrator.web.documents import (
 )
 from orchestrator.web.endpoint import Call
 from orchestrator.web.problems import HttpProblem, fields_problem, log
-from orchestrator.web.requests import AtQuery, ExportQuery, NoQuery, PageQuery, RunsQuery, WhyQuery
+from orchestrator.web.requests import AtQuery, ExportQuery, NoQuery, PageQuery, RunsQuery, WhyQuery, unix
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from orchestrator.kernel.records.base import RunStatus
 
 T = TypeVar("T")
+_LOOKED_AT = 2000
+"""Rows of which `authorize` may leave out all, before a page is answered as it is."""
 SVG = "image/svg+xml"
 LINES = "application/x-ndjson"
 _PICTURE = "default-src 'none'; style-src 'unsafe-inline'; sandbox; frame-ancestors 'none'"
@@ -49,23 +52,28 @@ _PAGE_POLICY = re.compile(r'http-equiv="Content-Security-Policy" content="([^"]*
 async def listing(call: Call[RunsQuery]) -> RunPage:
     """A page of runs."""
     query = call.query
-    since = query.since.timestamp() if isinstance(query.since, datetime) else query.since
     rows: list[RunRow] = []
+    looked = 0
     cursor = query.after
     while True:
         try:
             page = await call.executor.runs(
                 status=query.status or None, graph=query.graph, labels=labels_of(query.label), parent=query.parent,
-                relation=query.relation, search=query.q, since=since, after=cursor, limit=query.limit - len(rows),
+                relation=query.relation, q=query.q, since=unix(query.since), waiting=query.waiting,
+                failed_tool=query.failed_tool, after=cursor, limit=query.limit - len(rows),
             )  # fmt: skip
         except StoreError as error:
             if type(error) is not StoreError:
                 raise
             raise fields_problem([{"field": "after", "message": str(error)}], "query") from None
         rows += [row_of(info) for info in page.runs if await call.may_see(info)]
+        looked += len(page.runs)
         cursor = page.cursor
-        if cursor is None or len(rows) >= query.limit:
-            return RunPage(runs=rows, cursor=cursor)
+        scanned = page.scanned
+        full = len(rows) >= query.limit or looked >= _LOOKED_AT or (scanned is not None and scanned.stopped)
+        if cursor is None or full:
+            far = None if scanned is None else ScannedJournals(**asdict(scanned))
+            return RunPage(runs=rows, cursor=cursor, scanned=far)
 
 
 async def show(call: Call[NoQuery]) -> RunDocument:

@@ -45,7 +45,7 @@ class OpenStreams:
 
     @contextmanager
     def opened(self) -> Iterator[anyio.CancelScope]:
-        """Count a stream while it is open; cancelling the scope ends it."""
+        """Count a stream, or a request that waits for a run, while it is open; cancelling the scope ends it."""
         with anyio.CancelScope() as scope:
             self._scopes.add(scope)
             if self._closed:

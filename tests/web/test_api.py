@@ -36,6 +36,7 @@ def test_runs_are_listed_by_pages_and_filters(server: Api) -> None:
         "graph=letter": ["waits"], "label=user:ann": ["done"], "label=user:ann&label=team:a:b": ["done"],
         "label=user:ann&label=team:x": [], "q=BEES": ["waits", "done"], "q=wasps": [], "since=0": ["waits", "done"],
         "since=2999-01-01T00:00:00Z": [], "parent=done": [],
+        "waiting=true": ["waits"], "waiting=false": ["done"], "q=ann": ["done"], "q=Send": ["waits"],
     }.items():  # fmt: skip
         assert [one["run_id"] for one in server.get(f"runs?{query}")["runs"]] == found, query
 
@@ -147,6 +148,15 @@ def test_runs_are_compared_with_the_first(server: Api) -> None:
     server.get("diff?runs=done,nothing", 404)
     for runs in ("done", "", ",".join(["done"] * 7)):
         server.get(f"diff?runs={runs}", 422)
+
+
+def test_what_runs_spent_is_summed_up(server: Api) -> None:
+    groups = {one["group"]["graph"]: one for one in server.get("stats?by=graph")["groups"]}
+    assert (groups["plain"]["runs"], groups["plain"]["statuses"]) == (1, {"completed": 1})
+    (ann,) = server.get("stats?by=label:user&label=user:ann")["groups"]
+    assert (ann["group"], ann["runs"]) == ({"label:user": "ann"}, 1)
+    assert server.get("stats?until=0")["groups"] == []
+    server.get("stats?by=weather", 422)
 
 
 # -- commands -------------------------------------------------------------------------------------------------------
@@ -283,6 +293,13 @@ def test_an_application_decides_who_may_do_what_and_names_who_did() -> None:
         assert [one["run_id"] for one in found.get("questions", headers=bob)["questions"]] == ["bob"]
         found.get("runs/ann", 403, headers=bob)
         found.get("diff?runs=ann,bob", 403, headers=bob)
+        same = {"graph": "letter", "input": "bees", "run_id": "ann", "labels": {"user": "bob"}}
+        assert found.client.post("/api/runs", json=same, headers=bob).status_code == 403  # it is the run of another
+        mine = {"graph": "letter", "input": "bees", "labels": {"user": "ann"}}
+        assert found.client.post("/api/runs", json=mine, headers=bob).status_code == 403
+        for body in ({"run_id": "ann"}, {"labels": {"user": "ann"}}):
+            assert found.client.post("/api/runs/bob/fork", json=body, headers=bob).status_code == 403
+        assert found.client.post("/api/runs/bob/replay", json={"run_id": "ann"}, headers=bob).status_code == 403
         (question,) = found.get("runs/ann", headers=ann)["waiting"]
         said = {"question": question["id"], "digest": question["digest"], "approve": True}
         assert found.client.post("/api/runs/ann/answer", json={**said, "by": "eve"}, headers=ann).status_code == 403

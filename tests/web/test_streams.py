@@ -150,9 +150,14 @@ def test_questions_are_listed_the_oldest_first_and_streamed_as_they_change(serve
     for name in ("first", "second"):
         server.start("letter", run_id=name, labels={"kind": name})
     found = server.get("questions")
-    assert ([one["run_id"] for one in found["questions"]], found["more"]) == (["first", "second"], False)
+    assert ([one["run_id"] for one in found["questions"]], found["cursor"]) == (["first", "second"], None)
     assert [one["run_id"] for one in server.get("questions?label=kind:second")["questions"]] == ["second"]
-    assert server.get("questions?limit=1")["more"] is True
+    page = server.get("questions?limit=1")
+    rest = server.get("questions", params={"limit": 1, "after": page["cursor"]})
+    assert [one["run_id"] for one in (*page["questions"], *rest["questions"])] == ["first", "second"]
+    assert server.get("questions?kind=input")["questions"] == []
+    server.get("questions?after=x", 422)
+    server.get("questions?kind=x", 422)
     assert server.get("questions?graph=plain")["questions"] == []
     stream = server.stream("questions", {"Accept": "text/event-stream"})
     seen = [next(stream) for _ in range(3)]
