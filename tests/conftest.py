@@ -73,7 +73,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "patient",
         deadline=None,
         suppress_health_check=[HealthCheck.too_slow],
-        max_examples=int(os.environ.get("EXAMPLES", "40" if config.option.full else "20")),
+        max_examples=int(os.environ.get("EXAMPLES", "40" if config.option.full else "12")),
     )
     settings.load_profile("patient")
     for mark, words in {**APART, FULL_ONLY: "takes seconds, and a shorter form runs always: needs --full"}.items():

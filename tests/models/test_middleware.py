@@ -351,7 +351,7 @@ async def test_a_scope_tells_models_apart_that_have_one_name(tmp_path: Path) -> 
         assert [(await model.complete("?")).text for _ in range(2)] == [text, text]
 
 
-@settings(max_examples=40)
+@settings(max_examples=sized(15, 40))
 @given(one=TEXTS, other=TEXTS, name=TEXTS, scope=st.sampled_from(["", "x"]), option=st.integers(0, 1))
 def test_only_equal_requests_meet(one: str, other: str, name: str, scope: str, option: int) -> None:
     """Equal data, name and scope: one call. Anything else: two."""

@@ -20,10 +20,11 @@ from orchestrator.nodes.plans.inputs import arguments_of, evidence_in
 from orchestrator.nodes.plans.steps import read_steps
 from orchestrator.tools import tools_from_ref
 from tests.models.expressions import TooLarge, expressions, worth
+from tests.support.sizes import sized
 
 ARITHMETIC = Toolbox(*tools_from_ref("arithmetic"))
 ONLY = "I only do arithmetic"
-quick = settings(max_examples=40, deadline=None)
+quick = settings(max_examples=sized(15, 40), deadline=None)
 
 
 def ask(task: str | None, facts: Mapping[str, Any], words: str = "Go on.", tools: Any = ()) -> str:
