@@ -43,7 +43,7 @@ PURPOSES: dict[str, tuple[Look, str]] = {
     "testing": ("code", "crash kit, clocks"),
     "strategies": ("graph", "folder graphs/"),
     "notebook": ("human", "live pictures"),
-    "web": ("human", "the HTTP API"),
+    "web": ("human", "page and HTTP API"),
     "cli": ("human", "commands"),
 }
 """What is drawn of each part: icon and small line. Single files without a line of their own are `basics`."""

@@ -12,7 +12,8 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.staticfiles import StaticFiles
 
 from orchestrator.errors import InvalidValue, OrchestratorError, RunUnknown
 from orchestrator.executor.host.run_status import with_status
@@ -26,6 +27,7 @@ from orchestrator.web.principals import name_of, refused
 from orchestrator.web.problems import HttpProblem
 from orchestrator.web.requests import NoQuery
 from orchestrator.web.routes import routes
+from orchestrator.web.screens.pages import SCREENS
 from orchestrator.web.streams import OpenStreams
 
 if TYPE_CHECKING:
@@ -43,11 +45,14 @@ def make(executor: Executor, settings: Settings) -> Starlette:
     by_path: dict[str, list[Endpoint]] = {}
     for endpoint in offered:
         by_path.setdefault(endpoint.path, []).append(endpoint)
-    made = [
+    made: list[BaseRoute] = [
         Route(settings.prefix + path, _dispatcher(service, endpoints), methods=[one.method for one in endpoints])
         for path, endpoints in by_path.items()
     ]
     made.append(Route(settings.prefix + openapi.OPENAPI, _described(service, offered), methods=["GET"]))
+    made += [Route(settings.prefix + one.path, _dispatcher(service, [one]), methods=["GET"]) for one in SCREENS]
+    files = StaticFiles(packages=[("orchestrator.web.screens", "static")])
+    made.append(Mount(f"{settings.prefix}/static", files))
     made.append(Route(settings.prefix + "/", _entry(settings), methods=["GET"]))
     app = Starlette(
         routes=made,
@@ -161,7 +166,7 @@ def _described(service: Service, offered: Sequence[Endpoint]) -> Callable[[Reque
 
 def _entry(settings: Settings) -> Callable[[Request], Awaitable[Response]]:
     async def entry(request: Request) -> Response:
-        return RedirectResponse(f"{_root(request)}{settings.prefix}{openapi.OPENAPI}")
+        return RedirectResponse(f"{_root(request)}{settings.prefix}/runs", status_code=302)
 
     return entry
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from orchestrator.executor import Executor
+    from orchestrator.views.approval_context import ApprovalContext
     from orchestrator.web.streams import OpenStreams
 
 QueryT = TypeVar("QueryT", bound=Query, default=Query)
@@ -38,6 +39,8 @@ class Service:
     executor: Executor
     settings: Settings
     streams: OpenStreams
+    surroundings: dict[tuple[str, str], tuple[str, ApprovalContext]] = field(default_factory=dict)
+    """(run, question) -> the first line of the run's input, and what surrounds the question in its journal."""
 
 
 @dataclass(frozen=True)

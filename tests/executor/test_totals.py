@@ -33,7 +33,7 @@ from tests.executor.test_forks_everywhere import TOOLS, to_the_end
 from tests.frozen.strategies import MAKERS, SUM, bye
 from tests.support.executors import chain, says, single
 from tests.support.programs import run as run_program
-from tests.support.sizes import quick_on
+from tests.support.sizes import quick_on, sized
 from tests.testing.acting import KINDS, drawn_graph, said
 from tests.testing.acting import tools as acting_tools
 from tests.testing.shop import Echo
@@ -115,7 +115,7 @@ async def lived_through(executor: Executor, graph: Any, values: Any, answer: Any
     """A run, some forks and a replay of it, some of them cancelled or left waiting."""
     run, _ = await to_the_end(executor, await executor.start(graph, values, run_id="r"), answer)
     records = await executor.store.read("r")
-    for _ in range(2):
+    for _ in range(sized(2, 5)):
         try:
             fork = await executor.fork("r", at=dice.randrange(1, len(records) + 1))
         except OrchestratorError:  # such as of a run that is over
@@ -141,7 +141,7 @@ async def test_totals_of_every_strategy_and_of_its_forks_and_replays_are_those_o
 
 
 @quick_on("trio")
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(sized(2, 40)))
 @pytest.mark.parametrize("kind", KINDS)
 async def test_totals_of_generated_graphs_that_retry_and_fail_are_those_of_the_journals(
     kind: str, seed: int, tmp_path: Path
@@ -342,7 +342,7 @@ async def die_at(url: str, head: int) -> None:
 
 
 @quick_on("asyncio")
-@pytest.mark.parametrize("head", [5, 13])
+@pytest.mark.parametrize("head", sized([5, 13], [*range(2, 22)]))
 async def test_totals_are_exact_after_a_process_was_killed_and_its_run_went_on(head: int, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/runs.db"
     ended = run_program([KILLED, url, head])

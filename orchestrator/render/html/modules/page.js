@@ -87,8 +87,7 @@ function watch(view) {
   const take = async () => {
     if (asks) { waits = true; return; }
     asks = true;
-    await view.tell(async () => view.update(await view.source.run()));
-    asks = false;
+    try { view.update(await view.source.run()); } finally { asks = false; }
     if (waits) { waits = false; setTimeout(take, AGAIN); }
   };
   view.source.subscribe(() => { void take(); });

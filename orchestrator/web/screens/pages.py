@@ -1,0 +1,116 @@
+"""The screens as rows of a table of routes: their actions are asked of `authorize`, as those of the API are."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from starlette.responses import RedirectResponse
+
+from orchestrator.errors import RunUnknown, StoreCorrupt
+from orchestrator.kernel.question import QuestionKind
+from orchestrator.views.approval_context import ApprovalContext, context_of
+from orchestrator.web import questions
+from orchestrator.web import runs as run_lists
+from orchestrator.web.documents import AskedDocument, QuestionPage, first_line
+from orchestrator.web.endpoint import Call, Endpoint
+from orchestrator.web.requests import NoQuery, QuestionsQuery, RunsQuery
+from orchestrator.web.screens.inbox import card_of
+from orchestrator.web.screens.runs import STATUSES, Address, span_of, view_of
+from orchestrator.web.screens.shell import page
+
+if TYPE_CHECKING:
+    from starlette.responses import Response
+
+FOR_PEOPLE: tuple[QuestionKind, ...] = ("approval", "input", "unknown_outcome", "pause", "limit")
+"""Kinds of questions that people answer."""
+_KEPT = 2000
+"""Surroundings of questions that are kept: a journal is long, and a question never changes."""
+_COUNTED = 99
+"""The most open questions that are counted for a screen that does not show them."""
+
+
+async def runs(call: Call[RunsQuery]) -> Response:
+    """The list of runs."""
+    found = await run_lists.listing(call)
+    now = time.time()
+    longest = max((span_of(row, now) for row in found.runs), default=0.0)
+    rows = [view_of(row, longest, now) for row in found.runs]
+    given = call.request.query_params
+    address = Address(root_of(call), [(name, value) for name, value in given.multi_items() if value])
+    waiting = await _open_questions(call)
+    return page(
+        call, "runs",
+        {
+            "title": "Runs", "rows": rows, "all_statuses": STATUSES, "statuses": call.query.status,
+            "filters": address.filters(), "filtered": bool(address.query), "address": address,
+            "q": call.query.q or "", "kept": [one for one in address.query if one[0] not in ("q", "after")],
+            "older": address.page(found.cursor), "newest": address({}) if call.query.after else "",
+            "open_questions": waiting,
+        },
+        root=address.root, version=["runs", address.query, [[row.id, row.version] for row in rows], waiting],
+    )  # fmt: skip
+
+
+async def inbox(call: Call[QuestionsQuery]) -> Response:
+    """The open questions that people answer, the oldest first."""
+    query = call.query.model_copy(update={"kind": list(call.query.kind) or list(FOR_PEOPLE)})
+    found = await questions.listing(replace(call, query=query))
+    assert isinstance(found, QuestionPage)
+    cards = [card_of(one, *await _surroundings(call, one)) for one in found.questions]
+    waiting = f"{len(cards)}{'' if found.cursor is None else '+'}"
+    said = "question waits" if waiting == "1" else "questions wait"
+    return page(
+        call, "inbox",
+        {
+            "title": f"Inbox ({waiting})" if cards else "Inbox", "cards": cards,
+            "open_questions": waiting if cards else "",
+            "summary": f"{waiting} {said}, the oldest first" if cards else "", "moment": time.time(),
+        },
+        root=root_of(call), version=["inbox", waiting, [[card.run_id, card.question, card.digest] for card in cards]],
+    )  # fmt: skip
+
+
+async def run(call: Call[NoQuery]) -> Response:
+    """One run: its page as it is now."""
+    return RedirectResponse(f"{root_of(call)}/api/runs/{quote(call.run_id, safe='')}/page.html", status_code=302)
+
+
+async def _surroundings(call: Call[Any, Any], one: AskedDocument) -> tuple[str, ApprovalContext]:
+    """The first line of the run's input, and what surrounds the question in its journal."""
+    kept, key = call.service.surroundings, (one.run_id, one.question.id)
+    found = kept.get(key)
+    if found is None:
+        try:
+            info = await call.executor.store.info(one.run_id)
+            records = await call.executor.store.read(one.run_id, upto=info.head)
+        except (RunUnknown, StoreCorrupt):
+            return "", ApprovalContext(0)
+        found = first_line(info.input), context_of(records, one.question.id, one.question.payload)
+        kept[key] = found
+        while len(kept) > _KEPT:
+            kept.pop(next(iter(kept)))
+    return found
+
+
+async def _open_questions(call: Call[Any, Any]) -> str:
+    """How many questions wait for people, as text; empty: none."""
+    query = QuestionsQuery(label=[], kind=list(FOR_PEOPLE), limit=_COUNTED)
+    found = await questions.listing(replace(call, query=query))
+    assert isinstance(found, QuestionPage)
+    return f"{len(found.questions) or ''}{'' if found.cursor is None else '+'}"
+
+
+def root_of(call: Call[Any, Any]) -> str:
+    """The path under which the routes are."""
+    return f"{call.request.scope.get('root_path', '')}{call.settings.prefix}"
+
+
+SCREENS: tuple[Endpoint, ...] = (
+    Endpoint("GET", "/runs", "view_runs", runs, "The list of runs.", None, query=RunsQuery, media="text/html"),
+    Endpoint("GET", "/runs/{run_id}", "view_run", run, "A run.", None, media="text/html"),
+    Endpoint("GET", "/inbox", "view_inbox", inbox, "The inbox.", None, query=QuestionsQuery, media="text/html"),
+)
+"""The pages that people see."""

@@ -1,0 +1,149 @@
+"""The list of runs: rows, filters that stand in the address, pages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode
+
+from orchestrator.kernel.records import FINAL
+from orchestrator.render.terminal.texts import ago
+from orchestrator.web.screens.shell import key_of
+
+if TYPE_CHECKING:
+    from orchestrator.web.documents import ParentRun, RunRow
+
+BAR = 72
+"""Width of the bar of a row, pixels."""
+STATUSES = ("running", "paused", "interrupted", "completed", "failed", "exhausted", "cancelled")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A run in the list."""
+
+    id: str
+    key: str
+    version: str
+    status: str
+    graph: str
+    input: str
+    told: str
+    """What it asks, why it failed, or what it answers."""
+    kind: str
+    """What `told` is: `question`, `failed`, `output`, or empty."""
+    labels: Sequence[tuple[str, str]]
+    parent: ParentRun | None
+    steps: str
+    tokens: str
+    cost: str
+    seconds: str
+    work_width: float
+    rest_width: float
+    time_label: str
+    updated: float
+    updated_iso: str
+    updated_ago: str
+
+
+def view_of(row: RunRow, longest: float, now: float) -> Row:
+    """A run as a row of the table.
+
+    Args:
+        row: the run, as the API lists it.
+        longest: seconds from the first to the last moment of the longest run of the page.
+        now: Unix seconds.
+    """
+    worked = row.seconds or 0.0
+    rest = max(0.0, span_of(row, now) - worked)
+    scale = (BAR - 2) / max(longest, 0.001)
+    told, kind = _told(row)
+    return Row(
+        id=row.run_id,
+        key=key_of(row.run_id),
+        version=key_of(f"{row.head} {row.status} {row.steps} {told} {row.waiting} {row.tokens} {row.deaths}"),
+        status=row.status,
+        graph=row.graph,
+        input=row.input,
+        told=told,
+        kind=kind,
+        labels=sorted(row.labels.items()),
+        parent=row.parent,
+        steps=f"{row.steps:,}",
+        tokens="" if row.tokens is None else f"{row.tokens:,}",
+        cost="" if not row.cost else f"{row.cost:.2f}" if row.cost >= 1 else f"{row.cost:.4f}",
+        seconds=lasting(worked),
+        work_width=round(2 + worked * scale, 1),
+        rest_width=round(rest * scale, 1),
+        time_label=f"worked {lasting(worked)}, waited {lasting(rest)}",
+        updated=row.updated,
+        updated_iso=datetime.fromtimestamp(row.updated, UTC).isoformat(timespec="seconds"),
+        updated_ago=ago(row.updated, now),
+    )
+
+
+def span_of(row: RunRow, now: float) -> float:
+    """Seconds between the first and the last moment of a run; of one that goes on, until now."""
+    stands = row.status in FINAL or row.status == "interrupted"
+    return max(0.0, (row.updated if stands else max(row.updated, now)) - row.created)
+
+
+def _told(row: RunRow) -> tuple[str, str]:
+    if row.question:
+        return row.question, "question"
+    if row.error or (row.fault and row.deaths):
+        return row.error or row.fault, "failed"
+    return (row.output, "output") if row.output else ("", "")
+
+
+def lasting(seconds: float) -> str:
+    """A duration in a row."""
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    if seconds < 3600:
+        return f"{int(seconds // 60)} min {int(seconds % 60)} s"
+    return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60)} min"
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """A filter that is set, and the address without it."""
+
+    label: str
+    without: Mapping[str, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """The address of a list: its query, with something else in it."""
+
+    root: str
+    query: Sequence[tuple[str, str]]
+
+    def __call__(self, changes: Mapping[str, str | None]) -> str:
+        """The address with these parameters; None takes one away. It leads to the first page."""
+        kept = [(name, value) for name, value in self.query if name not in changes and name != "after"]
+        added = [(name, value) for name, value in changes.items() if value is not None]
+        return f"{self.root}/runs{'?' if kept or added else ''}{urlencode(kept + added)}"
+
+    def page(self, cursor: str | None) -> str:
+        """The address of the page after this cursor."""
+        kept = [(name, value) for name, value in self.query if name != "after"]
+        return f"{self.root}/runs?{urlencode([*kept, ('after', cursor)])}" if cursor else ""
+
+    def filters(self) -> list[Filter]:
+        """What is set beside the status."""
+        names = {
+            "graph": "graph",
+            "label": "label",
+            "q": "search",
+            "parent": "from run",
+            "relation": "made by",
+            "since": "since",
+            "failed_tool": "failed tool",
+        }
+        return [Filter(f"{names[name]}: {value}", {name: None}) for name, value in self.query if name in names]

@@ -1,0 +1,73 @@
+"""What all screens share: templates, files, headers, and the answer to a page that is asked for again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.jsontypes import digest
+from orchestrator.visible import shown
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+    from starlette.responses import Response
+
+    from orchestrator.web.endpoint import Call
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+"""Content-Security-Policy of the screens: their own files, and nothing inline."""
+HEADERS: Mapping[str, str] = {"Content-Security-Policy": POLICY, "Cache-Control": "no-store", "Vary": "Accept"}
+
+
+@cache
+def templates() -> Environment:
+    """The templates. Everything that they are given is escaped as text."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    found = Environment(
+        loader=PackageLoader("orchestrator.web.screens"), autoescape=True, undefined=StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    found.policies["json.dumps_kwargs"] = {"sort_keys": False}  # arguments keep their order
+    found.filters["visible"] = lambda text: shown(str(text))
+    return found
+
+
+def page(call: Call[Any, Any], name: str, data: Mapping[str, object], *, root: str, version: object) -> Response:
+    """A screen as an answer; 304 without a body if the browser has this version of it.
+
+    Args:
+        call: the request.
+        name: the screen's name, which its template and its script have as well.
+        data: what the template is given.
+        root: the path under which the routes are.
+        version: plain JSON that changes whenever the page does, except for ages.
+    """
+    from starlette.responses import HTMLResponse, Response
+
+    read_only = call.settings.read_only
+    tag = f'"{digest([version, read_only, root, _release()])[:24]}"'
+    headers = {**HEADERS, "ETag": tag}
+    if call.request.headers.get("if-none-match") == tag:
+        return Response(status_code=304, headers=headers)
+    text = templates().get_template(f"{name}.html").render(
+        screen=name, root=root, read_only=read_only, static=lambda file: f"{root}/static/{file}", **data
+    )  # fmt: skip
+    return HTMLResponse(text, headers=headers)
+
+
+@cache
+def _release() -> str:
+    from orchestrator import __version__
+
+    return __version__
+
+
+def key_of(text: str) -> str:
+    """A short name for an element, from an id that may hold any character."""
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]

@@ -1,0 +1,31 @@
+// @ts-check
+// Requests to the server this page came from.
+
+/** The path under which the screens and the API are served, without a slash at its end. */
+export const root = document.body.dataset.root ?? "";
+
+/** What the server said when it refused a request. */
+export class Problem extends Error {
+  /** @param {number} status @param {{title?: string, detail?: string} & Record<string, unknown>} body */
+  constructor(status, body) {
+    super(body.detail || body.title || `The server answered ${status}.`);
+    this.status = status;
+    this.body = body;
+  }
+}
+
+/**
+ * Send a request and return the JSON of the answer.
+ * @param {string} path below `/api`
+ * @param {{method?: string, body?: unknown, signal?: AbortSignal}} [how]
+ * @returns {Promise<any>}
+ * @throws {Problem} the server refused it
+ */
+export async function call(path, { method = "GET", body, signal } = {}) {
+  const headers = body === undefined ? undefined : { "Content-Type": "application/json" };
+  const answer = await fetch(`${root}/api${path}`, { method, headers, signal, body: body === undefined ? undefined : JSON.stringify(body) });
+  const text = await answer.text();
+  const data = text ? JSON.parse(text) : null;
+  if (!answer.ok) throw new Problem(answer.status, data ?? {});
+  return data;
+}

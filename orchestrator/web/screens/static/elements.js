@@ -1,0 +1,29 @@
+// @ts-check
+// Making elements. Text of models, tools and people becomes text nodes, never markup.
+
+/** @typedef {Node | string | number | null | undefined | false} Child */
+
+/**
+ * @param {string} tag
+ * @param {Record<string, any>} [attributes] `on…` adds a listener; null, undefined and false are left out
+ * @param {...(Child | Child[])} children
+ * @returns {HTMLElement}
+ */
+export function make(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name === "class") element.className = value;
+    else if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else element.setAttribute(name, value === true ? "" : String(value));
+  }
+  for (const child of children.flat()) if (child !== null && child !== undefined && child !== false) element.append(typeof child === "number" ? String(child) : child);
+  return element;
+}
+
+/** The element with this id. @param {string} id @returns {HTMLElement} */
+export function byId(id) {
+  const found = document.getElementById(id);
+  if (!found) throw new Error(`the page has no element ${id}`);
+  return found;
+}

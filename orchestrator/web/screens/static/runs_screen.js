@@ -1,0 +1,180 @@
+// @ts-check
+// The list of runs: it follows the store, runs are chosen by keys, and several are retried or deleted at once.
+
+import { call, Problem, root } from "./api.js";
+import { byId, make } from "./elements.js";
+import { refreshed, regularly, takeCount } from "./refresh.js";
+import { addKeys, note } from "./shell.js";
+import { tell } from "./times.js";
+
+const fresh = byId("fresh");
+const bulk = byId("bulk");
+let pointed = false; // whether the pointer is over the rows: then none moves
+/** @type {Document | null} */
+let held = null; // the newest page, whose new rows wait until they may push others down
+
+const body = () => document.querySelector("#runs tbody");
+/** @returns {HTMLTableRowElement[]} */
+const rows = () => [...document.querySelectorAll("#runs tbody tr")].filter((row) => row instanceof HTMLTableRowElement);
+/** @param {HTMLTableRowElement} row */
+const box = (row) => /** @type {HTMLInputElement} */ (row.querySelector("input[type=checkbox]"));
+/** @param {Element} row */
+const link = (row) => /** @type {HTMLAnchorElement} */ (row.querySelector(".row-link"));
+const picked = () => rows().filter((row) => box(row).checked);
+
+/** Bring the rows that are here up to date; where they are stays. @param {Document} page */
+function update(page) {
+  takeCount(page);
+  for (const now of rows()) {
+    const then = page.getElementById(now.id);
+    if (!(then instanceof HTMLTableRowElement) || then.dataset.version === now.dataset.version) continue;
+    const focused = now.contains(document.activeElement) && document.activeElement === link(now);
+    const other = box(then);
+    other.checked = box(now).checked;
+    then.className = now.className;
+    then.classList.add("changed");
+    now.replaceWith(document.adoptNode(then));
+    tell(then);
+    if (focused) link(then).focus();
+  }
+}
+
+/** Rows of a page that are not here. @param {Document} page */
+const missing = (page) => [...page.querySelectorAll("#runs tbody tr")].filter((row) => !document.getElementById(row.id));
+
+/** Show new rows at the top, unless that would move a row away from under the pointer. */
+function bring() {
+  const page = held;
+  if (!page) return;
+  const more = missing(page);
+  if (!more.length || new URLSearchParams(location.search).has("after")) {
+    fresh.hidden = true;
+    return;
+  }
+  const place = body();
+  if (!place) { // the list was empty
+    location.reload();
+    return;
+  }
+  if (pointed || picked().length || place.contains(document.activeElement) || scrollY > 120) {
+    fresh.hidden = false;
+    fresh.textContent = more.length === 1 ? "1 new run" : `${more.length} new runs`;
+    return;
+  }
+  fresh.hidden = true;
+  place.prepend(...more.map((row) => document.adoptNode(row)));
+  tell(place);
+}
+
+async function follow() {
+  const page = await refreshed();
+  if (!page) return;
+  held = page;
+  update(page);
+  bring();
+}
+
+function shown() {
+  const chosen = picked();
+  bulk.hidden = chosen.length === 0;
+  byId("bulk-count").textContent = chosen.length === 1 ? "1 run selected" : `${chosen.length} runs selected`;
+  for (const row of rows()) row.classList.toggle("picked", box(row).checked);
+}
+
+/** @param {number} by */
+function move(by) {
+  const all = rows();
+  const at = all.findIndex((row) => row.contains(document.activeElement));
+  const next = all[at < 0 ? 0 : Math.min(all.length - 1, Math.max(0, at + by))];
+  if (next) link(next).focus();
+}
+
+/** Do something with every chosen run. @param {string} what */
+async function act(what) {
+  const chosen = picked();
+  if (what === "none") {
+    for (const row of chosen) box(row).checked = false;
+    shown();
+    return;
+  }
+  if (what === "delete" && !(await sure(`Delete ${chosen.length === 1 ? "this run" : `these ${chosen.length} runs`}? Their journals are gone for good.`, "Delete"))) return;
+  let done = 0;
+  for (const row of chosen) {
+    const path = `/runs/${encodeURIComponent(row.dataset.run ?? "")}`;
+    try {
+      if (what === "delete") await call(path, { method: "DELETE" });
+      else await call(`${path}/resume`, { method: "POST", body: { retry: true } });
+      done += 1;
+      box(row).checked = false;
+      if (what === "delete") row.remove();
+    } catch (error) {
+      note(`${row.dataset.run}: ${error instanceof Problem ? error.message : "the server does not answer"}`, { bad: true });
+    }
+  }
+  if (done) note(what === "delete" ? `Deleted: ${done}` : `Set going: ${done}`);
+  shown();
+  void follow();
+}
+
+/** Ask before what cannot be undone. @param {string} question @param {string} yes @returns {Promise<boolean>} */
+function sure(question, yes) {
+  return new Promise((answer) => {
+    let said = false;
+    const dialog = /** @type {HTMLDialogElement} */ (make("dialog", { "aria-label": yes }, make("p", {}, question),
+      make("div", { class: "acts" },
+        make("button", { type: "button", class: "risky", onclick: () => { said = true; dialog.close(); } }, yes),
+        make("button", { type: "button", autofocus: true, onclick: () => dialog.close() }, "Keep"))));
+    dialog.addEventListener("close", () => { dialog.remove(); answer(said); });
+    document.body.append(dialog);
+    dialog.showModal();
+  });
+}
+
+// -- saved views: names for addresses, kept in this browser -------------------------------------------------------
+
+const KEY = "orchestrator.views";
+/** @returns {Record<string, string>} */
+function views() {
+  try { return JSON.parse(localStorage.getItem(KEY) ?? "{}"); } catch { return {}; }
+}
+
+function drawViews() {
+  const kept = views();
+  const place = byId("views");
+  place.replaceChildren(...Object.entries(kept).map(([name, search]) =>
+    make("a", { class: "chip", href: `${root}/runs${search}`, "aria-current": search === location.search ? "true" : null }, name)));
+  if (!location.search || new URLSearchParams(location.search).has("after")) return;
+  const name = Object.keys(kept).find((one) => kept[one] === location.search);
+  place.append(name
+    ? make("button", { type: "button", class: "quiet", onclick: () => { delete kept[name]; keep(kept); } }, "Forget this view")
+    : make("button", { type: "button", class: "quiet", onclick: () => { const given = prompt("Name of this view")?.trim(); if (given) keep({ ...kept, [given]: location.search }); } }, "Save this view"));
+}
+
+/** @param {Record<string, string>} kept */
+function keep(kept) {
+  try { localStorage.setItem(KEY, JSON.stringify(kept)); } catch { note("This browser keeps nothing for this page.", { bad: true }); }
+  drawViews();
+}
+
+document.addEventListener("change", (event) => { if (event.target instanceof HTMLInputElement && event.target.type === "checkbox") shown(); });
+document.addEventListener("pointerover", (event) => { pointed = event.target instanceof Element && event.target.closest("#runs tbody") !== null; });
+document.documentElement.addEventListener("pointerleave", () => { pointed = false; bring(); });
+fresh.addEventListener("click", () => { const place = body(); if (place && held) { place.prepend(...missing(held).map((row) => document.adoptNode(row))); tell(place); } fresh.hidden = true; scrollTo(0, 0); });
+bulk.addEventListener("click", (event) => { if (event.target instanceof HTMLElement && event.target.dataset.bulk) void act(event.target.dataset.bulk); });
+document.addEventListener("click", (event) => {
+  if (!(event.target instanceof Element) || event.target.closest("a, button, input") || getSelection()?.toString()) return;
+  const row = event.target.closest("#runs tbody tr");
+  if (row) link(row).click();
+});
+addKeys([
+  { keys: "j or ArrowDown", does: "next run", act: () => move(1) },
+  { keys: "k or ArrowUp", does: "previous run", act: () => move(-1) },
+  { keys: "Enter", does: "open the run", act: () => { const row = document.activeElement?.closest("#runs tbody tr"); if (row) link(row).click(); } },
+  { keys: "x", does: "select the run", act: () => { const row = document.activeElement?.closest("#runs tbody tr"); if (row instanceof HTMLTableRowElement) { box(row).checked = !box(row).checked; shown(); } } },
+  { keys: "/", does: "search", act: () => byId("q").focus() },
+]);
+if (document.body.hasAttribute("data-read-only")) for (const one of document.querySelectorAll("td.pick input")) one.setAttribute("hidden", "");
+drawViews();
+shown();
+regularly(follow);
+document.documentElement.dataset.ready = "yes";

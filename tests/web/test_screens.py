@@ -1,0 +1,164 @@
+"""The screens as the server renders them: what they show, and that all that others said is text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.web.api import Api, api
+from tests.web.mail import LETTER, QUESTION, THOUGHT, Post
+
+HOSTILE = "<script>window.pwned = 1</script><b onclick=alert(1)>\u202egnp.exe\u0000"
+
+
+@pytest.fixture(scope="module")
+def post() -> Post:
+    return Post(letters=3)
+
+
+@pytest.fixture(scope="module")
+def served(post: Post) -> Iterator[Api]:
+    """A server with a run of each kind."""
+    from tests.web.api import GRAPHS
+
+    with api(*GRAPHS, post.graph, model=post.model) as found:
+        found.start("plain", run_id="bees", labels={"customer": "acme"})
+        found.start("letter", run_id="asks")
+        found.post("runs", 201, graph="mail", input=QUESTION, run_id="mail", wait=True)
+        found.post("runs", 201, graph="chat", input=HOSTILE, run_id="x", wait=True, labels={"a<b>": HOSTILE})
+        yield found
+
+
+def page(served: Api, path: str, **headers: str) -> str:
+    answer = served.client.get(path, headers=headers)
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    return answer.text
+
+
+def row(text: str, run_id: str) -> str:
+    found = re.search(rf'<tr id="run-\w+" data-run="{run_id}".*?</tr>', text, re.DOTALL)
+    assert found is not None, run_id
+    return found[0]
+
+
+def test_the_entry_leads_to_the_runs(served: Api) -> None:
+    assert served.client.get("/").headers["location"] == "/runs"
+
+
+def test_a_row_has_what_a_run_was_asked_and_what_it_said(served: Api) -> None:
+    text = page(served, "/runs")
+    assert "bees" in row(text, "bees")
+    assert "pill completed" in row(text, "bees")
+    assert "customer: acme" in row(text, "bees")
+    mail = row(text, "mail")
+    assert QUESTION in mail
+    assert "Call send_email?" in mail
+    assert "pill paused" in mail
+    assert ">980<" in mail  # tokens
+    assert text.index('data-run="x"') < text.index('data-run="bees"')
+
+
+@pytest.mark.parametrize(
+    ("query", "there"),
+    [
+        ("status=completed", {"bees"}),
+        ("status=paused", {"asks", "mail", "x"}),
+        ("graph=letter", {"asks"}),
+        ("label=customer:acme", {"bees"}),
+        ("q=parcel", {"mail"}),
+        ("status=failed", set()),
+    ],
+)
+def test_filters_stand_in_the_address(served: Api, query: str, there: set[str]) -> None:
+    text = page(served, f"/runs?{query}")
+    assert set(re.findall(r'data-run="(\w+)"', text)) == there
+    if not there:
+        assert "No run fits these filters" in text
+
+
+def test_pages_follow_each_other(served: Api) -> None:
+    first = page(served, "/runs?limit=3")
+    older = re.search(r'id="older" rel="next" href="([^"]*)"', first)
+    assert older is not None
+    second = page(served, older[1].replace("&amp;", "&"))
+    found = [re.findall(r'data-run="(\w+)"', text) for text in (first, second)]
+    assert found == [["x", "mail", "asks"], ["bees"]]
+    assert 'rel="next"' not in second
+
+
+def test_a_card_has_the_call_what_led_to_it_and_what_its_form_is_made_from(served: Api) -> None:
+    text = page(served, "/inbox")
+    card = next(one for one in re.findall(r"<article.*?</article>", text, re.DOTALL) if 'data-run="mail"' in one)
+    assert THOUGHT in card
+    assert QUESTION in card
+    assert "pill risk write" in card
+    assert "irreversible" in card
+    assert LETTER in card
+    assert '"properties"' in card
+    assert re.search(r'id="open-questions">3<', text)
+
+
+def test_what_others_said_is_text(served: Api) -> None:
+    for path in ("/runs", "/inbox", f"/runs?q={HOSTILE[:8]}", "/runs?label=a<b>:c", "/runs?graph=<script>"):
+        text = page(served, path)
+        assert not re.search(r"<script(?! type=\"(?:module|application/json)\")", text), path
+        assert "<b onclick" not in text
+        assert "\u202e" not in text
+        assert "\x00" not in text
+    assert "\\u202e" in page(served, "/runs")
+
+
+def test_a_page_that_has_not_changed_is_not_sent_again(served: Api) -> None:
+    for path in ("/runs", "/inbox"):
+        tag = served.client.get(path).headers["etag"]
+        again = served.client.get(path, headers={"If-None-Match": tag})
+        assert (again.status_code, again.content) == (304, b"")
+    tag = served.client.get("/runs").headers["etag"]
+    served.start("plain")
+    assert served.client.get("/runs", headers={"If-None-Match": tag}).status_code == 200
+
+
+def test_the_policy_of_a_screen_allows_its_own_files_only(served: Api) -> None:
+    answer = served.client.get("/runs")
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert "frame-ancestors 'none'" in policy
+    assert not re.search(r"<[^>]* (on\w+|style)=", answer.text)
+    for file in re.findall(r'(?:src|href)="(/static/[^"]*)"', answer.text):
+        found = served.client.get(file)
+        assert found.status_code == 200, file
+        assert found.headers["x-content-type-options"] == "nosniff"
+
+
+@pytest.mark.parametrize("path", ["/static/", "/static/../pages.py", "/static/%2e%2e/pages.py", "/static/nothing.js"])
+def test_no_other_file_is_served(served: Api, path: str) -> None:
+    assert served.client.get(path).status_code == 404
+
+
+def test_a_bad_filter_says_what_is_wrong(served: Api) -> None:
+    answer = served.client.get("/runs?status=odd")
+    assert answer.status_code == 422
+    assert "status" in answer.json()["detail"]
+
+
+def test_authorize_is_asked_about_screens_and_their_rows(post: Post) -> None:
+    def authorize(request: Any, action: str, run: Any) -> str | None:
+        refused = action == "view_inbox" or (action == "view_runs" and run is not None and run.run_id == "secret")
+        return None if refused else "ann"
+
+    with api(settings={"authorize": authorize}) as found:
+        found.start("plain", run_id="open")
+        found.start("plain", run_id="secret")
+        assert re.findall(r'data-run="(\w+)"', found.client.get("/runs").text) == ["open"]
+        assert found.client.get("/inbox").status_code == 403
+
+
+def test_a_server_that_only_reads_says_so_on_its_screens() -> None:
+    with api(settings={"read_only": True}) as found:
+        assert "data-read-only" in found.client.get("/runs").text
+        assert found.client.get("/inbox").status_code == 200

@@ -1,0 +1,226 @@
+"""The screens in a real browser: runs are followed and questions answered, by pointer and keys, on two at once."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.render.html.test_browser import axe_script
+from tests.web.api import Api, api
+from tests.web.mail import LETTER, QUESTION, Post
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+pytestmark = pytest.mark.browser
+SIZES = [(390, 844), (1280, 900), (2000, 1200)]
+"""Width and height of windows, pixels."""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Debian's Chromium."""
+    sync_api = pytest.importorskip("playwright.sync_api")
+    chromium = os.environ.get("CHROMIUM") or shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("no chromium")
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        yield browser
+        browser.close()
+
+
+class Screens:
+    """Windows on a server, and all that went wrong in them."""
+
+    def __init__(self, browser: Browser, url: str) -> None:
+        self._browser, self.url = browser, url
+        self.faults: list[str] = []
+        self._contexts: list[Any] = []
+
+    def open(self, path: str, size: tuple[int, int] = (1280, 900), **options: Any) -> Page:
+        """A new window."""
+        context = self._browser.new_context(viewport={"width": size[0], "height": size[1]}, **options)
+        self._contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: self.faults.append(message.text))
+        page.on("pageerror", lambda error: self.faults.append(str(error)))
+        page.on("request", lambda one: None if one.url.startswith(self.url) else self.faults.append(one.url))
+        page.goto(self.url + path)
+        page.wait_for_selector("html[data-ready]")
+        return page
+
+    def close(self) -> None:
+        for context in self._contexts:
+            context.close()
+
+
+@pytest.fixture
+def post() -> Post:
+    return Post(letters=3)
+
+
+@pytest.fixture
+def served(post: Post) -> Iterator[Api]:
+    with api(post.graph, model=post.model) as found:
+        yield found
+
+
+@pytest.fixture
+def screens(browser: Browser, served: Api) -> Iterator[Screens]:
+    found = Screens(browser, served.url)
+    yield found
+    found.close()
+    assert not found.faults
+
+
+def start(served: Api, run_id: str) -> None:
+    served.post("runs", 201, graph="mail", input=QUESTION, run_id=run_id, wait=True)
+
+
+def test_a_run_appears_is_approved_on_one_screen_and_greyed_on_the_other(
+    screens: Screens, served: Api, post: Post
+) -> None:
+    runs, inbox, other = screens.open("/runs"), screens.open("/inbox"), screens.open("/inbox")
+    assert "No runs yet" in runs.inner_text("main")
+    assert "Nothing waits for you" in inbox.inner_text("main")
+    start(served, "one")
+    runs.wait_for_selector("#runs tr[data-status=paused]")
+    runs.wait_for_selector("#open-questions:text-is('1')")
+    inbox.wait_for_selector(".card")
+    other.wait_for_selector(".card")
+    assert LETTER.splitlines()[2] in inbox.inner_text(".arguments")
+    inbox.click("text=Approve")
+    other.wait_for_selector(".card.over")
+    assert "Answered" in other.inner_text(".outcome")
+    assert other.locator(".card.over .acts button:visible").count() == 0
+    runs.wait_for_selector("#runs tr[data-status=completed]")
+    assert "She is told: sent." in runs.inner_text("#runs")
+    assert [one["to"] for one in post.sent] == ["fischer@example.com"]
+    assert served.settled("one")["status"] == "completed"
+
+
+def test_arguments_are_edited_in_a_form_and_the_difference_is_shown(screens: Screens, served: Api, post: Post) -> None:
+    start(served, "one")
+    page = screens.open("/inbox")
+    page.click("text=Edit")
+    page.fill("[data-field=to]", "archive@example.com")
+    page.fill("[data-field=body]", LETTER.replace("Thursday", "Friday"))
+    page.fill("[data-field=copies]", "two")
+    page.click("text=Approve as edited")
+    assert "a number is needed" in page.inner_text(".arguments.form")
+    assert post.sent == []
+    page.fill("[data-field=copies]", "2")
+    page.check("[data-field=urgent]")
+    page.click("summary")
+    shown = [(line.get_attribute("class"), line.inner_text()) for line in page.locator(".diff div").all()]
+    assert ("cut", "your parcel left our house on Thursday.") in shown
+    assert ("add", "your parcel left our house on Friday.") in shown
+    page.click("text=Approve as edited")
+    page.wait_for_selector(".card.over")
+    assert served.settled("one")["status"] == "completed"
+    (sent,) = post.sent
+    assert sent == {
+        "to": "archive@example.com", "subject": "Your parcel", "body": LETTER.replace("Thursday", "Friday"),
+        "copies": 2, "urgent": True,
+    }  # fmt: skip
+
+
+def test_all_of_it_by_keys(screens: Screens, served: Api, post: Post) -> None:
+    start(served, "one")
+    start(served, "two")
+    page = screens.open("/runs")
+    page.keyboard.press("?")
+    assert "next run" in page.inner_text("dialog")
+    page.keyboard.press("Escape")
+    page.keyboard.press("j")
+    page.keyboard.press("x")
+    assert "1 run selected" in page.inner_text("#bulk")
+    page.keyboard.press("x")
+    page.keyboard.press("g")
+    page.keyboard.press("i")
+    page.wait_for_url("**/inbox")
+    page.wait_for_selector("html[data-ready]")
+    page.keyboard.press("j")
+    assert page.evaluate("document.activeElement.dataset.run") == "one"
+    page.keyboard.press("d")
+    page.keyboard.type("not today")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".card.over[data-run=one]")
+    assert page.evaluate("document.activeElement.dataset.run") == "two"
+    page.keyboard.press("e")
+    page.keyboard.press("Control+A")
+    page.keyboard.type("boss@example.com")
+    page.keyboard.press("Escape")
+    page.locator(".card[data-run=two]").focus()
+    page.keyboard.press("a")
+    page.wait_for_selector(".card.over[data-run=two]")
+    assert served.settled("two")["status"] == "completed"
+    assert [one["to"] for one in post.sent] == ["boss@example.com"]
+    denied = [one for one in served.get("runs/one/records")["records"] if one["type"] == "answered"]
+    assert denied[0]["answer"] == {"type": "deny", "reason": "not today"}
+
+
+def test_a_stale_answer_says_what_became_of_the_question(screens: Screens, served: Api, post: Post) -> None:
+    start(served, "one")
+    page = screens.open("/inbox")
+    page.context.set_offline(True)
+    question = served.get("questions")["questions"][0]["question"]
+    served.post("runs/one/answer", question=question["id"], digest=question["digest"], approve=True, by="bob")
+    served.settled("one")
+    page.context.set_offline(False)
+    page.evaluate("document.querySelector('.card .acts button')?.click()")
+    page.wait_for_selector(".card.over")
+    assert "bob" in page.inner_text(".outcome")
+    assert len(post.sent) == 1
+    screens.faults[:] = [one for one in screens.faults if "ERR_INTERNET_DISCONNECTED" not in one and "409" not in one]
+
+
+def test_rows_do_not_move_under_the_pointer(screens: Screens, served: Api) -> None:
+    start(served, "one")
+    page = screens.open("/runs")
+    page.hover("#runs tbody tr")
+    start(served, "two")
+    page.wait_for_selector("#fresh:visible")
+    assert page.locator("#runs tbody tr").first.get_attribute("data-run") == "one"
+    page.click("#fresh")
+    assert page.locator("#runs tbody tr").first.get_attribute("data-run") == "two"
+
+
+def test_chosen_runs_are_deleted_after_a_question(screens: Screens, served: Api) -> None:
+    start(served, "one")
+    start(served, "two")
+    page = screens.open("/runs")
+    page.check("tr[data-run=one] input")
+    page.click("[data-bulk=delete]")
+    page.click("dialog button:not(.risky)")
+    assert page.locator("#runs tbody tr").count() == 2
+    page.click("[data-bulk=delete]")
+    page.click("dialog button.risky")
+    page.wait_for_selector("tr[data-run=one]", state="detached")
+    assert [row["run_id"] for row in served.get("runs")["runs"]] == ["two"]
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("size", SIZES)
+def test_no_serious_fault_that_axe_finds_at_any_width(
+    screens: Screens, served: Api, size: tuple[int, int], theme: str
+) -> None:
+    start(served, "one")
+    for path in ("/runs", "/inbox"):
+        page = screens.open(path, size, color_scheme=theme, bypass_csp=True, reduced_motion="reduce")
+        page.evaluate(axe_script())
+        found = page.evaluate("axe.run(document, { resultTypes: ['violations'] })")["violations"]
+        serious = [
+            (fault["id"], node["html"][:200], node["failureSummary"])
+            for fault in found
+            if fault["impact"] in ("serious", "critical")
+            for node in fault["nodes"]
+        ]
+        assert not serious, (path, serious)
+        width = page.evaluate("[document.documentElement.scrollWidth, document.documentElement.clientWidth]")
+        assert width[0] <= width[1], f"{path} is wider than the window"
