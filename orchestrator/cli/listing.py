@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -22,13 +24,18 @@ def graphs(json: options.Json = False, store: options.Store = None) -> int:
     """
     from orchestrator.cli.graphrefs import graph_from_ref, shipped
     from orchestrator.cli.output import out, out_json
+    from orchestrator.render.terminal.texts import fitting
 
     found = {name: graph_from_ref(name) for name in shipped()}
     if json:
         out_json([{"name": name, "description": graph.description} for name, graph in found.items()])
         return COMPLETED
-    width = max(map(len, found), default=0)
-    out("\n".join(f"{name:{width}}  {graph.description}".rstrip() for name, graph in found.items()))
+    names = max(map(len, found), default=0)
+    # A terminal would break lines in the middle of words; what a program reads is whole.
+    room = get_terminal_size().columns - names - 2 if sys.stdout.isatty() else None
+    for name, graph in found.items():
+        said = graph.description if room is None else fitting(graph.description, max(24, room))
+        out(f"{name:{names}}  {said}".rstrip())
     return COMPLETED
 
 

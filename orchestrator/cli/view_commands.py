@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -97,7 +98,7 @@ def runs(
     if json:
         out_json([_row(info) for info in found])
     elif found:
-        out(run_table(found, get_terminal_size((120, 24)).columns))
+        out(run_table(found, get_terminal_size((120, 24)).columns, headed=sys.stdout.isatty()))
     else:
         every = not (labels or waiting) and all(
             option is None for option in (wanted, graph, after, search, anywhere, failed_tool)

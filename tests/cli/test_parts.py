@@ -248,7 +248,10 @@ def test_a_tool_call_is_shown_exactly() -> None:
         "approval at a.1/n",
         "  | Call rm?",
         "  tool  rm",
-        '  args  {"path": "a\\n  tool  ls\\u001b[2K\\u202e"}',
+        "  args",
+        "    path  2 lines",
+        "      | a",
+        "      |   tool  ls\\u001b[2K\\u202e",
         '  risk  "write"',
         "  = a call of rm, risk write, with 40 characters of arguments as shown",
     ]
@@ -343,7 +346,9 @@ def test_a_row_shows_what_fits_and_no_secret() -> None:
     )
     rows = {width: run_table([info], width, now=5.0) for width in (10, 80, 200)}
     assert all("aaaaaaaa" not in row and "\n" not in row for row in rows.values())
-    assert len(rows[80]) == 80
+    assert 70 < len(rows[80]) <= 80
+    assert rows[80].endswith("long…")
+    assert run_table([info], 80, headed=True).startswith("RUN  GRAPH  STATUS  CHANGED")
     assert rows[200].startswith("r  g  failed  5 s ago  no key ")
     assert rows[10].endswith("…")
     given_up = replace(info, status="running", fault="GraphUnknown: no graph", deaths=2, retry_at=9.0)

@@ -31,4 +31,10 @@ def test_a_long_document_says_how_many_lines_are_left_out() -> None:
     lines = approval(text="\n".join(f"line {number}" for number in range(160))).splitlines()
     assert "      ... 120 more lines" in lines
     assert sum("line " in line for line in lines) == 40
-    assert "characters of arguments" in lines[-1]
+    assert lines[-1].endswith("characters of arguments of which some lines are not shown")
+
+
+def test_a_line_in_which_spaces_could_hide_something_is_json() -> None:
+    shown = approval(text="a\nls" + " " * 4000 + "; rm -rf build")
+    assert "spaces]; rm -rf build" in shown
+    assert "    text" not in shown

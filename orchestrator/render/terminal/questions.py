@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from typing_extensions import TypeIs
+
 from orchestrator.render.terminal import texts
 from orchestrator.visible import BAR, barred, narrow
 
@@ -14,6 +16,8 @@ if TYPE_CHECKING:
 
 _MOST_LINES = 40
 """Lines of a document that are shown."""
+_LONGEST_LINE = 240
+"""Characters of a line of what is shown as a document."""
 
 
 def question_text(question: Question) -> str:
@@ -31,7 +35,8 @@ def question_text(question: Question) -> str:
         payload.pop("call_id", None)
         # Long arguments push what stands above them off the screen.
         risk = narrow(str(payload.get("risk", "unknown")))
-        last = f"  = a call of {tool}, risk {risk}, with {len(args):,} characters of arguments as shown"
+        whole = "as shown" if not _left_out(given) else "of which some lines are not shown"
+        last = f"  = a call of {tool}, risk {risk}, with {len(args):,} characters of arguments {whole}"
     lines += [f"  {narrow(name)}  {texts.compact(value)}" for name, value in payload.items()]
     if question.choices:
         lines.append(f"  choices  {narrow(', '.join(question.choices))}")
@@ -40,12 +45,12 @@ def question_text(question: Question) -> str:
 
 def _arguments(given: object, compact: str) -> Iterator[str]:
     """The arguments of a call: on one line, or each on its own where one of them is a document of several lines."""
-    if not isinstance(given, Mapping) or not any(isinstance(one, str) and "\n" in one for one in given.values()):
+    if not isinstance(given, Mapping) or not any(map(_is_document, given.values())):
         yield f"  args  {compact}"
         return
     yield "  args"
     for name, value in given.items():
-        if not isinstance(value, str) or "\n" not in value:
+        if not _is_document(value):
             yield f"    {narrow(str(name))}  {texts.compact(value)}"
             continue
         rows = value.split("\n")
@@ -54,3 +59,14 @@ def _arguments(given: object, compact: str) -> Iterator[str]:
         yield barred("\n".join(rows[:_MOST_LINES] if more > 1 else rows), f"      {BAR}")
         if more > 1:
             yield f"      ... {more:,} more lines"
+
+
+def _is_document(value: object) -> TypeIs[str]:
+    """Whether a value is a text of several lines, none of which is so long that spaces could hide the rest of it."""
+    return isinstance(value, str) and "\n" in value and all(len(row) <= _LONGEST_LINE for row in value.split("\n"))
+
+
+def _left_out(given: object) -> bool:
+    """Whether a document among the arguments is too long to be shown whole."""
+    values = given.values() if isinstance(given, Mapping) else ()
+    return any(_is_document(value) and value.count("\n") > _MOST_LINES for value in values)
