@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from orchestrator import Context, Executor, Graph, Update, node
+from orchestrator import Context, Executor, Graph, OfflineModel, Update, node
 from orchestrator.errors import StoreUnavailable
 from orchestrator.nodes import Sleep
 from orchestrator.stores.base import Store
@@ -185,7 +185,7 @@ async def test_a_run_that_cannot_be_driven_backs_off_and_says_why(store: str) ->
         return {"log": (await ctx.model.complete("?")).text}
 
     graph = chain(asks_a_model.with_(model="far"), name="g")
-    async with Executor(store, graphs=[graph], models={"far": None}) as executor:  # type: ignore[dict-item]
+    async with Executor(store, graphs=[graph], models={"far": OfflineModel()}) as executor:
         await executor.enqueue(graph, run_id="r")
     async with Executor(store, graphs=[graph, HELLO]) as executor, anyio.create_task_group() as tasks:
         tasks.start_soon(executor.work)
