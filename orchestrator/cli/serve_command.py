@@ -231,7 +231,7 @@ async def _serve(
         started = anyio.Event()
         tasks.start_soon(_announce, started, address, open_)
         if writes:
-            tasks.start_soon(_recover, executor)
+            tasks.start_soon(_recover, executor, {code.graph.name: code.launch for code in codes})
         await run_server(configured(executor, settings), listening, started)
         tasks.cancel_scope.cancel()
 
@@ -251,13 +251,30 @@ async def _announce(started: object, address: str, open_: bool) -> None:
         await to_thread.run_sync(webbrowser.open, address)
 
 
-async def _recover(executor: Executor) -> None:
-    """Continue what other processes left; a store that cannot be read now is a line, and no end of the server."""
+async def _recover(executor: Executor, launches: Mapping[str, Launch]) -> None:
+    """Continue what other processes left; a store that cannot be read now is a line, and no end of the server.
+
+    Runs of the same graphs with other tools or models are left to `recover`, which follows their own references.
+    """
+    from orchestrator.cli import words
     from orchestrator.cli.error_texts import error_text
     from orchestrator.cli.output import warn
     from orchestrator.errors import OrchestratorError
 
     try:
-        await executor.recover()
+        ours: list[str] = []
+        others: list[str] = []
+        for run_id in await executor.recoverable():
+            run = await executor.load(run_id)
+            launch = launches.get(run.graph)
+            if launch is not None:
+                (ours if launch.is_of(run.refs) else others).append(run_id)
+        if others:
+            listed = ", ".join(map(words.line, others[:20]))
+            warn(
+                f"left as they are, because they have other tools or models: {listed}; "
+                "`orchestrator recover` continues them"
+            )
+        await executor.recover(only=ours)
     except OrchestratorError as error:
         warn(f"runs were not continued: {error_text(error)}")

@@ -366,7 +366,7 @@ def test_another_method_and_another_address_are_problems(server: Api) -> None:
     server.get("nothing", 404)
     assert server.client.head("/api/runs").status_code == 200
     assert server.client.head("/api/runs/done/events").status_code == 200
-    assert server.client.get("/").headers["location"] == "/api/openapi.json"
+    assert server.client.get("/").headers["location"] == "/runs"
 
 
 @pytest.mark.anyio
@@ -403,7 +403,7 @@ async def test_the_application_is_mounted_in_another_one() -> None:
                 assert (await client.get(made.headers["location"])).json()["status"] == "completed"
                 described = (await client.get("/agents/api/openapi.json")).json()
                 assert described["servers"] == [{"url": "/agents"}]
-                assert (await client.get("/agents/")).headers["location"] == "/agents/api/openapi.json"
+                assert (await client.get("/agents/")).headers["location"] == "/agents/runs"
         transport = httpx2.ASGITransport(app=web.app(executor, prefix="/agents"))
         async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
             assert (await client.get("/agents/api/runs")).status_code == 200
