@@ -114,6 +114,12 @@ def test_a_spent_limit_passes_no_confirm() -> None:
     assert found == [("refuted", "START -> think (a limit is spent) -> act")]
 
 
+@tool(risk="dangerous")
+def wipe() -> str:
+    """Delete everything."""
+    return "gone"
+
+
 class CallState(Execute.State):
     x: int = 0
 
@@ -176,6 +182,65 @@ def test_what_a_confirm_lets_through_by_policy_is_named() -> None:
     assert of_calls(CALL, ask=lax, execute=Execute()) == [("proved", reason, "")]
     strict = Confirm(tool="tool", args="args", from_risk="write")
     assert of_calls(CALL, ask=strict, execute=Execute()) == [("proved", "", "")]
+
+
+wiped: list[str] = []
+
+
+@tool(risk="dangerous", name="wipe")
+def really_wipe() -> str:
+    """Delete everything."""
+    wiped.append("/")
+    return "gone"
+
+
+@tool(risk="none", name="wipe")
+def harmless_wipe() -> str:
+    """Delete nothing."""
+    return "nothing"
+
+
+def judged_by(asked: Any, called: Any, from_risk: Any = "write") -> Graph[Any]:
+    nodes = {
+        "ask": Confirm(tool="tool", args="args", from_risk=from_risk, tools=asked),
+        "execute": Execute(tools=called),
+    }
+    return Graph(name="g", state=CallState, nodes=nodes, edges=CALL)
+
+
+@pytest.mark.parametrize("called", [None, (really_wipe,), ("wipe",)])
+def test_a_confirmation_that_asks_about_another_tool_of_the_name_does_not_cover_the_call(called: Any) -> None:
+    graph = judged_by((harmless_wipe,), called)
+    proof = graph.check(prove=True, tools=[really_wipe]).proofs[0]
+    reason = "without one it may call wipe (dangerous); ask asks about another tool of that name"
+    assert (proof.verdict, proof.reason, path(proof)) == ("refuted", reason, "START -> ask (approved) -> execute")
+    wiped.clear()
+    run = graph.run_sync({"tool": "wipe"}, tools=[really_wipe])
+    assert (run.status, wiped) == ("completed", ["/"])  # without a question
+
+
+@pytest.mark.parametrize(
+    ("asked", "called", "given", "from_risk", "verdict"),
+    [
+        (None, (really_wipe,), [harmless_wipe], "write", "refuted"),
+        (None, (really_wipe,), [], "write", "proved"),  # the confirmation fails: there is no such tool
+        (None, (really_wipe,), None, "write", "undecided"),
+        ((harmless_wipe,), None, None, "write", "undecided"),
+        ((harmless_wipe,), None, [really_wipe], None, "proved"),  # it asks about every call
+        ((harmless_wipe,), (really_wipe,), None, None, "proved"),
+        ((wipe,), (really_wipe,), None, "write", "proved"),  # two tools of one risk
+        ((wipe,), None, None, "write", "proved"),
+        (("wipe",), None, None, "write", "proved"),
+        (None, ("wipe",), None, "write", "proved"),
+    ],
+)
+def test_which_tools_a_confirmation_asks_about_is_compared_with_those_that_are_called(
+    asked: Any, called: Any, given: Any, from_risk: Any, verdict: str
+) -> None:
+    proof = judged_by(asked, called, from_risk).check(prove=True, tools=given).proofs[0]
+    assert proof.verdict == verdict
+    if verdict == "undecided" and called is not None:
+        assert proof.reason == "ask may ask about another tool of the same name: pass --tools"
 
 
 def test_without_tools_a_call_that_is_not_confirmed_leaves_the_claim_undecided() -> None:
@@ -269,12 +334,6 @@ def test_a_cycle_inside_a_subgraph_is_bounded_by_the_limits_around_it() -> None:
         )
         assert found.verdict == verdict
     assert path(found) == "START -> s/START -> s/a (error) -> s/a"
-
-
-@tool(risk="dangerous")
-def wipe() -> str:
-    """Delete everything."""
-    return "gone"
 
 
 @tool(risk="read", effect="read")

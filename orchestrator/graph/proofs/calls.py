@@ -123,6 +123,53 @@ def calls_of(node: Node, tools: Sequence[NodeTool] | None, scope: Scope = EVERYW
     return Calls((*irreversible, *(f"{tool.name} ({tool.risk})" for tool in changing)), missing)
 
 
+def asks_about_calls(
+    confirm: Node, asking: Scope, unasked: Sequence[str], node: Node, calling: Scope, tools: Sequence[NodeTool] | None
+) -> bool | None:
+    """Whether a confirmation asks about the tools that a node calls, and not about others of the same names.
+
+    Args:
+        confirm: the confirmation, which judges a call by the tool that it sees itself.
+        asking: what the nodes around its graph say of tools.
+        unasked: the risks that it does not ask about.
+        node: the node that makes the call.
+        calling: what the nodes around that one's graph say of tools.
+        tools: the tools of nodes that name none of their own; None: not known.
+
+    Returns:
+        False if it lets a call of some tool through because another one of its name has such a risk; None if that
+        depends on tools that are not known.
+    """
+    seen, called = _by_name(asking.toolset(confirm), tools), _by_name(calling.toolset(node), tools)
+    answer: bool | None = True
+    if seen is None and called is None:
+        return True
+    for name in (called if called is not None else seen) or ():
+        judged = name if seen is None else seen.get(name)
+        made = name if called is None else called[name]
+        if judged is None or judged is made or judged == made:
+            continue  # it fails for such a call, or means the same tool
+        asked = not isinstance(judged, str) and judged.risk not in unasked
+        harmless = not isinstance(made, str) and (made.risk in HARMLESS or made.risk in unasked)
+        if not unasked or asked or harmless:
+            continue
+        if not isinstance(judged, str) and not isinstance(made, str):
+            return False
+        answer = None
+    return answer
+
+
+def _by_name(toolset: Toolset, tools: Sequence[NodeTool] | None) -> dict[str, str | NodeTool] | None:
+    """The tools of a node by their names, those that are not known as names; None: any tool of the run."""
+    given = {tool.name: tool for tool in tools or ()}
+    if toolset is None:
+        return None if tools is None else dict(given)
+    return {
+        one if isinstance(one, str) else one.name: given.get(one, one) if isinstance(one, str) else one
+        for one in toolset
+    }
+
+
 def has_own_code(node: Node) -> bool:
     """Whether the node's work is a function, or a method, of the user's."""
     return node.subgraph is None and (node.kind in ("function", "unresolved") or not is_shipped(type(node)))

@@ -18,6 +18,7 @@ from orchestrator.graph.proofs.calls import (
     Calls,
     Scope,
     approval_of,
+    asks_about_calls,
     calls_of,
     has_own_code,
     inputs_of,
@@ -97,13 +98,18 @@ def _inside(node: str, step: WitnessStep) -> WitnessStep:
 class _Search:
     """Looks for a path to one node without an approval, through all graphs around it."""
 
-    def __init__(self, places: Sequence[Place], place: Place, node: str, *, strict: bool) -> None:
+    def __init__(
+        self, places: Sequence[Place], place: Place, node: str, tools: Sequence[NodeTool] | None, *, strict: bool
+    ) -> None:
         graph = place.graph
         self.paths: dict[int, Paths] = {id(place.graph): place.paths for place in places}
         self.graph, self.scope, self.node, self.strict = graph, place.scope, node, strict
         self.done: dict[tuple[int, Scope, Approved], _Summary] = {}
         self._writers: dict[tuple[int, str], frozenset[str] | None] = {}
         target = graph.nodes[node]
+        self.target, self.tools = target, tools
+        self.others: dict[str, None] = {}
+        """Confirmations that may ask about other tools of the same names than the node calls."""
         self.call, self.own = target.called_from, has_own_code(target) or target.effect == "irreversible"
 
     def through(self, graph: GraphDefinition, scope: Scope, given: Approved) -> _Summary:
@@ -161,8 +167,7 @@ class _Search:
             yield from self._around(paths, scope, state, node, inner)
         else:
             for move in paths.moves(spot):
-                here = self._is_target(paths.graph, scope, name)
-                after = approved if node is None else self._after(paths.graph, node, move.outcome, approved, here=here)
+                after = approved if node is None else self._after(paths.graph, scope, name, move.outcome, approved)
                 step = WitnessStep(name, move.outcome, move.note)
                 yield _Before(state, step), move.target, after
 
@@ -256,9 +261,10 @@ class _Search:
         found = updates_of(node)
         return frozenset() if found is None and not self.strict else found
 
-    def _after(self, graph: GraphDefinition, node: Node, outcome: str, approved: Approved, *, here: bool) -> Approved:
+    def _after(self, graph: GraphDefinition, scope: Scope, name: str, outcome: str, approved: Approved) -> Approved:
         following, calls = approved
-        if here:
+        node = graph.nodes[name]
+        if self._is_target(graph, scope, name):
             following = False
             if self.own:
                 calls = frozenset(call for call in calls if not call.whole)
@@ -273,7 +279,12 @@ class _Search:
         if approval.call is None:
             return Approved(outcome == approval.outcome, calls)
         calls = frozenset(call for call in calls if (call.tool, call.args) != approval.call)
-        if outcome == approval.outcome and not (self.strict and _reduced(graph, approval.call)):
+        if outcome != approval.outcome or (self.strict and _reduced(graph, approval.call)):
+            return Approved(following, calls)
+        asks = asks_about_calls(node, scope, approval.unasked, self.target, self.scope, self.tools)
+        if asks is False or (asks is None and self.strict):
+            self.others[name] = None
+        else:
             calls |= {ApprovedCall(*approval.call, whole=not approval.unasked)}
         return Approved(following, calls)
 
@@ -297,33 +308,39 @@ def confirmed(places: Sequence[Place], tools: Sequence[NodeTool] | None) -> Iter
             calls = calls_of(node, tools, place.scope)
             if calls.any:
                 some = True
-                yield _proof(places, place, name, calls)
+                yield _proof(places, place, name, calls, tools)
     if not some:
         yield Proof("confirmed", NOTHING, "proved")
 
 
-def _proof(places: Sequence[Place], place: Place, name: str, calls: Calls) -> Proof:
+def _proof(places: Sequence[Place], place: Place, name: str, calls: Calls, tools: Sequence[NodeTool] | None) -> Proof:
     node = place.graph.nodes[name]
     claim = f"every path to {place.named(name)} passes a confirmation"
     root = place
     while root.around is not None:
         root = root.around
-    strict = _Search(places, place, name, strict=True).through(root.graph, root.scope, Approved()).hit
+    doubting = _Search(places, place, name, tools, strict=True)
+    strict = doubting.through(root.graph, root.scope, Approved()).hit
     if strict is None:
         return Proof("confirmed", claim, "proved", _by_policy(place, node), tool=place.tool)
-    certain = _Search(places, place, name, strict=False).through(root.graph, root.scope, Approved()).hit
+    trusting = _Search(places, place, name, tools, strict=False)
+    certain = trusting.through(root.graph, root.scope, Approved()).hit
     if certain is not None:
         claim = f"every path to {certain[-1].node} passes a confirmation"
     if certain is not None and calls.changing:
         reason = f"without one it may call {listed(calls.changing)}"
         if "its effect is irreversible" in calls.changing:
             reason = "its effect is irreversible"
+        elif trusting.others:
+            reason += f"; {listed(trusting.others)} asks about another tool of that name"
         return Proof("confirmed", claim, "refuted", reason, certain, tool=place.tool)
     if certain is not None:
         return Proof("confirmed", claim, "undecided", calls.unknown, certain, tool=place.tool)
     writers = listed(dict.fromkeys(step.node for step in strict if _unknown_writer(root.graph, step.node)))
     reason = f"{writers} may write the call that was approved: declare writes="
-    if not writers:
+    if not writers and doubting.others:
+        reason = f"{listed(doubting.others)} may ask about another tool of the same name: pass --tools"
+    elif not writers:
         reason = "the call that is made may differ from the approved one, as its fields are merged: leave reducers off"
     return Proof("confirmed", claim, "undecided", reason, strict, tool=place.tool)
 
