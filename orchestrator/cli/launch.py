@@ -130,7 +130,8 @@ class Launch:
         tools = [word for ref in self.tools for word in ("--tools", ref)]
         trusted = [word for module in self.trust for word in ("--trust", module)]
         named = [word for name, ref in self.models for word in ("--model", f"{name}={ref}")]
-        return ("--graph", self.graph, *tools, "--model", self.model, *named, *trusted)
+        model = ("--model", self.model) if self.model else ()
+        return ("--graph", self.graph, *tools, *model, *named, *trusted)
 
 
 @dataclass(frozen=True)
@@ -242,7 +243,7 @@ def _stored(refs: Mapping[str, object]) -> Launch:
     return Launch(
         str(refs.get("graph")),
         tuple(str(ref) for ref in tools) if isinstance(tools, list) else (),
-        str(refs.get("model")),
+        str(refs.get("model") or ""),  # a program may have given none
         str(refs.get("directory")),
         tuple(str(name) for name in modules) if isinstance(modules, list) else (),
         tuple(sorted((str(name), str(ref)) for name, ref in named.items())) if isinstance(named, dict) else (),

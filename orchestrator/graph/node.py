@@ -209,6 +209,11 @@ class Node(BaseModel):
         return True
 
     @property
+    def needs_tools(self) -> bool:
+        """Whether its work fails where it sees no tool at all; runs with such nodes do not begin."""
+        return False
+
+    @property
     def asks_model(self) -> bool:
         """Whether its work can ask a model, the one of `model=`.
 

@@ -72,6 +72,11 @@ class ChooseArgs(Node, kind="choose_args"):
         """See `Node.does`."""
         return "chooses the arguments"
 
+    @property
+    def needs_tools(self) -> bool:
+        """See `Node.needs_tools`."""
+        return True
+
     async def run(self, state: object, ctx: Context) -> dict[str, object]:
         tool = tool_named(ctx, getattr(state, self.tool), self.kind)
         if not tool.parameters.get("properties"):

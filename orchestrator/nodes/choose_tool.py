@@ -59,6 +59,11 @@ class ChooseTool(Node, kind="choose_tool"):
         """See `Node.does`."""
         return "chooses a tool"
 
+    @property
+    def needs_tools(self) -> bool:
+        """See `Node.needs_tools`."""
+        return True
+
     async def run(self, state: object, ctx: Context) -> dict[str, object]:
         tools = tools_of(ctx, self.kind)
         if len(tools) == 1:

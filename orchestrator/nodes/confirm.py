@@ -97,6 +97,10 @@ class Confirm(Node, kind="confirm"):
         return self.tool is not None
 
     @property
+    def needs_tools(self) -> bool:
+        return self.tool is not None
+
+    @property
     def approves(self) -> Approval:
         if self.tool is None or self.args is None:
             return Approval("approved")

@@ -55,7 +55,9 @@ def tools_of(ctx: Context, node: str) -> Sequence[Tool]:
     """
     tools = tuple(ctx.tools)
     if not tools:
-        raise GraphUnknown(f"{node}: there is no tool to use; add tools to Executor(tools=[...])")
+        raise GraphUnknown(
+            f"{node}: there is no tool to use; add tools to Executor(tools=[...]), or tools=[...] to the node"
+        )
     return tools
 
 

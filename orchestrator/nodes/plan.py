@@ -132,6 +132,11 @@ class Plan(Node, kind="plan"):
         """See `Node.does`."""
         return "plans steps" if self.form == "steps" else "plans calls"
 
+    @property
+    def needs_tools(self) -> bool:
+        """See `Node.needs_tools`."""
+        return self.form == "blueprint"
+
     async def run(self, state: object, ctx: Context) -> dict[str, object]:
         question = str(getattr(state, self.question))
         tools: Sequence[Tool] = tools_of(ctx, self.kind) if self.form == "blueprint" else tuple(ctx.tools)

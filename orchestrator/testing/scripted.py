@@ -34,11 +34,11 @@ class ScriptedModel(RequestModel):
     """
 
     def __init__(self, replies: Script | Mapping[str, Script], *, name: str = "scripted") -> None:
-        """replies: the replies in order, or a function of the request; or a mapping of these by node name.
-        name: the model's name.
+        """Make a model that gives these replies.
 
         Args:
-
+            replies: the replies in order, or a function of the request; or a mapping of these by node name.
+            name: the model's name.
 
         Raises:
             TypeError: a script is a text instead of a list of texts.

@@ -47,6 +47,8 @@ def test_a_store_from_elsewhere_is_not_trusted(shell: Shell) -> None:
     assert "add --graph, --tools, --model" in copied.err
     assert "--graph trial:number --tools arithmetic --model offline" in copied.err
     assert (theirs.code, "add --graph." in theirs.err) == (2, True)
+    assert "--graph evil:graph" in theirs.err
+    assert "--model" not in theirs.err  # it has none
     assert not (shell.place / "owned").exists()
 
     named = ("--graph", "trial.py:number", "--tools", "arithmetic", "--model", "offline")

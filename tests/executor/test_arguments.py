@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from orchestrator import Executor
-from orchestrator.errors import InvalidValue
+from orchestrator.errors import InvalidValue, QuestionUnknown
 from orchestrator.stores import Store
 from orchestrator.stores.memory import MemoryStore
 from tests.support.executors import chain, says
@@ -74,6 +74,26 @@ async def test_other_arguments_of_another_type_are_refused_by_name(
     executor: Executor, call: str, given: dict[str, Any], words: str
 ) -> None:
     assert (await refused(executor, call, "r", **{"at": 1, **given})).startswith(words)
+
+
+@pytest.mark.parametrize(
+    ("call", "given", "words"),
+    [
+        ("schedule", (GRAPH, 3), "cron: it is a int, not a text; give a str"),
+        ("schedule", (GRAPH, "* * * * *", None), "timezone: it is a int, not a text"),
+        ("enqueue", (GRAPH,), "at='2027': use a datetime with a time zone, or Unix seconds"),
+    ],
+)
+async def test_times_of_another_type_are_refused_by_name(
+    executor: Executor, call: str, given: tuple[Any, ...], words: str
+) -> None:
+    named: dict[str, Any] = {"at": "2027"} if call == "enqueue" else {"timezone": 3} if len(given) > 2 else {}
+    assert (await refused(executor, call, *given, **named)).startswith(words)
+
+
+async def test_an_answer_to_no_question_of_a_fork_names_the_run_that_is_forked(executor: Executor) -> None:
+    with pytest.raises(QuestionUnknown, match="run 'r' has no question 'zz'"):
+        await executor.fork("r", at=1, answers={"zz": 1})
 
 
 class Speaks:

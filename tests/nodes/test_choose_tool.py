@@ -90,5 +90,5 @@ async def test_any_other_reply_is_an_agent_error(reply: str) -> None:
 
 
 async def test_without_tools_it_says_what_to_give() -> None:
-    with pytest.raises(GraphUnknown, match=r"choose_tool: there is no tool to use; add tools to Executor\(tools="):
+    with pytest.raises(GraphUnknown, match=r"node 'it': there is no tool to use; .* add tools to Executor\(tools="):
         await run(ChooseTool(), ChooseTool.State, {"question": "?"})

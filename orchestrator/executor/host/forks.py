@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from orchestrator.errors import InvalidValue, RunConflict, RunEnded, RunExists
+from orchestrator.errors import InvalidValue, QuestionUnknown, RunConflict, RunEnded, RunExists
 from orchestrator.executor.answers import about, as_answer, check_answer
 from orchestrator.executor.host.fork_changes import Changes, changes_of
 from orchestrator.executor.host.fork_versions import fitting, version_of
@@ -158,7 +158,6 @@ async def draft_of(host: Host, order: Order, name: str, *, start: bool, hold: bo
     """The row and the records of a fork.
 
     Args:
-        host: reads the parent, and has the code.
         order: what is to be forked.
         name: the fork's id.
         start: whether it is to go on at once, so that its code must be there.
@@ -193,7 +192,7 @@ async def draft_of(host: Host, order: Order, name: str, *, start: bool, hold: bo
         seq, now = moment.machine.head + 1, moment.machine.updated
         _push(moment, AnswersWithdrawn(seq=seq, ts=now, policy=True, reason=why))
     for question, given in (order.answers or {}).items():
-        _answer(host, moment, question, as_answer(given))
+        _answer(host, moment, order.parent, question, as_answer(given))
     if version is not None and fit.migrated is not None:
         moved = await fitting(host, order, info, version, moment.machine)
         if moved.migrated is not None:
@@ -253,12 +252,15 @@ def _goes_on_by_itself(order: Order, fit: Fit, machine: RunState, forked: Forked
     return machine.status == "running" or due_of(machine) is not None
 
 
-def _answer(host: Host, moment: Moment, question: str, given: Answer) -> None:
+def _answer(host: Host, moment: Moment, parent: str, question: str, given: Answer) -> None:
     """Add the answer to a question that is open at the moment of the fork."""
     machine = moment.machine
     now = machine.updated
     offered = host.resources.tools_for_answers(machine.plan.graph)
-    answer = check_answer(machine, question, given, None, offered, now)
+    try:
+        answer = check_answer(machine, question, given, None, offered, now)
+    except QuestionUnknown:
+        raise QuestionUnknown(parent, question) from None  # the fork is not made
     shown = about(machine.questions[question])
     _push(moment, Answered(seq=machine.head + 1, ts=now, question=question, answer=answer, about=shown))
 
@@ -267,8 +269,6 @@ async def moment_of(host: Host, info: RunInfo, at: int | None) -> Moment:
     """A run at one of its records.
 
     Args:
-        host: reads it.
-        info: the run's row.
         at: the record; None: the last one before the run's end.
 
     Raises:

@@ -20,7 +20,7 @@ from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.start import check_run_id, new_run
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.stores.base import Schedule
-from orchestrator.values import check_labels
+from orchestrator.values import check_labels, check_text
 
 log = logging.getLogger("orchestrator")
 
@@ -46,6 +46,8 @@ async def put(
     approve: str | None,
 ) -> Schedule:
     """See `Executor.schedule`."""
+    for what, value in (("cron", cron), ("timezone", timezone)):
+        check_text(value, what)
     found = graph if isinstance(graph, GraphDefinition) else host.resources.graph(graph, f"of schedule {name or graph}")
     chosen = check_run_id(name if name is not None else found.name)
     if len(chosen) > _LONGEST:

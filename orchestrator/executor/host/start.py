@@ -16,6 +16,7 @@ from orchestrator.executor.host.offered_tools import offered
 from orchestrator.executor.host.recovery import check_risk, resume, wait_for
 from orchestrator.executor.host.resumption import nodes_of
 from orchestrator.executor.host.run_status import waits_to_be_taken_up
+from orchestrator.executor.missing_tools import check_tools
 from orchestrator.executor.resources import Resources
 from orchestrator.graph.codec import as_json, shown
 from orchestrator.graph.definition import GraphDefinition
@@ -128,6 +129,7 @@ async def begin(
 ) -> Drive | str:
     """A new run, taken up; or the id of the one that exists already. Arguments as of `Executor.start`."""
     new = await new_run(host, graph, given, run_id, labels, approve, limits, refs, caller, how)
+    check_tools(new.graph, host.resources.tools)
     try:
         live = await create(host, new.graph, new.started)
         live.log.context = new.context

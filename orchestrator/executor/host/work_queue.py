@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -41,8 +42,8 @@ def moment(at: datetime | float | None) -> float | None:
         if at.tzinfo is None:
             raise InvalidValue(f"at={at!r} has no time zone: use one, such as datetime.now(UTC)", where="at")
         return at.timestamp()
-    if isinstance(at, bool) or not 0 <= at < float("inf"):
-        raise InvalidValue(f"at={at!r}: use a datetime with a time zone, or Unix seconds", where="at")
+    if isinstance(at, bool) or not isinstance(at, int | float) or not 0 <= at < float("inf"):
+        raise InvalidValue(f"at={reprlib.repr(at)}: use a datetime with a time zone, or Unix seconds", where="at")
     return float(at)
 
 
