@@ -27,7 +27,7 @@ from orchestrator.web.principals import name_of, refused
 from orchestrator.web.problems import HttpProblem
 from orchestrator.web.requests import NoQuery
 from orchestrator.web.routes import routes
-from orchestrator.web.screens.pages import SCREENS
+from orchestrator.web.screens.pages import FOLDERS, SCREENS
 from orchestrator.web.streams import OpenStreams
 
 if TYPE_CHECKING:
@@ -51,8 +51,8 @@ def make(executor: Executor, settings: Settings) -> Starlette:
     ]
     made.append(Route(settings.prefix + openapi.OPENAPI, _described(service, offered), methods=["GET"]))
     made += [Route(settings.prefix + one.path, _dispatcher(service, [one]), methods=["GET"]) for one in SCREENS]
-    files = StaticFiles(packages=[("orchestrator.web.screens", "static")])
-    made.append(Mount(f"{settings.prefix}/static", files))
+    for path, package, folder in FOLDERS:
+        made.append(Mount(f"{settings.prefix}/static{path}", StaticFiles(packages=[(package, folder)])))
     made.append(Route(settings.prefix + "/", _entry(settings), methods=["GET"]))
     app = Starlette(
         routes=made,

@@ -51,7 +51,7 @@ def page(graph: GraphDefinition, run: RunLike | None = None, other: Run | None =
 
 
 def _filled(title: str, body: str, runs: Sequence[Mapping[str, object]]) -> str:
-    style, script = f"{stylesheet()}{_text('page.css')}", shipped_bundle("frozen")
+    style, script = page_style(), shipped_bundle("frozen")
     policy = (
         f"default-src 'none'; script-src 'sha256-{_hash(script)}'; style-src 'sha256-{_hash(style)}'; "
         "base-uri 'none'; form-action 'none'"
@@ -65,6 +65,22 @@ def _filled(title: str, body: str, runs: Sequence[Mapping[str, object]]) -> str:
         data=embedded(runs),
         script=script,
     )
+
+
+def live_pane(run: Run) -> tuple[str, dict[str, Any]]:
+    """A run as a part of a page that follows it: its HTML, and the data that the page's modules read.
+
+    Reads the run's records, and blocks meanwhile. The style is `page_style`; the modules are in `modules/`.
+    """
+    from orchestrator.render.html.data import run_data
+
+    data, replayed = run_data(run)
+    return _pane("a", data, *_forms(run, replayed, "a")), data
+
+
+def page_style() -> str:
+    """The style of a page of a run, with that of the pictures in it."""
+    return f"{stylesheet()}{_text('page.css')}"
 
 
 def embedded(value: object) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from typing import Any
 
-from starlette.responses import RedirectResponse
+from markupsafe import Markup
+from starlette.responses import Response
 
 from orchestrator.errors import RunUnknown, StoreCorrupt
 from orchestrator.kernel.question import QuestionKind
+from orchestrator.render.html.page import embedded, live_pane, page_style
 from orchestrator.views.approval_context import ApprovalContext, context_of
 from orchestrator.web import questions
 from orchestrator.web import runs as run_lists
@@ -20,9 +21,6 @@ from orchestrator.web.requests import NoQuery, QuestionsQuery, RunsQuery
 from orchestrator.web.screens.inbox import card_of
 from orchestrator.web.screens.runs import STATUSES, Address, span_of, view_of
 from orchestrator.web.screens.shell import page
-
-if TYPE_CHECKING:
-    from starlette.responses import Response
 
 FOR_PEOPLE: tuple[QuestionKind, ...] = ("approval", "input", "unknown_outcome", "pause", "limit")
 """Kinds of questions that people answer."""
@@ -74,8 +72,29 @@ async def inbox(call: Call[QuestionsQuery]) -> Response:
 
 
 async def run(call: Call[NoQuery]) -> Response:
-    """One run: its page as it is now."""
-    return RedirectResponse(f"{root_of(call)}/api/runs/{quote(call.run_id, safe='')}/page.html", status_code=302)
+    """One run, which the page follows."""
+    found = await call.executor.load(call.run_id)
+    pane, data = await run_lists.away(lambda: live_pane(found))
+    return page(
+        call, "run",
+        {
+            "title": f"{data['graph']} {call.run_id}", "run_id": call.run_id, "pane": Markup(pane),
+            "data": Markup(embedded(data)), "open_questions": await _open_questions(call),
+        },
+        root=root_of(call), version=["run", call.run_id, found.seq, found.status],
+    )  # fmt: skip
+
+
+async def run_data(call: Call[NoQuery]) -> Response:
+    """What the page of a run shows of it, as it is now."""
+    found = await call.executor.load(call.run_id)
+    _, data = await run_lists.away(lambda: live_pane(found))
+    return Response(embedded(data), media_type="application/json")
+
+
+async def page_css(call: Call[NoQuery]) -> Response:
+    """The style of the page of a run."""
+    return Response(page_style(), media_type="text/css", headers={"Cache-Control": "no-cache"})
 
 
 async def _surroundings(call: Call[Any, Any], one: AskedDocument) -> tuple[str, ApprovalContext]:
@@ -111,6 +130,13 @@ def root_of(call: Call[Any, Any]) -> str:
 SCREENS: tuple[Endpoint, ...] = (
     Endpoint("GET", "/runs", "view_runs", runs, "The list of runs.", None, query=RunsQuery, media="text/html"),
     Endpoint("GET", "/runs/{run_id}", "view_run", run, "A run.", None, media="text/html"),
+    Endpoint("GET", "/runs/{run_id}/data", "view_run_data", run_data, "The data of its page.", None),
+    Endpoint(
+        "GET", "/static/page.css", "view_style", page_css, "The style of the page of a run.", None, media="text/css"
+    ),
     Endpoint("GET", "/inbox", "view_inbox", inbox, "The inbox.", None, query=QuestionsQuery, media="text/html"),
 )
 """The pages that people see."""
+
+FOLDERS = (("/modules", "orchestrator.render.html", "modules"), ("", "orchestrator.web.screens", "static"))
+"""Paths of files, and where they are: the modules of the page of a run, and those of the screens."""

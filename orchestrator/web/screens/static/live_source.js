@@ -1,0 +1,108 @@
+// @ts-check
+// A run that a server has, and that goes on: asked for again whenever its stream of events tells of a record.
+
+import { call, root } from "./api.js";
+
+/** @import { Action, Source } from "./modules/source.js" */
+/** @import { RunDocument } from "./modules/types.js" */
+/** @typedef {{type: string, seq: number | null} & Record<string, any>} RunEvent */
+
+const PATIENCE = 2000; // milliseconds before a stream that was refused is asked for again
+const SHARE = 3; // a page that takes a second to make is asked for every four seconds at most
+
+/** @implements {Source} */
+export class LiveSource {
+  live = true;
+
+  /**
+   * @param {string} runId
+   * @param {RunDocument} first  The run as it came with the page.
+   * @param {{event: (event: RunEvent) => void, connected: (there: boolean) => void, readOnly: boolean}} how
+   */
+  constructor(runId, first, { event, connected, readOnly }) {
+    this.path = `/runs/${encodeURIComponent(runId)}`;
+    this.event = event;
+    this.connected = connected;
+    /** @type {RunDocument | null} */
+    this.first = first;
+    this.head = first.head;
+    this.took = 0;
+    this.asked = 0;
+    /** @type {((head: number) => void) | null} */
+    this.callback = null;
+    /** @type {EventSource | null} */
+    this.stream = null;
+    /** @type {Action[]} */
+    this.actions = readOnly ? [] : this.allActions();
+  }
+
+  async run() {
+    const first = this.first;
+    this.first = null;
+    if (first) return first;
+    const rest = this.asked + SHARE * this.took - performance.now();
+    if (rest > 0) await new Promise((done) => setTimeout(done, rest));
+    const began = performance.now();
+    const answer = await fetch(`${root}${this.path}/data`, { cache: "no-store" });
+    if (!answer.ok) throw new Error(`The server answered ${answer.status}.`);
+    /** @type {RunDocument} */
+    const run = await answer.json();
+    this.asked = performance.now();
+    this.took = this.asked - began;
+    this.head = Math.max(this.head, run.head);
+    return run;
+  }
+
+  /** @param {number} after */
+  async records(after) {
+    const found = await call(`${this.path}/records?after=${after}`);
+    return found.records;
+  }
+
+  /** @param {(head: number) => void} callback */
+  subscribe(callback) {
+    this.callback = callback;
+    this.listen();
+    return () => { this.stream?.close(); this.callback = null; };
+  }
+
+  /** Read the events behind the last record that is known. A browser connects again by itself, unless it is refused. */
+  listen() {
+    this.stream?.close();
+    const stream = new EventSource(`${root}/api${this.path}/events?after=${this.head}`);
+    this.stream = stream;
+    stream.onopen = () => this.connected(true);
+    stream.onmessage = (message) => {
+      /** @type {RunEvent} */
+      const event = JSON.parse(message.data);
+      this.event(event);
+      if (event.seq === null) return;
+      this.head = Math.max(this.head, event.seq);
+      this.callback?.(event.seq);
+      if (event.type === "ended") stream.close();
+    };
+    stream.onerror = () => {
+      this.connected(false);
+      if (stream.readyState === EventSource.CLOSED && this.callback) setTimeout(() => { if (this.stream === stream) this.listen(); }, PATIENCE);
+    };
+  }
+
+  /** @returns {Action[]} */
+  allActions() {
+    /** @param {string} what @param {unknown} body */
+    const tell = (what, body = {}) => async () => {
+      await call(`${this.path}/${what}`, { method: "POST", body });
+      this.listen();
+      this.callback?.(this.head);
+    };
+    /** @param {...string} statuses */
+    const when = (...statuses) => (/** @type {RunDocument} */ run) => statuses.includes(run.status);
+    return [
+      { name: "Answer", title: "Open the inbox", offered: when("paused"), act: async () => location.assign(`${root}/inbox`) },
+      { name: "Pause", title: "Stop after the steps that run", offered: when("running"), act: tell("pause") },
+      { name: "Resume", title: "Go on", offered: when("interrupted", "paused"), act: tell("resume") },
+      { name: "Retry", title: "Go on from what failed", offered: when("failed", "exhausted", "cancelled"), act: tell("resume", { retry: true }) },
+      { name: "Cancel", title: "End the run", offered: when("running", "paused", "interrupted"), act: tell("cancel") },
+    ];
+  }
+}
