@@ -38,7 +38,7 @@ def check_arguments(
             raise InvalidValue(
                 f"pools={{{name!r}: {size!r}}}: give the number of steps that may run at the same time", where="pools"
             )
-    if not isinstance(observers, Sequence) or not all(callable(one) for one in observers):
+    if not isinstance(observers, Sequence):
         raise _wrong("observers", observers, "give a list of functions of (run, seq)")
 
 

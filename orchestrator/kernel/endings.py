@@ -21,7 +21,8 @@ def stop(run: RunState, key: str) -> Activation | None:
     """Take an activation out of what runs, and return it; None if it did not run."""
     activation = run.running.pop(key, None)
     if activation is not None:
-        run.totals.rest(key, run.seconds)
+        if key in run.totals.working:
+            run.totals.rest(key, run.seconds)
         for frame in activation.frame.line:
             frame.active -= 1
     return activation

@@ -69,7 +69,7 @@ def apply(run: RunState, record: Record) -> Delta:
     if run.ready_frames or run.exhausting_frames or run.lines:
         admit(run)
     if delta.started:
-        run.totals.begin((step for step in delta.started if step.key in run.running), run.seconds)
+        run.totals.begin(delta.started, run.running, run.seconds)
     run.was_running = bool(run.running)
     return delta
 

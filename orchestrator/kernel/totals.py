@@ -8,7 +8,7 @@ another version of its graph since.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -51,15 +51,18 @@ class Totals:
     working: dict[str, tuple[str, float]] = field(default_factory=dict)
     """Activation of a running step -> its node, and the run's time alive when it began."""
 
-    def begin(self, steps: Iterable[Activation], seconds: float) -> None:
+    def begin(self, steps: Iterable[Activation], running: Container[str], seconds: float) -> None:
         """Steps begin to work, or go on.
 
         Args:
             steps: the steps.
+            running: keys of the steps that run; others of them do not work.
             seconds: the run's time alive.
         """
         for step in steps:
-            self.working[step.key] = place_of(step), seconds
+            if step.key in running:
+                outer = step.frame.place  # as `place_of`, without a call for each step
+                self.working[step.key] = f"{outer}/{step.node}" if outer else step.node, seconds
 
     def rest(self, activation: str, seconds: float) -> None:
         """A step does not work any more. `seconds`: the run's time alive."""
@@ -67,9 +70,19 @@ class Totals:
         if begun is not None:
             self.tallies[begun[0], STEP, ""].seconds += seconds - begun[1]
 
-    def step_ended(self, node: str, *, failed: bool) -> None:
-        """A step ended."""
-        tally = self.tallies[node, STEP, ""]
+    def landed(self, activation: str, node: str, seconds: float, *, failed: bool) -> None:
+        """A step ended.
+
+        Args:
+            activation: its key.
+            node: its node, for a step that does not work any more.
+            seconds: the run's time alive.
+            failed: whether it failed.
+        """
+        begun = self.working.pop(activation, None)
+        tally = self.tallies[node if begun is None else begun[0], STEP, ""]
+        if begun is not None:
+            tally.seconds += seconds - begun[1]
         tally.calls += 1
         tally.failed += failed
 
@@ -99,12 +112,12 @@ class Totals:
         if not stopped:
             tally.failed += not record.ok or (place[1] == "tool" and failed_result(record.result) is not None)
 
-    def begin_fork(self, running: Iterable[Activation], seconds: float) -> None:
+    def begin_fork(self, running: Mapping[str, Activation], seconds: float) -> None:
         """Forget what was spent before a fork. What runs in it works for the fork from now on."""
         self.tallies.clear()
         self.under_way.clear()
         self.working.clear()
-        self.begin(running, seconds)
+        self.begin(running.values(), running, seconds)
 
 
 def place_of(activation: Activation) -> str:

@@ -13,6 +13,7 @@ import pytest
 from orchestrator import Context, Event, Executor, Limits, Run, Update, node
 from orchestrator.errors import GraphUnknown, InvalidInput, RunEnded, RunExists, RunUnknown
 from orchestrator.stores.base import Store
+from orchestrator.testing import ScriptedModel
 from tests.support.executors import Log, chain, says, single
 from tests.support.sizes import sized
 
@@ -378,7 +379,7 @@ async def test_recover_goes_on_with_what_can_go_on_and_leaves_the_rest(
 ) -> None:
     work, other, lacking = Gated("work"), Gated("other"), single(asks, name="lacking", model="none")
     asking = single(asks, name="asks")
-    async with Executor(store, models={"none": None}, idle="sleep") as executor:  # type: ignore[dict-item]
+    async with Executor(store, models={"none": ScriptedModel([])}, idle="sleep") as executor:
         await interrupt(executor, work, "interrupted")
         await interrupt(executor, other, "another")
         lost = await executor.start(lacking, run_id="lacking")

@@ -41,7 +41,7 @@ def forked(run: RunState, record: r.Forked) -> None:
         for token in edited_tokens(run, record.branch):
             _set_values(token, record)
     run.inherited, run.saved = run.usage, Usage()
-    run.totals.begin_fork(run.running.values(), run.seconds)
+    run.totals.begin_fork(run.running, run.seconds)
     _begin_behind(run, record)
     if record.held:
         run.paused = True

@@ -9,7 +9,6 @@ from orchestrator.kernel.frame import exhaust, land, new_frame, start
 from orchestrator.kernel.ids import hash_id
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.state import Activation, FrameResult, FrameState, Phase
-from orchestrator.kernel.totals import place_of
 from orchestrator.kernel.version import Version
 
 
@@ -57,9 +56,8 @@ def _take_out(run: RunState, record: r.StepDone | r.StepFailed) -> Activation | 
         running = run.running.get(record.activation)
         if running is not None:
             reservations.release(run, running)
+    run.totals.landed(record.activation, record.node, run.seconds, failed=isinstance(record, r.StepFailed))
     activation = stop(run, record.activation)
-    node = record.node if activation is None else place_of(activation)
-    run.totals.step_ended(node, failed=isinstance(record, r.StepFailed))
     if activation is not None:
         activation.frame.counters.busy[record.node] += record.ended - record.started
     return activation
