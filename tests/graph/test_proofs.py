@@ -169,6 +169,110 @@ class OtherState(CallState):
     other_args: dict[str, Any] = {}  # noqa: RUF012  pydantic copies it
 
 
+called: list[str] = []
+
+
+@tool(risk="dangerous", name="wipe")
+def counted_wipe() -> str:
+    """Delete everything, and count it."""
+    called.append("/")
+    return "gone"
+
+
+TWICE = "the call is approved once, and another branch makes it, too"
+free_call = Execute(result=None)
+still = Look(writes=frozenset())
+
+
+@pytest.mark.parametrize(
+    ("edges", "nodes"),
+    [
+        ("ask -> x : approved each xs\nx -> END", {"x": free_call}),
+        ("ask -> x, y : approved\nx, y -> END", {"x": free_call, "y": free_call}),
+        ("ask -> a, b : approved\na, b -> x -> END", {"a": still, "b": still, "x": free_call.with_(join="each")}),
+        (
+            "ask -> x, a : approved\na -> a2 -> y\nx, y -> END",
+            {"x": free_call, "a": still, "a2": still, "y": free_call},
+        ),
+    ],
+)
+def test_a_call_that_is_approved_once_and_made_by_several_branches_is_shown(edges: str, nodes: dict[str, Node]) -> None:
+    class Each(CallState):
+        xs: list[int] = [1, 2]  # noqa: RUF012  pydantic copies it
+
+    edges = f"START -> ask\nask -> END : denied\n{edges}"
+    graph = Graph(name="g", state=Each, nodes={"ask": ask, **nodes}, edges=edges)
+    found = [proof for proof in graph.check(prove=True, tools=[counted_wipe]).proofs if proof.about == "confirmed"]
+    assert {(proof.verdict, proof.reason) for proof in found} == {("refuted", TWICE)}
+    assert all(str(proof.witness[1]) == "ask (approved)" for proof in found)
+    unknown = graph.check(prove=True).proofs[0]
+    assert (unknown.verdict, unknown.reason.split(":")[0]) == ("undecided", "it may call any tool")
+    called.clear()
+    run = graph.run_sync({"tool": "wipe"}, tools=[counted_wipe], approve="dangerous")
+    assert (run.status, called) == ("completed", ["/", "/"])  # by one approval
+
+
+@pytest.mark.parametrize(
+    ("edges", "nodes"),
+    [
+        ("ask -> x, a : approved\nx, a -> END", {"x": free_call, "a": still}),
+        ("ask -> a, b : approved\na, b -> x -> END", {"a": still, "b": still, "x": free_call.with_(join="all")}),
+        ("ask -> a : approved each xs\na -> x -> END", {"a": still, "x": free_call.with_(join="all")}),
+        ("ask -> a : approved\na -> x : error\na -> y\nx, y -> END", {"a": still, "x": free_call, "y": free_call}),
+        ("ask -> x, sure : approved\nsure -> y : approved\nsure -> END : denied\nx, y -> END",
+         {"x": free_call, "sure": ask, "y": free_call}),
+    ],
+)  # fmt: skip
+def test_a_call_that_one_branch_makes_is_covered_by_the_approval_before_the_fork(
+    edges: str, nodes: dict[str, Node]
+) -> None:
+    class Each(CallState):
+        xs: list[int] = [1, 2]  # noqa: RUF012  pydantic copies it
+
+    edges = f"START -> ask\nask -> END : denied\n{edges}"
+    graph = Graph(name="g", state=Each, nodes={"ask": ask, **nodes}, edges=edges)
+    found = [proof for proof in graph.check(prove=True, tools=[wipe]).proofs if proof.about == "confirmed"]
+    assert {proof.verdict for proof in found} == {"proved"}
+
+
+def test_an_approval_that_a_branch_uses_beside_a_join_of_others_leaves_the_claim_undecided() -> None:
+    edges = """
+        START -> ask
+        ask -> END : denied
+        ask -> x, a, b : approved
+        a, b -> y -> END
+        x -> END
+    """
+    nodes: dict[str, Node] = {"ask": ask, "x": free_call, "a": still, "b": still, "y": free_call.with_(join="all")}
+    found = of_calls(edges, [wipe], **nodes)
+    why = "the call is approved once, and another branch may make it, too"
+    assert [(verdict, reason) for verdict, reason, _ in found if verdict != "proved"] == [("undecided", why)]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "verdict"),
+    [
+        ({"tool": "tool", "args": "args"}, {"args": "args"}, "proved"),
+        ({"tool": "tool"}, {"tool": "tool", "args": "args"}, "proved"),
+        ({"tool": "tool", "args": "args"}, {"result": "result"}, "refuted"),  # other arguments are left inside
+        ({"args": "args"}, {"args": "args"}, "refuted"),
+    ],
+)
+def test_an_approval_of_a_call_inside_a_subgraph_holds_behind_it_where_outputs_bring_the_call(
+    inputs: dict[str, str], outputs: dict[str, str], verdict: str
+) -> None:
+    asking = Graph(name="asking", state=CallState, nodes={"ask": ask}, edges="START -> ask -> END")
+    sub = Subgraph(asking, inputs=inputs, outputs=outputs, outcomes=("approved", "denied"))
+    assert of_calls(CALL, [wipe], ask=sub, execute=Execute())[0][0] == verdict
+    changing = Graph(
+        name="changing", state=CallState, nodes={"other": Look(writes=frozenset({"tool"})), "ask": ask},
+        edges="START -> other -> ask -> END",
+    )  # fmt: skip
+    sub = Subgraph(changing, inputs=inputs, outputs=outputs, outcomes=("approved", "denied"))
+    brought = "tool" in outputs  # else the call outside has the tool from before
+    assert of_calls(CALL, [wipe], ask=sub, execute=Execute())[0][0] == ("proved" if brought else "refuted")
+
+
 def test_a_node_that_may_write_the_approved_call_leaves_the_claim_undecided() -> None:
     reason = "silent may write the call that was approved: declare writes="
     way = "START -> ask (approved) -> silent -> execute"

@@ -25,6 +25,8 @@ from orchestrator.kernel.state import Activation, FrameState, Phase
 from orchestrator.kernel.version import Version, causes
 
 Tag: TypeAlias = Any
+DEEPEST = 60
+"""Records of a run that follows a witness, at most: a loop that writes a field has new states without end."""
 LISTS = ([], [1, 2])
 
 
@@ -355,6 +357,8 @@ def replayed(
         *_, state = heapq.heappop(ahead)
         if there(explorer, state):
             return True
+        if state.depth > DEEPEST:
+            continue
         for following in explorer.following(state):
             signature = explorer.signature(following)
             if signature not in known:

@@ -125,6 +125,10 @@ def compared_writes(seed: int, nodes: int) -> Counter[str]:
     return counts
 
 
+def test_a_witness_is_replayed_where_a_loop_writes_the_field_without_end() -> None:
+    assert compared_writes(2053, 8)["replayed"] == 2
+
+
 COMPARED = {"calls": compared_calls, "writes": compared_writes}
 ABOUT = {"calls": ("confirmed", "ends"), "writes": ("writes",)}
 

@@ -205,6 +205,11 @@ def inputs_of(node: Node) -> dict[str, str]:
     return getattr(node, "inputs", None) or {} if _answers_for(type(node), "inputs") else {}
 
 
+def outputs_of(node: Node) -> dict[str, str]:
+    """The state's fields that fields of the graph inside fill; none where a user's class makes the update."""
+    return getattr(node, "outputs", None) or {} if _answers_for(type(node), "outputs") else {}
+
+
 def updates_of(node: Node) -> frozenset[str] | None:
     """The state fields that a step may update, as far as is declared, and a run keeps to it; None: not known."""
     own = _answers_for(type(node), "updates") or _answers_for(type(node), "fills")

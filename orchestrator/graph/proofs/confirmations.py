@@ -22,9 +22,10 @@ from orchestrator.graph.proofs.calls import (
     calls_of,
     has_own_code,
     inputs_of,
+    outputs_of,
     updates_of,
 )
-from orchestrator.graph.proofs.paths import ENDS, Paths, Spot, may_run_out
+from orchestrator.graph.proofs.paths import ENDS, Move, Paths, Spot, may_run_out
 from orchestrator.graph.proofs.places import Place
 from orchestrator.graph.report import Proof, WitnessStep
 from orchestrator.graph.topology import DONE, START
@@ -34,7 +35,24 @@ if TYPE_CHECKING:
     from orchestrator.graph.node import Node
     from orchestrator.graph.node_tools import NodeTool
 
+ONCE = "the call is approved once"
 NOTHING = "no node calls a tool of risk write or higher"
+
+
+class Parted(NamedTuple):
+    """Where a token with an approval of a call parted from others that have it, too."""
+
+    fork: tuple[int, str]
+    """The graph and the fork."""
+    state: int
+    """Numbers the place of the fork's node and what was approved there."""
+    edge: int
+    each: bool
+    """Whether it is an item of a map."""
+    open: bool = True
+    """Whether the fork is open; False: the branches that met are one."""
+    alone: bool = True
+    """Whether the token met no branch of that fork, so that it does not matter what they do."""
 
 
 class ApprovedCall(NamedTuple):
@@ -44,6 +62,13 @@ class ApprovedCall(NamedTuple):
     args: str
     whole: bool
     """Whether a person was asked, whatever the tool's risk."""
+    parted: frozenset[Parted] = frozenset()
+    """Forks behind the approval in which a node makes the call."""
+
+    @property
+    def plain(self) -> ApprovedCall:
+        """The same without the forks."""
+        return self._replace(parted=frozenset())
 
 
 class Approved(NamedTuple):
@@ -52,6 +77,11 @@ class Approved(NamedTuple):
     next: bool = False
     """Whether the next run of the node that the search is about is."""
     calls: frozenset[ApprovedCall] = frozenset()
+
+    @property
+    def plain(self) -> Approved:
+        """The same without the forks behind the approvals."""
+        return Approved(self.next, frozenset(call.plain for call in self.calls))
 
 
 _State: TypeAlias = tuple[Spot, Approved]
@@ -110,6 +140,14 @@ class _Search:
         self.target, self.tools = target, tools
         self.others: dict[str, None] = {}
         """Confirmations that may ask about other tools of the same names than the node calls."""
+        self.parts: dict[object, int] = {}
+        self.uses: dict[Parted, tuple[str, bool]] = {}
+        """Where a call is made with an approval that other branches may have, the node that makes it, and whether
+        another approval may cover it as well."""
+        self.at_target: set[Parted] = set()
+        self.refused: frozenset[Parted] = frozenset()
+        """Forks behind which an approval is taken not to cover the call."""
+        self._users: dict[tuple[int, str, ApprovedCall], bool] = {}
         self.call, self.own = target.called_from, has_own_code(target) or target.effect == "irreversible"
 
     def through(self, graph: GraphDefinition, scope: Scope, given: Approved) -> _Summary:
@@ -125,6 +163,7 @@ class _Search:
             spot, approved = state
             summary.anywhere.setdefault(approved, state)
             here = self._is_target(graph, scope, spot.vertex) and paths.runs(spot)
+            self._note_uses(paths, spot, approved, here=here)
             if here and not self._covers(approved):
                 summary.hit = (*summary.path_to(state), WitnessStep(self.node))
                 return summary
@@ -146,9 +185,78 @@ class _Search:
     def _covers(self, approved: Approved) -> bool:
         if approved.next:
             return True
-        if self.own:
-            return any(call.whole for call in approved.calls)
-        return any((call.tool, call.args) == self.call for call in approved.calls)
+        return any(self._is_covering(call) and call.parted.isdisjoint(self.refused) for call in approved.calls)
+
+    def _is_covering(self, call: ApprovedCall) -> bool:
+        return call.whole if self.own else (call.tool, call.args) == self.call
+
+    def _note_uses(self, paths: Paths, spot: Spot, approved: Approved, *, here: bool) -> None:
+        node = paths.graph.nodes.get(spot.vertex)
+        if node is None or not paths.runs(spot):
+            return
+        for call in approved.calls:
+            covering = here and self._is_covering(call)
+            if covering or node.called_from == (call.tool, call.args):
+                for part in call.parted:
+                    self.uses.setdefault(part, (spot.vertex, approved.next))
+                if covering and not approved.next:
+                    self.at_target |= call.parted
+
+    def shared(self) -> tuple[frozenset[Parted], frozenset[Parted]]:
+        """Forks behind which one approval is used twice, and those where it may be."""
+        sure: set[Parted] = set()
+        unsure: set[Parted] = set()
+        for part in self.at_target:
+            for use, (_, also) in self.uses.items():
+                if use.state == part.state and use.open and (part.each or use.each or use.edge != part.edge):
+                    certain = part.open and part.alone and use.alone and not also
+                    (sure if certain else unsure).add(part)
+        return frozenset(sure), frozenset(unsure)
+
+    def _parted(self, paths: Paths, scope: Scope, state: _State, move: Move, approved: Approved) -> Approved:
+        """What is approved on one of several ways that are all taken."""
+        spot, _ = state
+        others = any(move.outcome == one.outcome and move.edge != one.edge for one in paths.moves(spot))
+        if not approved.calls or not (move.each or others) or move.target.vertex in ENDS or not move.target.forks:
+            return approved
+        fork = move.target.forks[-1]
+        key = (id(paths.graph), scope, spot, approved.plain, move.outcome)
+        number = self.parts.setdefault(key, len(self.parts))
+        part = Parted((id(paths.graph), fork), number, move.edge, move.each, alone=not move.firing)
+        calls = (
+            call._replace(parted=call.parted | {part}) if self._is_used_in(paths, fork, call.plain) else call
+            for call in approved.calls
+        )
+        return approved._replace(calls=frozenset(calls))
+
+    def _is_used_in(self, paths: Paths, fork: str, call: ApprovedCall) -> bool:
+        """Whether a node in a branch of a fork may make an approved call."""
+        key = (id(paths.graph), fork, call)
+        if key not in self._users:
+            nodes = paths.graph.nodes
+            inside = {spot.vertex for spot in paths.spots if spot.vertex in nodes and fork in paths.inside(spot)}
+            self._users[key] = any(
+                nodes[name].subgraph is not None
+                or nodes[name].called_from == (call.tool, call.args)
+                or (paths.graph is self.graph and name == self.node)
+                for name in inside
+            )
+        return self._users[key]
+
+    @staticmethod
+    def _met(paths: Paths, forks: Sequence[str], approved: Approved, *, closes: bool) -> Approved:
+        """What is approved where branches of the first of some forks met."""
+        here = {(id(paths.graph), fork) for fork in forks}
+        calls = (
+            call._replace(
+                parted=frozenset(
+                    part._replace(open=part.open and not closes, alone=False) if part.fork in here else part
+                    for part in call.parted
+                )
+            )
+            for call in approved.calls
+        )
+        return approved._replace(calls=frozenset(calls))
 
     def _following(self, paths: Paths, scope: Scope, state: _State) -> Iterator[tuple[_Before, Spot, Approved]]:
         for before, target, after in self._ways_on(paths, scope, state):
@@ -156,6 +264,7 @@ class _Search:
         spot, approved = state
         for why, target in paths.jumps_from(spot):
             left = self._restored(paths, paths.inside(spot), approved)
+            left = self._met(paths, list(paths.topology.fans), left, closes=True)
             yield _Before(state, WitnessStep(spot.vertex, "", why)), target, left
 
     def _ways_on(self, paths: Paths, scope: Scope, state: _State) -> Iterator[tuple[_Before, Spot, Approved]]:
@@ -169,14 +278,17 @@ class _Search:
             for move in paths.moves(spot):
                 after = approved if node is None else self._after(paths.graph, scope, name, move.outcome, approved)
                 step = WitnessStep(name, move.outcome, move.note)
-                yield _Before(state, step), move.target, after
+                yield _Before(state, step), move.target, self._parted(paths, scope, state, move, after)
 
     def _joined(self, paths: Paths, target: Spot, approved: Approved) -> Approved:
         """What is approved at a place that a token arrives at: at a join, branches become one."""
-        if target.vertex in ENDS or not paths.waits(target) or not paths.topology.closes[target.vertex]:
+        if target.vertex in ENDS or not paths.waits(target):
             return approved
-        fork = paths.topology.match[target.vertex]
-        return approved if fork is None else self._restored(paths, (fork,), approved)
+        fork, closes = paths.topology.match[target.vertex], paths.topology.closes[target.vertex]
+        if fork is None:
+            return approved
+        approved = self._met(paths, target.forks[target.forks.index(fork) :], approved, closes=closes)
+        return self._restored(paths, (fork,), approved) if closes else approved
 
     def _restored(self, paths: Paths, forks: Sequence[str], approved: Approved) -> Approved:
         """What is approved behind forks: `local` fields that a branch wrote have their values from before again."""
@@ -218,11 +330,18 @@ class _Search:
             if move.outcome not in node.outcomes or cut_short:
                 for found, end in summary.anywhere.items():
                     after = self._leave(node, approved, entered, found)
-                    yield _Before(state, step, summary, end), move.target, after
+                    yield (
+                        _Before(state, step, summary, end),
+                        move.target,
+                        self._parted(paths, scope, state, move, after),
+                    )
             if move.outcome in node.outcomes:
                 for (label, found), (end, last) in summary.exits.items():
                     if self._may_take(node, inner, move.outcome, label):
                         after = self._leave(node, approved, entered, found)
+                        brought = self._brought(paths.graph, node, inner, found)
+                        after = after._replace(calls=after.calls | brought)
+                        after = self._parted(paths, scope, state, move, after)
                         yield _Before(state, step, summary, end, last), move.target, after
 
     @staticmethod
@@ -234,7 +353,7 @@ class _Search:
 
     def _enter(self, node: Node, approved: Approved) -> Approved:
         calls = {
-            ApprovedCall(tool, args, call.whole)
+            ApprovedCall(tool, args, call.whole, call.parted)
             for call in approved.calls
             for tool in _inner_names(node, call.tool)
             for args in _inner_names(node, call.args)
@@ -244,17 +363,41 @@ class _Search:
     def _leave(self, node: Node, approved: Approved, entered: Approved, found: Approved) -> Approved:
         """What is approved behind a subgraph: a call that was handed in and used is not."""
         written = self._written(node)
+        left = found.plain.calls
         kept = []
         for call in approved.calls:
             handed = [
-                one
+                one.plain
                 for one in entered.calls
                 if one.tool in _inner_names(node, call.tool) and one.args in _inner_names(node, call.args)
             ]
             touched = written is None or not written.isdisjoint((call.tool, call.args))
-            if not touched and all(one in found.calls for one in handed):
+            if not touched and all(one in left for one in handed):
                 kept.append(call)
         return Approved(found.next, frozenset(kept))
+
+    def _brought(
+        self, graph: GraphDefinition, node: Node, inner: GraphDefinition, found: Approved
+    ) -> frozenset[ApprovedCall]:
+        """The approved calls of a graph inside that the state's fields hold behind its end."""
+        if inner.topology.fans or node.cache is not None:
+            return frozenset()
+        outputs, inputs = outputs_of(node), inputs_of(node)
+        written = [self._written(one) for one in inner.nodes.values()]
+
+        def ours(name: str) -> list[str]:
+            names = [outer for outer, theirs in outputs.items() if theirs == name]
+            if name in inputs and inputs[name] not in outputs:
+                names += [inputs[name]] if all(one is not None and name not in one for one in written) else []
+            return [one for one in names if one in graph.schema.fields]
+
+        return frozenset(
+            ApprovedCall(tool, args, call.whole, call.parted)
+            for call in found.calls
+            for tool in ours(call.tool)
+            for args in ours(call.args)
+            if not (self.strict and _reduced(graph, (tool, args)))
+        )
 
     def _written(self, node: Node) -> frozenset[str] | None:
         """The fields that a step may write; None: any."""
@@ -322,6 +465,13 @@ def _proof(places: Sequence[Place], place: Place, name: str, calls: Calls, tools
     doubting = _Search(places, place, name, tools, strict=True)
     strict = doubting.through(root.graph, root.scope, Approved()).hit
     if strict is None:
+        twice = _made_twice(places, place, name, tools, doubting)
+        if twice is not None:
+            sure, reason, strict = twice
+            claim = f"every path to {strict[-1].node} passes a confirmation"
+            if not calls.changing:
+                sure, reason = False, calls.unknown
+            return Proof("confirmed", claim, "refuted" if sure else "undecided", reason, strict, tool=place.tool)
         return Proof("confirmed", claim, "proved", _by_policy(place, node), tool=place.tool)
     trusting = _Search(places, place, name, tools, strict=False)
     certain = trusting.through(root.graph, root.scope, Approved()).hit
@@ -343,6 +493,24 @@ def _proof(places: Sequence[Place], place: Place, name: str, calls: Calls, tools
     elif not writers:
         reason = "the call that is made may differ from the approved one, as its fields are merged: leave reducers off"
     return Proof("confirmed", claim, "undecided", reason, strict, tool=place.tool)
+
+
+def _made_twice(
+    places: Sequence[Place], place: Place, name: str, tools: Sequence[NodeTool] | None, found: _Search
+) -> tuple[bool, str, tuple[WitnessStep, ...]] | None:
+    """Whether two branches make a call with one approval, the reason, and the path of one of them."""
+    root = place
+    while root.around is not None:
+        root = root.around
+    for certain, parts in zip((True, False), found.shared(), strict=True):
+        if parts:
+            again = _Search(places, place, name, tools, strict=True)
+            again.refused, again.parts = parts, found.parts
+            hit = again.through(root.graph, root.scope, Approved()).hit
+            if hit is not None:
+                how = "makes" if certain else "may make"
+                return certain, f"{ONCE}, and another branch {how} it, too", hit
+    return None
 
 
 def _unknown_writer(graph: GraphDefinition, path: str) -> bool:
