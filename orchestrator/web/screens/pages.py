@@ -116,7 +116,7 @@ async def _surroundings(call: Call[Any, Any], one: AskedDocument) -> tuple[str, 
 
 async def _open_questions(call: Call[Any, Any]) -> str:
     """How many questions wait for people, as text; empty: none."""
-    query = QuestionsQuery(label=[], kind=list(FOR_PEOPLE), limit=_COUNTED)
+    query = QuestionsQuery.model_validate({"kind": FOR_PEOPLE, "limit": _COUNTED})
     found = await questions.listing(replace(call, query=query))
     assert isinstance(found, QuestionPage)
     return f"{len(found.questions) or ''}{'' if found.cursor is None else '+'}"
