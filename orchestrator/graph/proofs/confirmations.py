@@ -236,7 +236,7 @@ class _Search:
             nodes = paths.graph.nodes
             inside = {spot.vertex for spot in paths.spots if spot.vertex in nodes and fork in paths.inside(spot)}
             self._users[key] = any(
-                nodes[name].subgraph is not None
+                (_inner_names(nodes[name], call.tool) and _inner_names(nodes[name], call.args))
                 or nodes[name].called_from == (call.tool, call.args)
                 or (paths.graph is self.graph and name == self.node)
                 for name in inside
