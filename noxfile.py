@@ -49,8 +49,9 @@ def docs(session: nox.Session) -> None:
 @nox.session
 def pictures(session: nox.Session) -> None:
     """Draw the pictures of the documentation anew."""
-    session.install("-e", ".[test]")
+    session.install("-e", ".[dev]")
     session.run("python", "-m", "tests.graphs.pictures")
+    session.run("python", "-m", "tests.web.pictures")
     session.run("python", "-m", "tests.architecture")
 
 

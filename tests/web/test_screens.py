@@ -70,6 +70,10 @@ def test_a_row_has_what_a_run_was_asked_and_what_it_said(served: Api) -> None:
         ("graph=letter", {"asks"}),
         ("label=customer:acme", {"bees"}),
         ("q=parcel", {"mail"}),
+        ("waiting=true", {"asks", "mail", "x"}),
+        ("waiting=false", {"bees"}),
+        ("failed_tool=*", set()),
+        ("q=fischer", {"mail"}),  # only its journal has the word
         ("status=failed", set()),
     ],
 )

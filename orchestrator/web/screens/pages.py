@@ -15,7 +15,7 @@ from orchestrator.render.html.page import embedded, live_pane, page_style
 from orchestrator.views.approval_context import ApprovalContext, context_of
 from orchestrator.web import questions
 from orchestrator.web import runs as run_lists
-from orchestrator.web.documents import AskedDocument, QuestionPage, first_line
+from orchestrator.web.documents import AskedDocument, QuestionPage, RunPage, first_line
 from orchestrator.web.endpoint import Call, Endpoint
 from orchestrator.web.requests import NoQuery, QuestionsQuery, RunsQuery
 from orchestrator.web.screens.inbox import card_of
@@ -46,10 +46,20 @@ async def runs(call: Call[RunsQuery]) -> Response:
             "filters": address.filters(), "filtered": bool(address.query), "address": address,
             "q": call.query.q or "", "kept": [one for one in address.query if one[0] not in ("q", "after")],
             "older": address.page(found.cursor), "newest": address({}) if call.query.after else "",
-            "open_questions": waiting,
+            "open_questions": waiting, "waiting": call.query.waiting is True,
+            "failed_tool": call.query.failed_tool or "", "scanned": _scanned(found),
         },
         root=address.root, version=["runs", address.query, [[row.id, row.version] for row in rows], waiting],
     )  # fmt: skip
+
+
+def _scanned(found: RunPage) -> str:
+    """How far a search through journals came, as a sentence; empty: there was none."""
+    scan = found.scanned
+    if scan is None:
+        return ""
+    goes_on = "; Older goes on" if found.cursor is not None else ""
+    return f"Searched {scan.records:,} records of {scan.runs:,} runs for words beside inputs and outputs{goes_on}."
 
 
 async def inbox(call: Call[QuestionsQuery]) -> Response:

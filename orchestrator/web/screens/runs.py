@@ -114,7 +114,14 @@ class Filter:
     """A filter that is set, and the address without it."""
 
     label: str
-    without: Mapping[str, str | None]
+    without: str
+
+
+_NAMES = {
+    "graph": "graph", "label": "label", "q": "search", "parent": "from run", "relation": "made by", "since": "since",
+    "failed_tool": "failed tool",
+}  # fmt: skip
+"""Filters that are shown with their values, and what they are called."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +133,8 @@ class Address:
 
     def __call__(self, changes: Mapping[str, str | None]) -> str:
         """The address with these parameters; None takes one away. It leads to the first page."""
-        kept = [(name, value) for name, value in self.query if name not in changes and name != "after"]
-        added = [(name, value) for name, value in changes.items() if value is not None]
-        return f"{self.root}/runs{'?' if kept or added else ''}{urlencode(kept + added)}"
+        kept = [(name, value) for name, value in self.query if name not in changes]
+        return self._with(kept + [(name, value) for name, value in changes.items() if value is not None])
 
     def page(self, cursor: str | None) -> str:
         """The address of the page after this cursor."""
@@ -136,14 +142,13 @@ class Address:
         return f"{self.root}/runs?{urlencode([*kept, ('after', cursor)])}" if cursor else ""
 
     def filters(self) -> list[Filter]:
-        """What is set beside the status."""
-        names = {
-            "graph": "graph",
-            "label": "label",
-            "q": "search",
-            "parent": "from run",
-            "relation": "made by",
-            "since": "since",
-            "failed_tool": "failed tool",
-        }
-        return [Filter(f"{names[name]}: {value}", {name: None}) for name, value in self.query if name in names]
+        """What is set beside what has a chip of its own."""
+        return [
+            Filter(f"{_NAMES[pair[0]]}: {pair[1]}", self._with([one for one in self.query if one != pair]))
+            for pair in self.query
+            if pair[0] in _NAMES and pair[1] != "*"
+        ]
+
+    def _with(self, query: Sequence[tuple[str, str]]) -> str:
+        pairs = [(name, value) for name, value in query if name != "after"]
+        return f"{self.root}/runs{'?' if pairs else ''}{urlencode(pairs)}"

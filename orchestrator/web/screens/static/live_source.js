@@ -10,6 +10,9 @@ import { call, root } from "./api.js";
 const PATIENCE = 2000; // milliseconds before a stream that was refused is asked for again
 const SHARE = 3; // a page that takes a second to make is asked for every four seconds at most
 
+/** Whether a step waits for an answer. @param {RunDocument} run */
+const asks = (run) => run.steps.some((step) => step.status === "waiting" && (step.asked ?? []).some((asked) => !asked.answer));
+
 /** @implements {Source} */
 export class LiveSource {
   live = true;
@@ -98,9 +101,9 @@ export class LiveSource {
     /** @param {...string} statuses */
     const when = (...statuses) => (/** @type {RunDocument} */ run) => statuses.includes(run.status);
     return [
-      { name: "Answer", title: "Open the inbox", offered: when("paused"), act: async () => location.assign(`${root}/inbox`) },
+      { name: "Answer", title: "Open the inbox", offered: (run) => run.status === "paused" && asks(run), act: async () => location.assign(`${root}/inbox`) },
       { name: "Pause", title: "Stop after the steps that run", offered: when("running"), act: tell("pause") },
-      { name: "Resume", title: "Go on", offered: when("interrupted", "paused"), act: tell("resume") },
+      { name: "Resume", title: "Go on", offered: (run) => run.status === "interrupted" || (run.status === "paused" && !asks(run)), act: tell("resume") },
       { name: "Retry", title: "Go on from what failed", offered: when("failed", "exhausted", "cancelled"), act: tell("resume", { retry: true }) },
       { name: "Cancel", title: "End the run", offered: when("running", "paused", "interrupted"), act: tell("cancel") },
     ];

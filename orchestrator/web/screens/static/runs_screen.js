@@ -176,5 +176,5 @@ addKeys([
 if (document.body.hasAttribute("data-read-only")) for (const one of document.querySelectorAll("td.pick input")) one.setAttribute("hidden", "");
 drawViews();
 shown();
-regularly(follow);
+regularly(follow, new URLSearchParams(location.search).has("q") ? 10000 : 1500); // a search may read journals
 document.documentElement.dataset.ready = "yes";

@@ -1,0 +1,112 @@
+"""The pictures of the live page in docs/pictures: each screen, light and dark, over real runs.
+
+`python -m tests.web.pictures` takes them; it needs Chromium and Playwright.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from playwright.sync_api import Browser, sync_playwright
+
+from orchestrator import Graph, Reply, Tool, ToolCall, Usage, tool
+from orchestrator.strategies.react import react
+from orchestrator.testing import ScriptedModel
+from tests.web.api import api
+from tests.web.mail import LETTER
+
+PLACE = Path(__file__).parents[2] / "docs" / "pictures"
+SIZE = (1280, 800)
+"""Width and height, pixels."""
+
+
+def _tools() -> list[Tool]:
+    @tool(risk="none")
+    def search_web(query: str) -> str:
+        """Search the web."""
+        return "Sunny, 17 degrees; light wind from the west."
+
+    @tool(risk="none")
+    def fetch(url: str) -> str:
+        """Fetch a page."""
+        raise ConnectionError(f"no connection to {url}")
+
+    @tool(risk="write")
+    def send_email(to: str, subject: str, body: str) -> str:
+        """Send an email."""
+        return "sent"
+
+    @tool(risk="dangerous")
+    def run_shell(command: str) -> str:
+        """Run a command."""
+        return "done"
+
+    return [search_web, fetch, send_email, run_shell]
+
+
+def _call(thought: str, name: str, **args: str) -> Reply:
+    usage = Usage(input_tokens=640, output_tokens=58, cost=0.0031)
+    return Reply(text=thought, tool_calls=(ToolCall(id=name, name=name, arguments={**args}),), usage=usage)
+
+
+def _says(text: str) -> Reply:
+    return Reply(text=text, usage=Usage(input_tokens=812, output_tokens=41, cost=0.0036))
+
+
+RUNS = [
+    ("Do I need an umbrella in Oslo today?", [
+        _call("I look up the weather first.", "search_web", query="weather Oslo today"),
+        _says("No: it is sunny in Oslo today, 17 degrees with a light wind."),
+    ]),
+    ("Fetch the list of members", [
+        _call("The list is on their page.", "fetch", url="https://members.example"),
+        _says("I could not fetch it: there is no connection to the page."),
+    ]),
+    ("Which of the three coffee machines suits an office of twenty?", [
+        _call("I compare the offers.", "search_web", query="coffee machine offers"),
+        _call("Now what twenty people drink.", "search_web", query="espresso office of twenty"),
+        _says("The second one: it makes two cups at a time, and its service is included for three years."),
+    ]),
+    ("Free some space on the build machine", [
+        _call("The images of last month can go.", "run_shell", command="docker image prune --all --filter until=720h"),
+    ]),
+    ("Where is the parcel of Ms Fischer?", [
+        _call("The parcel left on Thursday. She wrote twice, so I answer her before noon.", "send_email",
+              to="fischer@example.com", subject="Your parcel", body=LETTER),
+    ]),
+]  # fmt: skip
+
+
+def main() -> None:
+    """Take all pictures."""
+    replies: list[Reply] = []
+    graph: Graph = react(tools=_tools())
+    with api(graph, model=ScriptedModel(lambda request: replies.pop(0))) as served:
+        for number, (question, said) in enumerate(RUNS):
+            replies[:] = said
+            labels = {"customer": "acme" if number % 2 else "globex"}
+            served.post("runs", 201, graph="react", input=question, run_id=f"run-{number}", labels=labels, wait=True)
+        chromium = os.environ.get("CHROMIUM") or shutil.which("chromium")
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+            for path, name in (("/runs", "runs"), ("/inbox", "inbox"), ("/runs/run-4", "run")):
+                for theme in ("light", "dark"):
+                    _take(browser, served.url + path, PLACE / f"live_{name}_{theme}.png", theme)
+            browser.close()
+
+
+def _take(browser: Browser, address: str, file: Path, theme: str) -> None:
+    page = browser.new_page(
+        viewport={"width": SIZE[0], "height": SIZE[1]}, reduced_motion="reduce",
+        color_scheme="dark" if theme == "dark" else "light",
+    )  # fmt: skip
+    page.goto(address)
+    page.wait_for_selector("html[data-ready]")
+    page.screenshot(path=str(file))
+    page.close()
+
+
+if __name__ == "__main__":
+    main()
