@@ -38,7 +38,8 @@ def answer(
 
     def given(asked: Question) -> Answer:
         if asked.kind == "approval" and value not in asked.choices:
-            raise UsageError(f"question {asked.id} takes approve or deny, not a value")
+            commands = f"`orchestrator approve {run}` or `orchestrator deny {run}`"
+            raise UsageError(f"question {asked.id} takes approve or deny, not a value: use {commands}")
         return value_of(asked, value)
 
     return _answer(run, given, how, then)

@@ -52,7 +52,7 @@ def test_what_is_approved_can_be_changed_first(shell: Shell) -> None:
         ("answer", "sum", "yes"),
     )
     assert (unfit.code, value.code) == (2, 2)
-    assert "takes approve or deny" in value.err
+    assert "takes approve or deny, not a value: use `orchestrator approve " in value.err
     done = shell("approve", "sum", "--args", '{"a": 30, "b": 4}')
     assert done.code == 0
     assert "add(a=30, b=4) = 34" in done.err
