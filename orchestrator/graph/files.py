@@ -6,11 +6,12 @@ The form is `Graph.data()` without what its code says already: a state class and
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from orchestrator.errors import GraphError, GraphUnknown, InvalidGraph, NotSerialisable, UntrustedCode
 from orchestrator.graph.arrows import format_edges, parse_edges
@@ -49,15 +50,32 @@ def graph_from_data(cls: type[GraphT], data: JsonObject, trust: Trust | None) ->
     """
     options = graph_keys(data)
     faults, nodes = Faults(), {}
+    vague: set[str] = set()
+    before = len(faults.found)
     with faults.at("state"):
         options["state"] = _state(options["state"], trust)
+    if len(faults.found) > before and isinstance(options["state"], Mapping):
+        found = faults.found[before:]
+        vague, options["state"] = _state_without_faults(options["state"], trust)
+        if any(fault.place == ("state",) for fault in found) and not vague:
+            options["state"] = None  # it is not known which fields there are
     for name, spec in options["nodes"].items():
         with faults.at("nodes", str(name)):
-            nodes[node_name(name)] = _node(name, spec, trust)
+            try:
+                nodes[node_name(name)] = _node(name, spec, trust)
+            except GraphError:
+                missing = _shown_and_missing(spec, options["state"])
+                for field in missing:
+                    with faults.at("nodes", str(name), "show"):
+                        raise GraphError(f"node {name!r} shows {field!r}, and the state has no such field") from None
+                if not missing:
+                    raise
+                _node(name, {**spec, "show": [field for field in spec["show"] if field not in missing]}, trust)
     with faults.at("edges"):
         options["edges"] = parse_edges(options["edges"])
+    wrong = [] if trust is None else list(_wrong_options(cls, options, faults))
     if faults.found:
-        _add_problems(cls, options, nodes, faults)
+        _add_problems(cls, {key: one for key, one in options.items() if key not in wrong}, nodes, vague, faults)
     faults.raise_any()
     options["nodes"] = nodes
     return built(cls, options, restored=trust is None)
@@ -76,14 +94,74 @@ def _with_joins(nodes: Mapping[str, object], order: object) -> Mapping[str, obje
     return {name: nodes[name] for name in names}
 
 
+def _shown_and_missing(spec: object, state: object) -> list[str]:
+    """The fields that a node which is wrong shows and its state does not have: no prompt can name them."""
+    shown = spec.get("show") if isinstance(spec, Mapping) else None
+    if not isinstance(state, StateSchema) or not isinstance(shown, list):
+        return []
+    return [field for field in shown if isinstance(field, str) and field not in state.fields]
+
+
+def _state_without_faults(data: Mapping[str, Any], trust: Trust | None) -> tuple[set[str], StateSchema | None]:
+    """The fields of a state that are wrong, and the state with fields of any type in their place, if there is one."""
+    fields = data.get("fields")
+    wrong: set[str] = set()
+    for name, spec in fields.items() if isinstance(fields, Mapping) else ():
+        try:
+            StateSchema.from_data({**data, "fields": {name: spec}}, resolve=trust or False)
+        except GraphError:
+            wrong.add(str(name))
+    if not wrong or not isinstance(fields, Mapping):
+        return set(), None
+    kept = {name: "any" if str(name) in wrong else spec for name, spec in fields.items()}
+    try:
+        return wrong, StateSchema.from_data({**data, "fields": kept}, resolve=trust or False)
+    except GraphError:
+        return wrong, None
+
+
+def _wrong_options(cls: type[GraphDefinition], options: Mapping[str, Any], faults: Faults) -> Iterator[str]:
+    """The keys beside state, nodes and edges whose values are of another form; their faults are added."""
+    for key in ("limits", "pools"):
+        if options.get(key) is None:
+            continue
+        info = cls.model_fields[key]
+        booleans = list(booleans_for_numbers(cls, {key: options[key]}))
+        for fault in booleans:
+            with faults.at(*fault.partition(":")[0].split(".")):
+                raise GraphError(f"graph {options['name']!r}: {fault}")
+        try:
+            TypeAdapter(info.rebuild_annotation()).validate_python(options[key])
+        except ValidationError as error:
+            for detail in error.errors(include_url=False):
+                detail["loc"] = (key, *detail["loc"])
+                with faults.at(*(str(part) for part in detail["loc"])):
+                    raise GraphError(f"graph {options['name']!r}: {explain_detail(detail, GraphDefinition)}") from None
+            yield key
+        else:
+            yield from (key for _ in booleans[:1])
+
+
 def _add_problems(
-    cls: type[GraphDefinition], options: Mapping[str, Any], nodes: Mapping[str, Node], faults: Faults
+    cls: type[GraphDefinition],
+    options: Mapping[str, Any],
+    nodes: Mapping[str, Node],
+    vague: Collection[str],
+    faults: Faults,
 ) -> None:
-    """Where only nodes are wrong, find what else is: nodes with the outcomes that edges name stand in for them."""
-    if any(fault.place[0] != "nodes" for fault in faults.found) or not all(
-        isinstance(k, str) for k in options["nodes"]
-    ):
+    """Find what else is wrong: nodes with the outcomes that edges name stand in for those that are wrong.
+
+    Args:
+        cls: the class of the graph.
+        options: its values; without those that are wrong.
+        nodes: its nodes that are right.
+        vague: fields of its state that are wrong, of which nothing more is said.
+        faults: what is wrong; grows.
+    """
+    edges = any(fault.place[:1] == ("edges",) for fault in faults.found)
+    if edges or options["state"] is None or not all(isinstance(key, str) for key in options["nodes"]):
         return
+    about = re.compile("|".join(rf"\b{re.escape(name)}\b" for name in vague)) if vague else None
     wrong = options["nodes"].keys() - nodes.keys()
     try:
         stand_ins = {name: nodes.get(name) or _stand_in(name, options["edges"]) for name in options["nodes"]}
@@ -92,7 +170,7 @@ def _add_problems(
         for problem in error.problems:
             ends = {end for text in problem.edges for edge in parse_edges(text) for end in (edge.source, edge.target)}
             named = {*problem.nodes, *ends}
-            if wrong.isdisjoint(named):
+            if wrong.isdisjoint(named) and (about is None or not about.search(problem.message)):
                 faults.found.append(Fault(place_of(problem), GraphError(problem.message)))
     except GraphError:
         return

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from orchestrator.errors import GraphError
+from orchestrator.graph.data_faults import BOOLEANS
 from orchestrator.graph.yaml_faults import yaml_fault
 
 if TYPE_CHECKING:
@@ -165,7 +166,8 @@ def _loader() -> type[yaml.SafeLoader]:
             if not isinstance(key, Hashable):
                 raise ValueError(f"line {line}: a key is a list or a mapping: write a text, in quotes if it has braces")
             if key in found:
-                raise ValueError(f"line {line}: {key!r} occurs twice, first on line {lines[key]}: keep one")
+                word = f"{place.value} ({BOOLEANS})" if isinstance(key, bool) else f"{key!r}"
+                raise ValueError(f"line {line}: {word} occurs twice, first on line {lines[key]}: keep one")
             found[key], lines[key] = read(value, deep=True), line
         return found
 

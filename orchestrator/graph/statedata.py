@@ -6,10 +6,11 @@ is kept as its JSON schema and its `ref`: enough to draw, show and fold a stored
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
-from pydantic import create_model
+from pydantic import BaseModel, create_model
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
@@ -199,7 +200,8 @@ def inline_schema(data: JsonObject, trust: Trust | None = None) -> StateSchema:
                 _check_name(key)
             definitions[str(key)] = _definition(str(key), spec, trust, unresolved, types)
     faults.raise_any()
-    with model_faults(f"state {name}"):
+    with model_faults(f"state {name}"), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Field name .* shadows an attribute")  # a field `copy` is one all the same
         cls = create_model(name, __module__=__name__, **definitions)
     inline: dict[str, object] = {"name": name, "fields": {str(key): spec for key, spec in specs.items()}}
     if data.get("types"):
@@ -222,6 +224,8 @@ def _check_name(name: object) -> None:
         raise GraphError(f"field name {name} is not a text; {BOOLEANS}")
     if not isinstance(name, str) or not name.isidentifier() or name.startswith("_"):
         raise GraphError(f"field name {name!r}: use a name of letters, digits and _ that begins with a letter")
+    if name.startswith("model_") and hasattr(BaseModel, name):
+        raise GraphError(f"field name {name!r} belongs to pydantic, which reads states: rename the field")
 
 
 def _definition(

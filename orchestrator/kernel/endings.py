@@ -158,6 +158,7 @@ def _hand_over(run: RunState, frame: FrameState) -> None:
     if parent is None:
         run.result = frame.result
         run.questions.clear()
+        run.asked.clear()
         return
     if frame.parent_dropped or run.inner_frames.pop(parent.key, None) is None:
         return

@@ -181,6 +181,8 @@ ROWS: dict[str, list[tuple[list[str], int]]] = {
     "diff": [(["forged", "done"], 0)],
     "enqueue": [(["plain.json", "x"], 0), (["code.json"], 2)],
     "worker": [(["--app", "nosuch"], 2)],
+    "serve": [(["code.json"], 2), (["call.json"], 2), (["own.json"], 2)],
+    "stats": [([], 0), (["--by", "tool", "--json"], 0)],
     "schedule": [(["plain.json", "* * * * *", "x"], 0), (["code.json", "* * * * *"], 2), (["--list"], 0)],
     "export": [(["forged", "-o", "forged.jsonl"], 0)],
     "import": [(["code.json"], 1)],

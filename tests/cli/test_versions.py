@@ -337,12 +337,12 @@ def test_branches_under_way_are_given_another_fork_on_the_command_line(shell: Sh
     behind = "ask -> END\nb -> END"
     old = FORKS.format(edges=f"START -> plan -> ask, b\n{behind}", names=["plan", "b"])
     new = FORKS.format(edges=f"START -> plan -> split -> ask, b\n{behind}", names=["plan", "split", "b"])
-    (shell.place / "old.py").write_text(old)
-    (shell.place / "new.py").write_text(new)
-    assert shell("run", "old:graph", "--run-id", "r").code == 3
-    refused = shell("resume", "r", "--graph", "new:graph")
+    (shell.place / "forks_before.py").write_text(old)
+    (shell.place / "forks_after.py").write_text(new)
+    assert shell("run", "forks_before:graph", "--run-id", "r").code == 3
+    refused = shell("resume", "r", "--graph", "forks_after:graph")
     assert refused.code == 1, "the fork of the open branches does not fork any more"
-    done = shell("resume", "r", "--graph", "new:graph", "--rename", "fork.plan=split")
+    done = shell("resume", "r", "--graph", "forks_after:graph", "--rename", "fork.plan=split")
     assert done.code == 3, done.err
     assert shell("approve", "r").code == 0
     assert shell("show", "r", "--json").json["output"] == ["plan", "b"]

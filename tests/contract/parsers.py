@@ -44,6 +44,7 @@ from orchestrator.redaction import redact, redacted
 from orchestrator.render.html.clean_data import clean
 from orchestrator.render.html.page import embedded
 from orchestrator.render.terminal import excerpts
+from orchestrator.stores.words import words as words_of
 from orchestrator.tools.builtin.files.names import parts_of
 from orchestrator.tools.builtin.files.text import Text, numbered
 from orchestrator.tools.builtin.terminal.kept import Kept
@@ -64,6 +65,7 @@ from orchestrator.tools.tool import checked
 from orchestrator.tools.validation import faults
 from orchestrator.views import safe_text
 from orchestrator.visible import barred, exact, narrow, shown
+from orchestrator.web import guard as request_guard
 
 Reader: TypeAlias = Callable[[str], object]
 
@@ -133,6 +135,12 @@ def _inputs(text: str) -> None:
         arguments_of(PlannedCall(id="E1", tool=offer.name, input=text), {}, dict(offer.parameters))
     needs_of(text)
     quoted_references(text)
+
+
+def _hosts(text: str) -> None:
+    request_guard._HOST.fullmatch(text.lower())
+    request_guard._ORIGIN.fullmatch(text.lower())
+    request_guard._with_port(text, "80")
 
 
 def _labels(text: str) -> None:
@@ -474,6 +482,12 @@ PARSERS: Mapping[str, Parser] = {
         ("a", "."),
         (TypeError, ValueError),
     ),
+    "words of texts": Parser(
+        words_of, ("orchestrator.stores.words:*",), ("a ", "a", "-", "\u00e9", "\u0301", "\u6f22")
+    ),
+    "hosts and origins of requests": Parser(
+        _hosts, ("orchestrator.web.guard:*",), ("a", "a.", "[", "::", ":8", "http://", "https://a:", "http://[", ":80:")
+    ),
     "marks": Parser(lambda text: (safe_text.plain(text), redact(text)), (), _MARKS, usual=200_000),
 }
 
@@ -492,6 +506,17 @@ OWN: Mapping[str, str] = {
     "orchestrator.models.text.words:_place": "the prompt that a developer gives",
     "orchestrator.models.offline.planning:named()": "calls that the offline model wrote itself",
     "orchestrator.tools.builtin.files.history:_RECORD": "names of files in a directory of ours, at most 255 bytes",
+    "orchestrator.graph.files:_add_problems()": "messages of ours about a graph file",
+    "orchestrator.graph.source_lines:_SAID": "how messages of ours begin",
+    "orchestrator.render.cascade:_PARTS": "a style sheet of ours",
+    "orchestrator.render.cascade:_VARIABLE": "a style sheet of ours",
+    "orchestrator.render.cascade:_rules()": "a style sheet of ours",
+    "orchestrator.render.png:_painted()": "the first line of a drawing of ours",
+    "orchestrator.web.problems:_WORD": "names of classes of errors",
+    "orchestrator.web.runs:_PAGE_POLICY": "the head of a page of ours",
+    "orchestrator.web.runs:export()": "an id that was checked, sign by sign",
+    "orchestrator.web.settings:_PREFIX": "an option of the program",
+    "orchestrator.web.settings:_TOKEN": "an option that the user types",
     "orchestrator.tools.schema:_is_key()": "annotations of functions in the program",
 }
 """Patterns that see nothing of others, and why."""

@@ -69,7 +69,9 @@ def told(records: Sequence[Record]) -> dict[str, object]:
         elif isinstance(record, EffectSettled) and record.key in calls:
             if record.usage is not None:
                 tokens = [tokens[0] + record.usage.input_tokens, tokens[1] + record.usage.output_tokens]
-            if record.next_at is None and (record.error is None or record.error.type not in ("Cancelled", "Suspended")):
+            if record.next_at is None and (
+                record.error is None or record.error.type not in ("Cancelled", "NotMade", "Suspended")
+            ):
                 result = record.result if isinstance(record.result, dict) else {}
                 failed[record.key] = not record.ok or bool(result.get("error") or result.get("exit_code"))
         elif isinstance(record, StepDone | StepFailed):
@@ -115,7 +117,7 @@ async def lived_through(executor: Executor, graph: Any, values: Any, answer: Any
     """A run, some forks and a replay of it, some of them cancelled or left waiting."""
     run, _ = await to_the_end(executor, await executor.start(graph, values, run_id="r"), answer)
     records = await executor.store.read("r")
-    for _ in range(sized(2, 5)):
+    for _ in range(2):
         try:
             fork = await executor.fork("r", at=dice.randrange(1, len(records) + 1))
         except OrchestratorError:  # such as of a run that is over
@@ -141,7 +143,7 @@ async def test_totals_of_every_strategy_and_of_its_forks_and_replays_are_those_o
 
 
 @quick_on("trio")
-@pytest.mark.parametrize("seed", range(sized(2, 40)))
+@pytest.mark.parametrize("seed", range(sized(2, 16)))
 @pytest.mark.parametrize("kind", KINDS)
 async def test_totals_of_generated_graphs_that_retry_and_fail_are_those_of_the_journals(
     kind: str, seed: int, tmp_path: Path
@@ -342,7 +344,7 @@ async def die_at(url: str, head: int) -> None:
 
 
 @quick_on("asyncio")
-@pytest.mark.parametrize("head", sized([5, 13], [*range(2, 22)]))
+@pytest.mark.parametrize("head", [5, 13])
 async def test_totals_are_exact_after_a_process_was_killed_and_its_run_went_on(head: int, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/runs.db"
     ended = run_program([KILLED, url, head])

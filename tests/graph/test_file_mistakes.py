@@ -236,3 +236,54 @@ def test_check_reports_mistakes_beside_code_that_is_not_trusted(tmp_path: Path) 
     done = shell("check", "mail.yaml")
     assert done.code == 1
     assert "line 15: node 'check': node of kind 'confirm' has no 'shwo': did you mean 'show'?" in done.err
+
+
+MANY = """\
+name: many
+state: {fields: {q: str, n: {type: int, default: 0, reducer: append}}}
+input: q
+nodes:
+  a: {kind: confirm, prompt: "Send {foo}?", show: [q, nope]}
+  b: {kind: route, cases: {x: "zz == 1"}}
+edges: |
+  START -> a -> b
+  b -> END : x
+limits: {steps: -1, foo: 3, seconds: abc}
+"""
+
+
+def test_faults_of_the_state_the_nodes_the_guards_and_the_limits_are_reported_together(tmp_path: Path) -> None:
+    path = tmp_path / "many.yaml"
+    path.write_text(MANY)
+    with pytest.raises(GraphError) as error:
+        Graph.load(path)
+    said = str(error.value)
+    for words in (
+        "line 2: field 'n' of state State has the reducer append",
+        "line 5: node 'a' shows 'nope', and the state has no such field",
+        "nothing fills {foo}; placeholders here: {q}",
+        "line 6: port 'cases[zz]' of b is 'zz'",
+        "line 10: graph 'many': limits.steps: input should be greater than 0",
+        "line 10: graph 'many': limits.seconds",
+        "line 10: graph 'many': limits has no 'foo'",
+    ):
+        assert words in said, said
+
+
+def test_names_that_yaml_or_pydantic_read_otherwise_are_explained(tmp_path: Path) -> None:
+    path = tmp_path / "names.yaml"
+    path.write_text(
+        FILE.replace("nodes:\n", "nodes:\n  on: {kind: sleep, seconds: 1}\n  yes: {kind: sleep, seconds: 1}\n")
+    )
+    with pytest.raises(GraphError, match=rf"line 15: yes \({BOOLEANS}: quote it\) occurs twice, first on line 14"):
+        Graph.load(path)
+    path.write_text(FILE.replace("    ok:", "    model_dump: {type: str, default: x}\n    ok:"))
+    with pytest.raises(GraphError, match="line 8: field name 'model_dump' belongs to pydantic"):
+        Graph.load(path)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_field_with_a_name_of_pydantic_that_fits_causes_no_warning(tmp_path: Path) -> None:
+    path = tmp_path / "fits.yaml"
+    path.write_text(FILE.replace("    ok:", "    copy: {type: str, default: x}\n    ok:"))
+    assert "copy" in Graph.load(path).schema.fields

@@ -69,7 +69,10 @@ async def _check_run(host: Host, run_id: str, found: Checked, *, repair: bool) -
     held = leases.is_held(info.lease)
     wrong = [] if held else _differences(info, machine)
     if not held:
-        wrong += await _beside(store, info, machine)
+        try:
+            wrong += await _beside(store, info, machine)
+        except RunUnknown:
+            return  # deleted meanwhile
     if wrong:
         repaired = await _rewrite(host, info, machine) if repair else ""
         found.findings += [Finding(what, run_id, repaired, note) for what, note in wrong]

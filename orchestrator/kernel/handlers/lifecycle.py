@@ -72,3 +72,4 @@ def ended(run: RunState, record: r.Ended) -> None:
         values = {**run.root.result.values, **run.plan.schema.decode(record.reduced)}
         run.root.result = replace(run.root.result, values=values)
     run.questions.clear()
+    run.asked.clear()

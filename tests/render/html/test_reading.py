@@ -273,6 +273,21 @@ def test_a_run_that_goes_on_is_followed_and_looking_back_never_jumps(opened: Ope
 
 
 @on("growing", size=DESK)
+def test_a_chosen_step_stays_chosen_when_steps_come_between(opened: Opened) -> None:
+    page = opened.page
+    page.locator("#a-follow").click()
+    page.locator("#a-rows .row.step", has_text="three").click()
+    page.locator("#a-tab-state").click()
+    assert texts(page, f"{CHOSEN} .no") == ["4"]
+    page.evaluate("grow(2)")
+    until(page, "document.getElementById('a-status').textContent === 'completed'")
+    assert texts(page, f"{CHOSEN} .no") == ["6"]
+    assert "three" in texts(page, CHOSEN)[0]
+    assert page.locator("#a-slider").input_value() == "4"
+    assert texts(page, ".tabs [aria-selected=true]") == ["State"]
+
+
+@on("growing", size=DESK)
 def test_what_can_be_done_to_a_run_depends_on_its_status_and_a_refusal_is_shown(opened: Opened) -> None:
     page = opened.page
     assert texts(page, "#a-actions button") == ["Cancel"]

@@ -67,6 +67,7 @@ export class Outline {
    * @param {RunData} data
    */
   grow(data) {
+    this.closed = new Set([...this.closed].map((key) => (key.startsWith("step:") ? "step:" + data.indexIn(this.data, Number(key.slice(5))) : key)));
     this.data = data;
     this.top = [];
     this.stepRows = new Map();

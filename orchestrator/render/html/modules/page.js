@@ -87,7 +87,8 @@ function watch(view) {
   const take = async () => {
     if (asks) { waits = true; return; }
     asks = true;
-    try { view.update(await view.source.run()); } finally { asks = false; }
+    await view.tell(async () => view.update(await view.source.run()));
+    asks = false;
     if (waits) { waits = false; setTimeout(take, AGAIN); }
   };
   view.source.subscribe(() => { void take(); });

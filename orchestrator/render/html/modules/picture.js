@@ -7,7 +7,7 @@ import { lasting } from "./texts.js";
 /** @typedef {{ svg: SVGSVGElement, prefix: string }} Form */
 /** @typedef {{ element: Element, title: Element | null }} Part */
 
-const REACH = "16";
+const REACH = "16", SIGN = "8";
 
 export class Picture {
   /**
@@ -134,7 +134,10 @@ export class Picture {
     element.classList.remove(...this.recorded.classes);
     if (classes) element.classList.add(...classes.split(" "));
     for (const slot of /** @type {NodeListOf<SVGElement>} */ (element.querySelectorAll("[data-slot]")))
-      if (slot.closest("[id]") === element) slot.textContent = texts?.[slot.dataset.slot ?? ""] ?? "";
+      if (slot.closest("[id]") === element) {
+        slot.textContent = texts?.[slot.dataset.slot ?? ""] ?? "";
+        if (slot.dataset.slot === "took") slot.setAttribute("dx", slot.textContent.startsWith("Σ") ? SIGN : "0"); // the sign takes no room of the edge
+      }
     if (title instanceof SVGElement) {
       title.dataset.own ??= (title.textContent ?? "").split("\n").slice(0, 8).join("\n");
       title.textContent = texts?.told ? title.dataset.own + "\n" + texts.told : title.dataset.own;

@@ -134,6 +134,13 @@ export class RunData {
   seqOf(index) { return this.steps[index].seq ?? this.head; }
 
   /**
+   * The number of a step of this run as it was before: steps of a subgraph may have come between.
+   * @param {RunData} before
+   * @param {number} index
+   */
+  indexIn(before, index) { return this.named.get(before.names[index]) ?? Math.min(index, this.steps.length - 1); }
+
+  /**
    * The seconds from the beginning of the first of some steps to the end of the last.
    * @param {number[]} indices
    */

@@ -162,7 +162,9 @@ export class RunView {
 
   /** Take the run as it is now. Who looks back keeps looking at the same. @param {RunDocument} run */
   update(run) {
+    const before = this.data;
     this.data = this.detail.data = new RunData(run);
+    this.index = this.data.indexIn(before, this.index);
     this.outline.grow(this.data);
     this.picture.grow(this.data);
     this.filters.grow();
@@ -193,10 +195,16 @@ export class RunView {
 
   /** @param {Action} action @param {Event} event */
   async act(action, event) {
-    const button = /** @type {HTMLButtonElement} */ (event.currentTarget), said = this.at("said");
+    const button = /** @type {HTMLButtonElement} */ (event.currentTarget);
     button.disabled = true;
-    try { await action.act(); said.textContent = ""; } catch (error) { said.textContent = visible(error instanceof Error ? error.message : error); }
+    await this.tell(action.act);
     button.disabled = false;
+  }
+
+  /** Do something that can fail, and show why it did. @param {() => Promise<void>} work */
+  async tell(work) {
+    const said = this.at("said");
+    try { await work(); said.textContent = ""; } catch (error) { said.textContent = visible(error instanceof Error ? error.message : error); }
   }
 
   // -- playing --------------------------------------------------------------------------------------------------
