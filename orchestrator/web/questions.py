@@ -28,6 +28,11 @@ async def listing(call: Call[QuestionsQuery]) -> QuestionPage | ASGIApp:
     """A page of open questions, the oldest first; or, if the client wants a stream, these and then every change."""
     if MEDIA in call.request.headers.get("accept", ""):
         return EventStream(_changes(call), call.service.streams, call.settings)
+    return await page_of(call)
+
+
+async def page_of(call: Call[QuestionsQuery]) -> QuestionPage:
+    """A page of open questions, the oldest first, whatever media type the client accepts."""
     found, cursor = await _page(call, call.query.after, call.query.limit)
     return QuestionPage(questions=found, cursor=cursor)
 

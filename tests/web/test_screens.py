@@ -139,6 +139,17 @@ def test_the_policy_of_a_screen_allows_its_own_files_only(served: Api) -> None:
         assert found.headers["x-content-type-options"] == "nosniff"
 
 
+def test_a_screen_is_a_page_whatever_a_client_accepts(served: Api) -> None:
+    for path in ("/runs", "/inbox"):
+        assert "<!DOCTYPE html>" in page(served, path, Accept="text/event-stream")
+
+
+def test_an_argument_is_shown_to_its_end_however_long_it_is() -> None:
+    with api() as found:
+        found.post("runs", 201, graph="payment", input="a" * 100_000 + " and all the rest", run_id="long", wait=True)
+        assert "a and all the rest" in found.client.get("/inbox").text
+
+
 @pytest.mark.parametrize("path", ["/static/", "/static/../pages.py", "/static/%2e%2e/pages.py", "/static/nothing.js"])
 def test_no_other_file_is_served(served: Api, path: str) -> None:
     assert served.client.get(path).status_code == 404

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 _LONG = 60
 """Characters from which on an argument has a block of its own."""
-_MOST = 20_000
-"""Characters of an argument on a card; the run has the rest."""
 _TITLES = {
     "input": "A run asks",
     "unknown_outcome": "What became of this call?",
@@ -123,4 +121,4 @@ def _title(kind: str, tool: object) -> str:
 
 def _argument(name: str, value: object) -> Argument:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
-    return Argument(name, short(text, _MOST), len(text) > _LONG or "\n" in text)
+    return Argument(name, text, len(text) > _LONG or "\n" in text)  # all of it: what is approved is what is shown

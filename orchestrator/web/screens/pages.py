@@ -15,7 +15,7 @@ from orchestrator.render.html.page import embedded, live_pane, page_style
 from orchestrator.views.approval_context import ApprovalContext, context_of
 from orchestrator.web import questions
 from orchestrator.web import runs as run_lists
-from orchestrator.web.documents import AskedDocument, QuestionPage, RunPage, first_line
+from orchestrator.web.documents import AskedDocument, RunPage, first_line
 from orchestrator.web.endpoint import Call, Endpoint
 from orchestrator.web.requests import NoQuery, QuestionsQuery, RunsQuery
 from orchestrator.web.screens.inbox import card_of
@@ -65,8 +65,7 @@ def _scanned(found: RunPage) -> str:
 async def inbox(call: Call[QuestionsQuery]) -> Response:
     """The open questions that people answer, the oldest first."""
     query = call.query.model_copy(update={"kind": list(call.query.kind) or list(FOR_PEOPLE)})
-    found = await questions.listing(replace(call, query=query))
-    assert isinstance(found, QuestionPage)
+    found = await questions.page_of(replace(call, query=query))
     cards = [card_of(one, *await _surroundings(call, one)) for one in found.questions]
     waiting = f"{len(cards)}{'' if found.cursor is None else '+'}"
     said = "question waits" if waiting == "1" else "questions wait"
@@ -127,8 +126,7 @@ async def _surroundings(call: Call[Any, Any], one: AskedDocument) -> tuple[str, 
 async def _open_questions(call: Call[Any, Any]) -> str:
     """How many questions wait for people, as text; empty: none."""
     query = QuestionsQuery.model_validate({"kind": FOR_PEOPLE, "limit": _COUNTED})
-    found = await questions.listing(replace(call, query=query))
-    assert isinstance(found, QuestionPage)
+    found = await questions.page_of(replace(call, query=query))
     return f"{len(found.questions) or ''}{'' if found.cursor is None else '+'}"
 
 
