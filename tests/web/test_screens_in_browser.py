@@ -129,6 +129,7 @@ def test_arguments_are_edited_in_a_form_and_the_difference_is_shown(screens: Scr
     page.fill("[data-field=copies]", "2")
     page.check("[data-field=urgent]")
     page.click("summary")
+    page.wait_for_selector(".diff .add")
     shown = [(line.get_attribute("class"), line.inner_text()) for line in page.locator(".diff div").all()]
     assert ("cut", "your parcel left our house on Thursday.") in shown
     assert ("add", "your parcel left our house on Friday.") in shown

@@ -31,6 +31,7 @@ class Card {
     this.outcome = /** @type {HTMLElement} */ (element.querySelector(".outcome"));
     /** @type {ArgumentForm | null} */
     this.form = null;
+    this.leaving = false;
     if (!readOnly) this.offer();
   }
 
@@ -193,16 +194,18 @@ async function follow() {
     new Notification(more.length === 1 ? "A run waits for you" : `${more.length} runs wait for you`, { body: more[0].querySelector("h2")?.textContent ?? "", tag: "orchestrator-inbox" });
 }
 
-/** A question that is not open any more: say what became of it. @param {Card} card */
+/** A question that is not open any more: its buttons go at once, then it says what became of it. @param {Card} card */
 async function gone(card) {
-  card.element.classList.add("over");
+  if (card.leaving) return;
+  card.leaving = true;
   card.acts.hidden = true;
-  card.say("No longer open.");
+  let said = "No longer open.";
   try {
     const found = await call(`/runs/${encodeURIComponent(card.run)}/records?after=${card.element.dataset.seq}`);
     const answered = found.records.find((/** @type {any} */ one) => one.type === "answered" && one.question === card.question);
-    if (answered) card.say(`Answered${answered.by ? ` by ${answered.by}` : answered.policy ? " by a rule" : " elsewhere"}.`);
+    if (answered) said = `Answered${answered.by ? ` by ${answered.by}` : answered.policy ? " by a rule" : " elsewhere"}.`;
   } catch { /* the run may have been deleted */ }
+  if (!card.over) card.end(said);
 }
 
 const open = () => [...known.values()].filter((card) => !card.over);
