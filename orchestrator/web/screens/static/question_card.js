@@ -1,0 +1,184 @@
+// @ts-check
+// A card of a question: approved, denied, edited, answered; what became of it.
+
+import { call, Problem, root } from "./api.js";
+import { ArgumentForm } from "./argument_form.js";
+import { make } from "./elements.js";
+import { changes } from "./text_changes.js";
+
+/**
+ * What a card asks.
+ * @typedef {{args?: Record<string, unknown>, schema?: Record<string, any> | null, choices?: string[]}} Source
+ */
+
+/** A question, and what is done about it. */
+export class Card {
+  /**
+   * @param {HTMLElement} element
+   * @param {{readOnly: boolean, answered: () => unknown, left: (card: Card) => unknown}} how  What to do after an answer,
+   *   and when a card that has the focus is over.
+   */
+  constructor(element, { readOnly, answered, left }) {
+    this.element = element;
+    this.answered = answered;
+    this.left = left;
+    this.run = element.dataset.run ?? "";
+    this.question = element.dataset.question ?? "";
+    this.kind = element.dataset.kind ?? "";
+    /** @type {Source} */
+    this.source = JSON.parse(element.querySelector("script.source")?.textContent || "{}");
+    this.acts = /** @type {HTMLElement} */ (element.querySelector(".acts"));
+    this.outcome = /** @type {HTMLElement} */ (element.querySelector(".outcome"));
+    /** @type {ArgumentForm | null} */
+    this.form = null;
+    this.leaving = false;
+    if (!readOnly) this.offer();
+  }
+
+  get over() {
+    return this.element.classList.contains("over");
+  }
+
+  /** Show the buttons that fit the question. */
+  offer() {
+    const button = (/** @type {string} */ text, /** @type {() => unknown} */ act, kind = "", key = "") =>
+      make("button", { type: "button", class: kind, onclick: act, "aria-keyshortcuts": key || null, title: key ? `${text} (${key})` : null }, text);
+    /** @type {Node[]} */
+    let offered = [];
+    if (this.kind === "approval") {
+      offered = this.form
+        ? [button("Approve as edited", () => this.approveEdited(), "first"), button("Discard the edits", () => this.edit(false))]
+        : [button("Approve", () => this.send({ approve: true }), "first", "a"), button("Edit", () => this.edit(true), "", "e"), button("Deny", () => this.ask(), "risky", "d")];
+    } else if (this.kind === "pause") {
+      offered = [button("Resume", () => this.go(), "first", "a")];
+    } else if (this.source.choices?.length) {
+      offered = this.source.choices.map((choice, at) => button(choice, () => this.send({ value: choice }), at ? "" : "first"));
+    } else if (this.kind === "input" || this.kind === "limit") {
+      offered = [this.answerForm()];
+    } else {
+      offered = [make("a", { href: `${root}/runs/${encodeURIComponent(this.run)}` }, "Open the run")];
+    }
+    this.acts.replaceChildren(...offered);
+    this.acts.hidden = false;
+  }
+
+  /** A field for a text, or for JSON where the schema wants something else. */
+  answerForm() {
+    const schema = this.source.schema;
+    const text = !schema || schema.type === "string" || Object.keys(schema).length === 0;
+    const input = /** @type {HTMLTextAreaElement} */ (make("textarea", { rows: 2, "aria-label": "Answer", placeholder: text ? "Answer" : "Answer as JSON", class: text ? "" : "json" }));
+    const form = /** @type {HTMLFormElement} */ (make("form", { class: "acts reason" }, input, make("button", { class: "first" }, "Answer")));
+    form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      /** @type {unknown} */
+      let value = input.value;
+      if (!text) {
+        try { value = JSON.parse(input.value); } catch { this.say("The answer has to be JSON.", true); return; }
+      }
+      void this.send({ value });
+    });
+    input.addEventListener("keydown", (event) => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) form.requestSubmit(); });
+    return form;
+  }
+
+  /** Turn the arguments into a form, or back. @param {boolean} on */
+  edit(on) {
+    const shown = this.element.querySelector("dl.arguments:not(.form)");
+    if (shown instanceof HTMLElement) shown.hidden = on;
+    this.element.querySelector(".changes")?.remove();
+    this.form?.element.remove();
+    this.form = on ? new ArgumentForm(this.source.args ?? {}, this.source.schema ?? {}) : null;
+    if (this.form) {
+      const made = this.form;
+      const lines = make("div", { class: "diff" });
+      const folded = make("details", { class: "changes" }, make("summary", {}, "Difference to what the model asked for"), lines);
+      const draw = () => {
+        const now = made.read();
+        if (!now) return;
+        lines.replaceChildren(...changes(readable(this.source.args ?? {}), readable(now)).map((line) => make("div", { class: line.kind }, line.text)));
+      };
+      made.element.addEventListener("input", () => { if (/** @type {HTMLDetailsElement} */ (folded).open) draw(); });
+      folded.addEventListener("toggle", draw);
+      this.acts.before(made.element, folded);
+      made.element.querySelector("input, textarea, select")?.dispatchEvent(new Event("focus"));
+      const first = made.element.querySelector("input, textarea, select");
+      if (first instanceof HTMLElement) first.focus();
+    }
+    this.offer();
+  }
+
+  async approveEdited() {
+    const args = this.form?.read();
+    if (args) await this.send({ approve: { args } });
+  }
+
+  /** Ask why before denying. */
+  ask() {
+    const reason = /** @type {HTMLInputElement} */ (make("input", { type: "text", class: "reason", "aria-label": "Reason", placeholder: "Reason, which the model sees (may be empty)" }));
+    const form = make("form", { class: "acts reason" }, reason, make("button", { class: "risky" }, "Deny"), make("button", { type: "button", onclick: () => this.offer() }, "Back"));
+    form.addEventListener("submit", (event) => { event.preventDefault(); void this.send({ deny: { reason: reason.value } }); });
+    reason.addEventListener("keydown", (event) => { if (event.key === "Escape") this.offer(); });
+    this.acts.replaceChildren(form);
+    reason.focus();
+  }
+
+  /** Let a paused run go on. */
+  async go() {
+    await this.saying(() => call(`/runs/${encodeURIComponent(this.run)}/resume`, { method: "POST", body: {} }), "Resumed.");
+  }
+
+  /** Send an answer with the digest of what was shown here. @param {Record<string, unknown>} answer */
+  async send(answer) {
+    const body = { question: this.question, digest: this.element.dataset.digest ?? "", ...answer };
+    const said = answer.deny ? "Denied." : answer.approve ? "Approved." : "Answered.";
+    await this.saying(() => call(`/runs/${encodeURIComponent(this.run)}/answer`, { method: "POST", body }), said);
+  }
+
+  /** @param {() => Promise<unknown>} what @param {string} said */
+  async saying(what, said) {
+    for (const one of this.acts.querySelectorAll("button")) one.disabled = true;
+    try {
+      await what();
+      this.end(said);
+    } catch (error) {
+      if (error instanceof Problem && error.status === 409) this.end(error.message);
+      else {
+        this.offer();
+        this.say(error instanceof Problem ? error.message : "The server does not answer; nothing was changed. Try again.", true);
+      }
+    }
+    void this.answered();
+  }
+
+  /** The question is not open any more: its buttons go at once, then it says what became of it. */
+  async gone() {
+    if (this.leaving) return;
+    this.leaving = true;
+    this.acts.hidden = true;
+    let said = "No longer open.";
+    try {
+      const found = await call(`/runs/${encodeURIComponent(this.run)}/records?after=${this.element.dataset.seq}`);
+      const answered = found.records.find((/** @type {any} */ one) => one.type === "answered" && one.question === this.question);
+      if (answered) said = `Answered${answered.by ? ` by ${answered.by}` : answered.policy ? " by a rule" : " elsewhere"}.`;
+    } catch { /* the run may have been deleted */ }
+    if (!this.over) this.end(said);
+  }
+
+  /** @param {string} text */
+  end(text) {
+    const focused = this.element.contains(document.activeElement);
+    this.element.classList.add("over");
+    this.acts.hidden = true;
+    this.say(text);
+    if (focused) this.left(this);
+  }
+
+  /** @param {string} text @param {boolean} [bad] */
+  say(text, bad = false) {
+    this.outcome.textContent = text;
+    this.outcome.classList.toggle("bad", bad);
+  }
+}
+
+/** JSON in which texts keep their line breaks, for people. @param {Record<string, unknown>} args */
+const readable = (args) => Object.entries(args).map(([name, value]) => `${name}: ${typeof value === "string" ? value : JSON.stringify(value, null, 2)}`).join("\n");
