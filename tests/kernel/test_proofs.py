@@ -129,6 +129,14 @@ def test_a_witness_is_replayed_where_a_loop_writes_the_field_without_end() -> No
     assert compared_writes(2053, 8)["replayed"] == 2
 
 
+def test_a_join_that_takes_two_has_one_at_once_so_that_the_next_branch_drops_the_others() -> None:
+    assert compared_writes(2120, 8)["writes proved"] == 2
+
+
+def test_behind_a_spent_limit_a_fork_back_to_a_node_that_ran_ends_the_run() -> None:
+    assert compared_calls(2080, 8)["confirmed refuted"] == 0
+
+
 COMPARED = {"calls": compared_calls, "writes": compared_writes}
 ABOUT = {"calls": ("confirmed", "ends"), "writes": ("writes",)}
 

@@ -8,7 +8,7 @@ run (`rest="run"`) settles what was written before it: a late branch does not ch
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import combinations
 from typing import NamedTuple
 
@@ -49,6 +49,8 @@ class _Pair(NamedTuple):
     """Joins that the second cannot pass without another branch that knows what the first has written."""
     ran: frozenset[str] = frozenset()
     """Behind a spent limit the nodes that ran: none runs twice. Only kept where few nodes are behind it."""
+    beside: frozenset[tuple[str, int]] = frozenset()
+    """For joins that take a number how many other branches wait there, one less than the number at most."""
 
 
 class _Came(NamedTuple):
@@ -75,6 +77,7 @@ class BranchPairs:
     def __init__(self, paths: Paths) -> None:
         self.paths, self.topology = paths, paths.topology
         self.letting_run = frozenset(join for join in self.topology.joins if self.topology.nodes[join].lets_run)
+        self.taking_numbers = any(self._number(join) > 1 for join in self.topology.joins)
         self.few = sum(spot.spent for spot in paths.spots) <= FEW
         self.before: dict[Spot, list[Spot]] = {spot: [] for spot in paths.spots}
         for spot in paths.spots:
@@ -118,7 +121,8 @@ class BranchPairs:
         """Each two branches that part anywhere, in both orders."""
         for spot in self.paths.spots:
             by_outcome: dict[str, list[Move]] = {}
-            for move in self.paths.moves(spot):
+            ways = self.paths.moves(spot)
+            for move in ways:
                 if not move.note:
                     by_outcome.setdefault(move.outcome, []).append(move)
             for outcome, moves in by_outcome.items():
@@ -129,9 +133,10 @@ class BranchPairs:
                     if STOP in (one.target.vertex, other.target.vertex):
                         continue
                     ran = self._ran(spot)
+                    beside = self._waiting(frozenset(), one, {other.edge}, ways, one.target.forks[:shared])
                     for left, right in ((one, other), (other, one)):
                         tokens = self._token(left.target), self._token(right.target)
-                        pair = self._arrived(_Pair(*tokens, shared, ran=ran))
+                        pair = self._arrived(_Pair(*tokens, shared, ran=ran, beside=beside))
                         if pair is not None:
                             yield pair, step, spot
 
@@ -139,6 +144,45 @@ class BranchPairs:
         if spot.vertex in passed and self.paths.waits(spot):
             return _Token(Spot(END, spot.forks, spot.spent), ready=True)
         return _Token(spot, not self.paths.waits(spot))
+
+    def _waiting(
+        self,
+        before: frozenset[tuple[str, int]],
+        move: Move,
+        without: Collection[int],
+        moves: Sequence[Move],
+        shared: Sequence[str],
+    ) -> frozenset[tuple[str, int]]:
+        """How many other branches wait at joins of shared forks, after a move.
+
+        Args:
+            before: how many did before it.
+            move: the move.
+            without: the numbers of edges whose branches are not counted, besides that of the move.
+            moves: all moves from there.
+            shared: the forks that both tokens are in.
+        """
+        if not self.taking_numbers:
+            return before
+        ways: dict[int, list[Move]] = {}
+        for other in moves:
+            if other.outcome == move.outcome and other.edge != move.edge and other.edge not in without:
+                ways.setdefault(other.edge, []).append(other)
+        found = dict(before)
+        for join in filter(None, map(self.paths.joins_at_once, ways.values())):
+            found[join] = min(found.get(join, 0) + 1, self._number(join) - 1)
+        return frozenset(
+            (join, count) for join, count in found.items() if count and self.topology.match[join] in shared
+        )
+
+    def _number(self, join: str) -> int:
+        """How many branches a join waits for; 0 if it does not take a number."""
+        wanted = self.topology.nodes[join].join
+        return wanted if isinstance(wanted, int) else 0
+
+    def _takes_next(self, pair: _Pair, join: str) -> bool:
+        """Whether a join fires as soon as one more branch is there."""
+        return self._number(join) - dict(pair.beside).get(join, 0) == 1
 
     def _ran(self, spot: Spot) -> frozenset[str]:
         """The nodes that ran behind a spent limit on the way to a spot, and its own."""
@@ -178,6 +222,8 @@ class BranchPairs:
                 token = self._token(move.target, pair.passed)
                 shared = min(pair.shared, len(self.paths.inside(mine.spot)))
                 following = _placed(pair, token, shared, by_second)
+                inside = token.spot.forks[:shared]
+                following = following._replace(beside=self._waiting(pair.beside, move, set(), moves, inside))
                 if mine.spot.spent and self.few:
                     following = following._replace(ran=pair.ran | {mine.spot.vertex})
                 if any(not self._stays(other, join, shared) for join in move.firing):
@@ -228,7 +274,7 @@ class BranchPairs:
         for second in (False, True) if by_second is None else (by_second,):
             mine, other = (pair.second, pair.first) if second else (pair.first, pair.second)
             join = mine.spot.vertex
-            if mine.ready or self.topology.nodes[join].join != 1:
+            if mine.ready or not self._takes_next(pair, join):
                 continue
             if self._may_fire(mine, other, pair):
                 pair = self._fired(pair, mine, second)
@@ -242,7 +288,9 @@ class BranchPairs:
     def _fired(self, pair: _Pair, mine: _Token, by_second: bool) -> _Pair:
         """The pair after the join that a token waits at fired without the other one."""
         fired = _Token(mine.spot, ready=True)
-        return _placed(pair, fired, min(pair.shared, len(self._open(fired))), by_second)
+        beside = frozenset(waiting for waiting in pair.beside if waiting[0] != mine.spot.vertex)
+        placed = _placed(pair, fired, min(pair.shared, len(self._open(fired))), by_second)
+        return placed._replace(beside=beside)
 
     def _passed(self, pair: _Pair, mine: _Token, by_second: bool) -> _Pair | None:
         """The pair after a join fired for a token and lets the other run; None: what the token wrote is settled."""

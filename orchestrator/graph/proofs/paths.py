@@ -6,6 +6,7 @@ has at most `MOST_PAIRS` of them.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
@@ -47,7 +48,7 @@ class Move(NamedTuple):
     edge: int = 0
     """The number of the edge in the graph's text."""
     firing: tuple[str, ...] = ()
-    """Joins that take the first branch and fire at once by the other edges of this fork."""
+    """Joins that fire at once by the other edges of this fork, and drop what could still reach them."""
 
 
 class Paths:
@@ -66,7 +67,8 @@ class Paths:
         self._stopping: set[Spot] = set()
         self._off: dict[str, set[Spot]] = {}
         stops = any(edge.target == STOP for edge in graph.edges)
-        if self.topology.joins and (stops or self.caught()):
+        may_jump = any(target.spent for _, target in self.jumps)  # with it nothing is caught, but joins may still wait
+        if self.topology.joins and (stops or may_jump or self.caught()):
             self._find_endless()
 
     @property
@@ -139,13 +141,20 @@ class Paths:
             if stops:  # the graph ends before another branch begins
                 yield Move(outcome, Spot(STOP, forks, spot.spent), edge=stops[0].index)
                 continue
+            if spot.spent and any(route.each is None and self._has_run(spot, route.target) for route in routes):
+                yield Move(outcome, Spot(END, forks, spot.spent), "a node would run twice", edge=routes[0].index)
+                continue
             ways = [list(self._along(spot, forks, outcome, route)) for route in routes]
             for number, way in enumerate(ways):
                 others = ways[:number] + ways[number + 1 :]
-                firing = tuple(filter(None, map(self._at_once, others)))
+                firing = self._at_once(others)
                 for move in way:
                     if not any(self.can_reach(move.target, join) for join in firing):  # else it is dropped
                         yield move._replace(target=self._beside(spot, move.target, others), firing=firing)
+
+    def _has_run(self, spot: Spot, target: str) -> bool:
+        """Whether a node surely ran behind a spent limit, so that the run ends when another token arrives (R14)."""
+        return target in (spot.vertex, self.topology.exhausted_target) and not self.waits(Spot(target, spot.forks))
 
     def _along(self, spot: Spot, forks: tuple[str, ...], outcome: str, route: Route) -> Iterator[Move]:
         if route.each is None:
@@ -157,13 +166,25 @@ class Paths:
         empty = self.topology.empty_target(fork, route.target, frozenset(inner) - {fork}) or END
         yield Move(outcome, Spot(empty, inner, spot.spent), f"{route.each} is empty", edge=route.index)
 
-    def _at_once(self, way: Sequence[Move]) -> str | None:
-        """The join that fires as soon as an edge is taken, and drops other branches."""
-        joins = {move.target.vertex if self.waits(move.target) else None for move in way}
+    def _at_once(self, ways: Sequence[Sequence[Move]]) -> tuple[str, ...]:
+        """The joins that fire as soon as these edges of a fork are taken, and drop other branches."""
+        arrived = Counter(filter(None, map(self.joins_at_once, ways)))
+        return tuple(join for join, count in arrived.items() if self.topology.nodes[join].join in range(1, count + 1))
+
+    def joins_at_once(self, way: Sequence[Move]) -> str | None:
+        """The join at which the branch of an edge waits at once, if that takes a number and drops the others.
+
+        A branch with another fork around it does not count: a join of that fork may drop it.
+        """
+        joins = {move.target.vertex if self._waits_for_number(move.target) else None for move in way}
         join = joins.pop()
-        if joins or join is None or self.topology.nodes[join].join != 1 or self.topology.nodes[join].lets_run:
-            return None
-        return join
+        return None if joins else join
+
+    def _waits_for_number(self, spot: Spot) -> bool:
+        node = self.topology.nodes.get(spot.vertex)
+        if node is None or node.lets_run or not isinstance(node.join, int) or not self.waits(spot):
+            return False
+        return node.join == 1 or spot.forks[-1] == self.topology.match[spot.vertex]
 
     def can_reach(self, spot: Spot, join: str) -> bool:
         """Whether a token that arrives at a spot can still reach a join of a fork that it is in (R4)."""
