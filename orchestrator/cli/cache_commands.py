@@ -32,18 +32,29 @@ def list_(
     from dataclasses import asdict
     from datetime import UTC, datetime
 
-    from orchestrator.cli.output import out, out_json
+    from orchestrator.cli.output import out_json, out_table
     from orchestrator.cli.run_lookup import looking
     from orchestrator.cli.storage import exists, store_url
+    from orchestrator.render.terminal.table import Column
 
     url = store_url(store)
     found = looking(url, lambda executor: executor.cache.list(graph, node, limit=limit)) if exists(url) else []
     if json:
         out_json([asdict(one) for one in found])
         return COMPLETED
-    for one in found:
-        until = "" if one.expires is None else f"  until {datetime.fromtimestamp(one.expires, UTC):%Y-%m-%d %H:%M:%SZ}"
-        out(f"{one.graph}  {one.node}  {one.key}  {one.size} bytes{until}")
+    columns = (
+        Column("graph", least=12), Column("node", least=12), Column("key"), Column("bytes", right=True),
+        Column("until", optional=True),
+    )  # fmt: skip
+    rows = [
+        (
+            one.graph, one.node, one.key, f"{one.size:,}",
+            "" if one.expires is None else f"{datetime.fromtimestamp(one.expires, UTC):%Y-%m-%d %H:%M:%SZ}",
+        )
+        for one in found
+    ]  # fmt: skip
+    if rows:
+        out_table(columns, rows)
     return COMPLETED
 
 

@@ -42,11 +42,10 @@ def compare(
     """
     from orchestrator.cli.interrupts import Interrupted, run_async
     from orchestrator.cli.launch import Given
-    from orchestrator.cli.output import out, out_json, warn
+    from orchestrator.cli.output import out_json, warn
     from orchestrator.cli.redaction import redacted
     from orchestrator.cli.run_session import closing_model
     from orchestrator.cli.storage import store_url
-    from orchestrator.cli.words import visible
     from orchestrator.comparison import compare as compared
 
     risk, url = options.risk(approve), store_url(store)
@@ -66,8 +65,28 @@ def compare(
     except Interrupted:
         warn("interrupted; `orchestrator runs` lists the runs that can be resumed")
         return INTERRUPTED
-    out_json(redacted(found.to_json())) if json else out(visible(str(redacted(found.to_text()))))
+    out_json(redacted(found.to_json())) if json else _show(found)
     if output is not None:
         for file in found.save(output):
             warn(f"wrote {file}")
     return COMPLETED if all(row.run.status == "completed" for row in found.rows) else FAILED
+
+
+def _show(found: Comparison) -> None:
+    from orchestrator.cli.output import out_table
+    from orchestrator.cli.redaction import redacted
+    from orchestrator.render.terminal.colours import STATUS
+    from orchestrator.render.terminal.table import Cell, Column
+
+    numbers = ("model calls", "rounds", "prompt", "completion", "tool calls", "seconds")
+    columns = (Column("graph", least=12), Column("status"), Column("answer", least=16), *(
+        Column(name, right=True) for name in numbers
+    ))  # fmt: skip
+    rows: list[tuple[Cell | str, ...]] = [
+        (
+            row.graph, Cell(row.run.status, STATUS.get(row.run.status, "")),
+            " ".join(str(redacted(str(row.answer))).split()), *row.cells()[3:],
+        )
+        for row in found.rows
+    ]  # fmt: skip
+    out_table(columns, rows)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from shutil import get_terminal_size
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -23,19 +22,17 @@ def graphs(json: options.Json = False, store: options.Store = None) -> int:
     Example: orchestrator graphs
     """
     from orchestrator.cli.graphrefs import graph_from_ref, shipped
-    from orchestrator.cli.output import out, out_json
-    from orchestrator.render.terminal.texts import fitting
+    from orchestrator.cli.output import out_json, out_table
+    from orchestrator.render.terminal.table import Column
 
     found = {name: graph_from_ref(name) for name in shipped()}
     if json:
         out_json([{"name": name, "description": graph.description} for name, graph in found.items()])
         return COMPLETED
-    names = max(map(len, found), default=0)
-    # A terminal would break lines in the middle of words; what a program reads is whole.
-    room = get_terminal_size().columns - names - 2 if sys.stdout.isatty() else None
-    for name, graph in found.items():
-        said = graph.description if room is None else fitting(graph.description, max(24, room))
-        out(f"{name:{names}}  {said}".rstrip())
+    out_table(
+        (Column("graph"), Column("what it does", least=24)),
+        [(name, graph.description) for name, graph in found.items()],
+    )
     return COMPLETED
 
 
@@ -56,8 +53,8 @@ def tools(
     Example: orchestrator tools view_file
     """
     from orchestrator.cli.interrupts import Interrupted
-    from orchestrator.cli.output import out, out_json
-    from orchestrator.render.terminal.tool_table import table, whole
+    from orchestrator.cli.output import out, out_json, out_made
+    from orchestrator.render.terminal.tool_table import tool_table, whole
 
     try:
         groups = _groups_of(ref)
@@ -67,7 +64,7 @@ def tools(
         names = ("name", "description", "parameters", "risk", "effect")
         out_json([{"group": group, **{n: getattr(t, n) for n in names}} for group, ts in groups.items() for t in ts])
         return COMPLETED
-    out(table(groups))
+    out_made(partial(tool_table, groups))
     if ref is not None and len(those := [one for found in groups.values() for one in found]) == 1:
         out(whole(those[0]))
     return COMPLETED

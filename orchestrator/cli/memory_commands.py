@@ -233,13 +233,23 @@ def _row(item: MemoryItem) -> dict[str, object]:
 def _show(items: Sequence[MemoryItem], *, json: bool) -> None:
     from json import dumps
 
-    from orchestrator.cli.output import out, out_json
+    from orchestrator.cli.output import out_json, out_table
     from orchestrator.cli.redaction import redacted
+    from orchestrator.render.terminal.table import Column
 
     if json:
         out_json([_row(item) for item in items])
         return
-    for item in items:
-        text = dumps(redacted(item.value), ensure_ascii=False)
-        score = "" if item.score is None else f"{item.score:.3f}  "
-        out(f"{score}{_path(item.namespace)}  {item.key}  {text if len(text) <= 200 else f'{text[:199]}…'}")
+    columns = (
+        Column("score", right=True, optional=True), Column("namespace", least=12), Column("key", least=12),
+        Column("value", least=24),
+    )  # fmt: skip
+    rows = [
+        (
+            "" if item.score is None else f"{item.score:.3f}", _path(item.namespace), item.key,
+            dumps(redacted(item.value), ensure_ascii=False),
+        )
+        for item in items
+    ]  # fmt: skip
+    if rows:
+        out_table(columns, rows)

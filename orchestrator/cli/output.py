@@ -7,13 +7,16 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from orchestrator.cli.redaction import redacted
 from orchestrator.cli.words import visible
 from orchestrator.visible import is_hidden
+
+if TYPE_CHECKING:
+    from orchestrator.render.terminal.table import Cell, Column, Looks
 
 
 def out(text: str, *, exact: bool = False) -> None:
@@ -26,6 +29,28 @@ def out(text: str, *, exact: bool = False) -> None:
         BrokenPipeError: stdout is closed at the other end.
     """
     print(text if exact and not sys.stdout.isatty() else visible(text), flush=True)
+
+
+def out_table(columns: Sequence[Column], rows: Sequence[Sequence[Cell | str] | str]) -> None:
+    """Write a table to stdout, as wide and as coloured as stdout allows.
+
+    Raises:
+        BrokenPipeError: stdout is closed at the other end.
+    """
+    from orchestrator.render.terminal.table import looks_of, table
+
+    print(table(columns, rows, looks_of(sys.stdout)), flush=True)
+
+
+def out_made(made: Callable[[Looks], str]) -> None:
+    """Write to stdout what is made for its looks, in which nothing of others commands a terminal.
+
+    Raises:
+        BrokenPipeError: stdout is closed at the other end.
+    """
+    from orchestrator.render.terminal.table import looks_of
+
+    print(made(looks_of(sys.stdout)), flush=True)
 
 
 def out_json(value: object) -> None:

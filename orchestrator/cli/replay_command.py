@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _NAMED = re.compile(r"([A-Za-z_][\w-]*)=(.+)", re.DOTALL)
 """`NAME=REF`, or `FIELD=JSON`."""
 _LIVE: Mapping[str, Live] = {"never": "never", "ask": "ask", "always": "always"}
+_ANSWER = 200
+"""Characters of an answer that a table shows."""
 _MOST = 10
 """First differences that are printed."""
 
@@ -112,7 +114,9 @@ def replay(
         out_json({"replays": [redacted(one.to_json()) for one in found.replays], "errors": found.errors})
     else:
         if found.replays:
-            out(found.text())
+            found.show_table()
+            if more := found.differences():
+                out(more)
         for error in found.errors:
             warn(f"error: {redacted(error['error'])}")
         if not found.replays and not found.errors:
@@ -133,14 +137,26 @@ class _Found:
 
         self.errors.append({"run_id": run_id, "error": f"run {run_id!r} cannot be replayed: {error_text(error)}"})
 
-    def text(self) -> str:
-        """The table; of one run all that differs, of several the first difference of each."""
-        from orchestrator.views.replay_result import table
+    def show_table(self) -> None:
+        """Print a row for each replay."""
+        from orchestrator.cli.output import out_table
+        from orchestrator.render.terminal.table import Cell, Column
+        from orchestrator.views.replay_result import COLUMNS
 
-        lines = [table(self.replays)]
+        least = {"graph": 12, "result": 16, "answer before": 13, "answer after": 13}
+        columns = [Column(name, least.get(name), right=number > 4) for number, name in enumerate(COLUMNS)]
+        rows: list[list[Cell | str]] = []
+        for one in self.replays:
+            run, graph, result, *rest = one.cells(_ANSWER)
+            rows.append([run, graph, Cell(result, "green" if one.same else "yellow"), *rest])
+        out_table(columns, rows)
+
+    def differences(self) -> str:
+        """Of one run all that differs, of several the first difference of each."""
+        lines: list[str] = []
         differ = [one for one in self.replays if not one.same]
         if len(self.replays) == 1 and differ:
-            return "\n".join([*lines, "", differ[0].diff.to_text()])
+            return f"\n{differ[0].diff.to_text()}"
         for one in differ[:_MOST]:
             first = one.diff.first
             if first is not None:

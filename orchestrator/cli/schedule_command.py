@@ -11,7 +11,7 @@ from orchestrator.cli import options
 from orchestrator.cli.exits import COMPLETED, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from orchestrator.executor import Executor
     from orchestrator.stores import Schedule
@@ -62,7 +62,7 @@ def schedule(
 
     Example: orchestrator schedule reports.py:daily "30 6 * * 1-5" --timezone Europe/Vienna
     """
-    from orchestrator.cli.output import out, out_json
+    from orchestrator.cli.output import out_json
     from orchestrator.cli.run_lookup import looking
     from orchestrator.cli.storage import exists, store_url
 
@@ -79,8 +79,8 @@ def schedule(
         found = looking(url, lambda executor: executor.schedules()) if exists(url) else []
         if json:
             out_json([_row(one) for one in found])
-        for one in () if json else found:
-            out(_line(one))
+        elif found:
+            _show(found)
         return COMPLETED
     if graph is None or cron is None:
         raise UsageError(
@@ -90,7 +90,7 @@ def schedule(
     if json:
         out_json(_row(made))
     else:
-        out(_line(made))
+        _show([made])
     return COMPLETED
 
 
@@ -165,6 +165,21 @@ def _row(one: Schedule) -> dict[str, object]:
     }  # fmt: skip
 
 
-def _line(one: Schedule) -> str:
-    upcoming = datetime.fromtimestamp(one.next_at, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
-    return f"{one.name}  {one.graph}  {one.cron}  {one.timezone}  {'paused' if one.paused else f'next {upcoming}'}"
+_TIME = "%Y-%m-%d %H:%M:%SZ"
+
+
+def _show(schedules: Sequence[Schedule]) -> None:
+    from orchestrator.cli.output import out_table
+    from orchestrator.render.terminal.table import Cell, Column
+
+    columns = (
+        Column("schedule"), Column("graph", least=12), Column("cron"), Column("timezone", least=12), Column("next"),
+    )  # fmt: skip
+    rows = [
+        (
+            one.name, one.graph, one.cron, one.timezone,
+            Cell("paused", "yellow") if one.paused else f"{datetime.fromtimestamp(one.next_at, UTC):{_TIME}}",
+        )
+        for one in schedules
+    ]  # fmt: skip
+    out_table(columns, rows)

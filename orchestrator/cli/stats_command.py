@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -37,7 +38,7 @@ def stats(
     Example: orchestrator stats --by model --since 7d
     """
     from orchestrator.cli.moments import moment
-    from orchestrator.cli.output import out, out_json, warn
+    from orchestrator.cli.output import out_json, out_made, warn
     from orchestrator.cli.run_lookup import looking
     from orchestrator.cli.storage import exists, store_url
     from orchestrator.errors import InvalidValue
@@ -60,7 +61,7 @@ def stats(
     if json:
         out_json([_data(row) for row in rows])
     elif rows:
-        out(stats_table(names, rows))
+        out_made(partial(stats_table, names, rows))
     else:
         warn(f"no runs in {url}" if not (labels or graph or since or until) else f"no such runs in {url}")
     uncounted = sum(row.uncounted for row in rows)

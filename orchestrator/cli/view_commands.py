@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -61,10 +61,8 @@ def runs(
 
     Example: orchestrator runs --failed --since 2h
     """
-    from shutil import get_terminal_size
-
     from orchestrator.cli.moments import moment
-    from orchestrator.cli.output import out, out_json, warn
+    from orchestrator.cli.output import out_json, out_made, warn
     from orchestrator.cli.run_lookup import looking
     from orchestrator.cli.storage import exists, store_url
     from orchestrator.render.terminal.run_table import run_table
@@ -98,7 +96,7 @@ def runs(
     if json:
         out_json([_row(info) for info in found])
     elif found:
-        out(run_table(found, get_terminal_size((120, 24)).columns, headed=sys.stdout.isatty()))
+        out_made(partial(run_table, found))
     else:
         every = not (labels or waiting) and all(
             option is None for option in (wanted, graph, after, search, anywhere, failed_tool)

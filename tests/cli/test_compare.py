@@ -14,7 +14,7 @@ def test_a_table_and_json_and_pictures(shell: Shell) -> None:
     )
     assert text.code == 0
     head, line = text.out.splitlines()
-    assert head.startswith("graph")
+    assert head.startswith("GRAPH")
     assert line.split()[:3] == ["tool_user", "completed", "28"]
     assert made.code == 0
     assert [row["answer"] for row in made.json["rows"]] == ["28", "28"]

@@ -19,7 +19,8 @@ def test_items_are_put_found_and_deleted(shell: Shell) -> None:
     )  # fmt: skip
     listed = shell("memory", "list")
     assert listed.out.splitlines() == [
-        'users/42  diet  "vegan, no nuts"',
+        "NAMESPACE    KEY   VALUE",
+        'users/42     diet  "vegan, no nuts"',
         'users/a%2Fb  plan  {"steps": [1, "tea"]}',
     ]
     assert shell("memory", "list", "--namespaces").out.split() == ["users/42", "users/a%2Fb"]
@@ -29,7 +30,7 @@ def test_items_are_put_found_and_deleted(shell: Shell) -> None:
     found = shell("memory", "search", 'nuts" OR (tea', "--json")
     assert [one["key"] for one in found.json] == ["plan", "diet"]
     assert shell("memory", "search", "nuts", "--in", "users/a%2Fb").out == ""
-    assert shell("memory", "search", "nuts", "--in", "users").out.endswith('users/42  diet  "vegan, no nuts"\n')
+    assert shell("memory", "search", "nuts", "--in", "users").out.endswith('users/42   diet  "vegan, no nuts"\n')
     assert shell("memory", "delete", "users/42", "diet", "--json").json == {"deleted": ["users/42", "diet"]}
     assert shell("memory", "delete", "users/42", "diet").code == 4
     assert "0 items removed" in shell("memory", "prune").err

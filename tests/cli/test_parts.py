@@ -30,6 +30,7 @@ from orchestrator.models import model_from_ref
 from orchestrator.render.terminal import texts
 from orchestrator.render.terminal.questions import question_text
 from orchestrator.render.terminal.run_table import run_table
+from orchestrator.render.terminal.table import Looks
 from orchestrator.stores import RunInfo
 from orchestrator.tools import tools_from_ref
 from orchestrator.values import MAX_BYTES
@@ -334,7 +335,7 @@ def test_a_name_from_a_stranger_s_store_stays_on_its_line() -> None:
         created=0.0, updated=0.0, head=1, structure="", content="",
     )  # fmt: skip
     true = replace(forged, run_id="r", graph="g", labels={})
-    (first, second) = visible(run_table([forged, true])).split("\n")
+    (_, first, second) = visible(run_table([forged, true])).split("\n")
     assert first.startswith(r"r\u2028x  g\nok  other  completed  completed")
     assert r"a\nb=c\td\u001b[2J" in first
     assert second.startswith("r  ")
@@ -344,11 +345,12 @@ def test_a_row_shows_what_fits_and_no_secret() -> None:
     info = RunInfo(
         "r", "g", "failed", {}, 0.0, 0.0, error="no key sk-ant-api03-" + "a" * 40 + " in\nthis " + "long " * 50
     )
-    rows = {width: run_table([info], width, now=5.0) for width in (10, 80, 200)}
+    rows = {width: run_table([info], Looks(width), now=5.0).split("\n")[1] for width in (10, 80, 200)}
     assert all("aaaaaaaa" not in row and "\n" not in row for row in rows.values())
     assert 70 < len(rows[80]) <= 80
     assert rows[80].endswith("long…")
-    assert run_table([info], 80, headed=True).startswith("RUN  GRAPH  STATUS  CHANGED")
+    assert run_table([info]).startswith("RUN  GRAPH  STATUS  CHANGED")
+    assert run_table([info]).endswith("long")
     assert rows[200].startswith("r  g  failed  5 s ago  no key ")
     assert rows[10].endswith("…")
     given_up = replace(info, status="running", fault="GraphUnknown: no graph", deaths=2, retry_at=9.0)

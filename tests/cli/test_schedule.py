@@ -14,9 +14,11 @@ def test_schedules_are_made_listed_and_removed(shell: Shell) -> None:
     assert made.code == 0, made.err
     assert (made.json["name"], made.json["cron"], made.json["labels"]) == ("two", "30 6 * * 1-5", {"u": "a"})
     listed = shell("schedule", "--list")
-    assert listed.out.startswith("two  two  30 6 * * 1-5  Europe/Vienna  next 20")
+    heading, row = listed.out.splitlines()
+    assert heading.split() == ["SCHEDULE", "GRAPH", "CRON", "TIMEZONE", "NEXT"]
+    assert " ".join(row.split()).startswith("two two 30 6 * * 1-5 Europe/Vienna 20")
     assert shell("schedule", "--pause", "two").code == 0
-    assert shell("schedule", "--list").out.endswith("  Europe/Vienna  paused\n")
+    assert shell("schedule", "--list").out.endswith(" Europe/Vienna  paused\n")
     assert shell("schedule", "--resume", "two").code == 0
     assert "paused" not in shell("schedule", "--list").out
     assert shell("schedule", "--remove", "two").code == 0

@@ -57,3 +57,16 @@ def test_no_text_commands_the_terminal(shell: Shell) -> None:
     for sign in ("\x1b]0;", "\x1b[31m", "\u202e", "\x9b", "\x07"):
         assert sign not in terminal.shown
     assert "\\u001b]0;owned\\u0007" in terminal.shown
+
+
+def test_a_list_is_cut_and_coloured_on_a_terminal_only(shell: Shell) -> None:
+    with shell.terminal("tools", "terminal", env={"COLUMNS": "80"}) as terminal:
+        assert terminal.end() == 0
+    heading, group, row = (COLOUR.sub("", line).rstrip() for line in terminal.shown.splitlines()[:3])
+    assert heading.split("  ")[1] == "TOOL"
+    assert (group, row.endswith("…"), len(row) <= 80) == ("terminal", True, True)
+    assert "\x1b[31mdangerous\x1b[0m" in terminal.shown
+    piped = shell("tools", "terminal", env={"COLUMNS": "80"})
+    assert "\x1b" not in piped.out
+    assert "…" not in piped.out
+    assert piped.out.split()[:2] == ["TOOL", "RISK"]

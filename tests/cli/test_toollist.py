@@ -8,7 +8,7 @@ import pytest
 
 from orchestrator import Toolbox, tool
 from orchestrator.cli.listing import known_tools
-from orchestrator.render.terminal.tool_table import arguments, table
+from orchestrator.render.terminal.tool_table import arguments, tool_table
 
 
 @pytest.mark.parametrize(
@@ -34,12 +34,12 @@ def test_parameters_on_one_line(schema: dict[str, Any], words: str) -> None:
     assert arguments(schema) == words
 
 
-def test_a_schema_without_end_is_cut() -> None:
+def test_a_schema_without_end_is_cut_and_many_parameters_are_not() -> None:
     endless: dict[str, Any] = {"type": "array"}
     endless["items"] = endless
     assert arguments({"properties": {"a": endless}}) == "a?: [[[[[any]]]]]"
     many = {"properties": {f"parameter_{number}": {"type": "string"} for number in range(100)}}
-    assert len(arguments(many)) == 60
+    assert arguments(many).endswith("parameter_99?: string")
 
 
 def test_a_table_of_groups() -> None:
@@ -52,12 +52,12 @@ def test_a_table_of_groups() -> None:
         return place
 
     hostile = tool(look, "x").with_(description="\x1b[31mred\x07\nmore", parameters={"properties": {"\x1b[2J": {}}})
-    assert table({"one": [look], "two": [hostile], "none": []}).splitlines() == [
-        "  tool  arguments                            risk  effect  what it does",
+    assert tool_table({"one": [look], "two": [hostile], "none": []}).splitlines() == [
+        "  TOOL  RISK  EFFECT  ARGUMENTS                            WHAT IT DOES",
         "one",
-        "  look  place: string, far: boolean = false  read  read    Look around.",
+        "  look  read  read    place: string, far: boolean = false  Look around.",
         "two",
-        "  x     \\u001b[2J?: any                      read  read    \\u001b[31mred\\u0007",
+        "  x     read  read    \\u001b[2J?: any                      \\u001b[31mred\\u0007",
         "none",
     ]
 

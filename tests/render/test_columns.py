@@ -27,3 +27,12 @@ def test_texts_are_cut_between_words_and_by_columns(text: str, columns: int, sho
 
 def test_wide_characters_take_two_columns() -> None:
     assert (columns_of("世界"), columns_of("e\u0301"), padded("世", 4)) == (4, 1, "世  ")
+
+
+@pytest.mark.parametrize(
+    ("text", "columns"),
+    [("👩\u200d💻", 2), ("❤\ufe0f", 2), ("🇩🇪", 2), ("👍🏽", 2), ("ก็", 1), ("✓…·", 3), ("e\u0301e\u0301", 2)],
+)
+def test_an_emoji_of_several_characters_is_one(text: str, columns: int) -> None:
+    assert columns_of(text) == columns
+    assert fitting(text + " " * 3 + "x" * 20, columns + 1).startswith(text)

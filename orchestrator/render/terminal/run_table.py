@@ -7,41 +7,38 @@ from typing import TYPE_CHECKING
 
 from orchestrator.kernel.records import FINAL
 from orchestrator.redaction import redacted
-from orchestrator.render.terminal.texts import ago, columns_of, fitting, padded
+from orchestrator.render.terminal.colours import STATUS
+from orchestrator.render.terminal.table import PLAIN, Cell, Column, Looks, table
+from orchestrator.render.terminal.texts import ago
 from orchestrator.stores.rows import MAX_DEATHS
 from orchestrator.views.standby import moment
-from orchestrator.visible import line
 
 if TYPE_CHECKING:
     from orchestrator.stores import RunInfo
 
-_LEAST = 24
-"""Characters of a run's text that are shown however narrow the terminal is."""
+_COLUMNS = (
+    Column("run"), Column("graph", least=12), Column("status"), Column("changed"),
+    Column("labels", least=10, optional=True), Column("what happened", least=16),
+)  # fmt: skip
 
 
-def run_table(found: Sequence[RunInfo], width: int = 120, now: float | None = None, *, headed: bool = False) -> str:
-    """Runs as lines: id, graph, status, age, labels, and what happened, as far as the width allows.
+def run_table(found: Sequence[RunInfo], looks: Looks = PLAIN, now: float | None = None) -> str:
+    """Runs as lines under a heading: id, graph, status, age, labels, and what happened.
 
     Args:
         found: the rows.
-        width: characters in a line.
+        looks: what the terminal allows.
         now: Unix seconds, for ages; None: the present.
-        headed: whether the first line names the columns.
     """
-    rows = [("RUN", "GRAPH", "STATUS", "CHANGED", "", "LABELS, WHAT HAPPENED")] if headed else []
-    for info in found:
-        labels = " ".join(f"{key}={value}" for key, value in info.labels.items())
-        age = ago(info.updated, now)
-        rows.append((line(info.run_id), line(info.graph), line(info.status), age, line(labels), what_happened(info)))
-    widths = [max((columns_of(row[column]) for row in rows), default=0) for column in range(4)]
-    lines = []
-    for row in rows:
-        cells = [padded(cell, wide) for cell, wide in zip(row, widths, strict=False)]
-        cells += [row[4]] if row[4] else []
-        begin = "  ".join(cells)
-        room = max(_LEAST, width - columns_of(begin) - 2)
-        lines.append(f"{begin}  {fitting(line(row[5]), room)}".rstrip() if row[5] else begin.rstrip())
-    return "\n".join(lines)
+    rows = [
+        (
+            info.run_id, Cell(info.graph, "dim"), Cell(info.status, STATUS.get(info.status, "")),
+            Cell(ago(info.updated, now), "dim"), " ".join(f"{key}={value}" for key, value in info.labels.items()),
+            what_happened(info),
+        )
+        for info in found
+    ]  # fmt: skip
+    return table(_COLUMNS, rows, looks)
 
 
 def what_happened(info: RunInfo) -> str:

@@ -5,46 +5,38 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from orchestrator.render.terminal.table import PLAIN, Cell, Column, Looks, table
 from orchestrator.render.terminal.texts import duration
-from orchestrator.visible import line
 
 if TYPE_CHECKING:
     from orchestrator.stores import StatsRow
 
-_HEAD = ("runs", "failed", "calls", "tools", "failed", "tokens in", "out", "cost", "p50", "p95")
+_NUMBERS = ("runs", "failed", "calls", "tools", "failed", "tokens in", "out", "cost", "p50", "p95")
 
 
-def stats_table(names: Sequence[str], rows: Sequence[StatsRow]) -> str:
-    """Groups as lines under a head. The first `failed` is of the runs that ended, the second of the calls of tools.
+def stats_table(names: Sequence[str], rows: Sequence[StatsRow], looks: Looks = PLAIN) -> str:
+    """Groups as lines under a heading. The first `FAILED` is of the runs that ended, the second of the calls of tools.
 
     Args:
         names: what the groups are by.
         rows: the groups.
+        looks: what the terminal allows.
     """
-    cells = [_cells(names, row) for row in rows]
-    head = (*names, *_HEAD)
-    widths = [max(len(row[column]) for row in (head, *cells)) for column in range(len(head))]
-    lines = []
-    for row in (head, *cells):
-        parts = [
-            cell.ljust(width) if column < len(names) else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append("  ".join(parts).rstrip())
-    return "\n".join(lines)
+    columns = (*(Column(name, least=10) for name in names), *(Column(name, right=True) for name in _NUMBERS))
+    return table(columns, [_cells(names, row) for row in rows], looks)
 
 
-def _cells(names: Sequence[str], row: StatsRow) -> tuple[str, ...]:
+def _cells(names: Sequence[str], row: StatsRow) -> tuple[Cell | str, ...]:
     group = (row.group.get(name) for name in names)
     return (
-        *("-" if value is None else line(value) for value in group),
+        *("-" if value is None else value for value in group),
         f"{row.runs:,}", _rate(row.failed_rate), f"{row.calls:,}", f"{row.tool_calls:,}", _rate(row.failed_tool_rate),
         f"{row.input_tokens:,}", f"{row.output_tokens:,}", f"{row.cost:.4f}", _time(row.p50), _time(row.p95),
     )  # fmt: skip
 
 
-def _rate(rate: float | None) -> str:
-    return "-" if rate is None else f"{rate:.1%}"
+def _rate(rate: float | None) -> Cell:
+    return Cell("-" if rate is None else f"{rate:.1%}", "red" if rate else "")
 
 
 def _time(seconds: float | None) -> str:

@@ -24,27 +24,52 @@ def short(text: str, most: int = 72) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
-def fitting(text: str, columns: int) -> str:
-    """The text on at most so many columns of a terminal, cut between words where that leaves most of it."""
+def fitting(text: str, columns: int, more: str = "…") -> str:
+    """The text on at most so many columns of a terminal, cut between words where that leaves most of it.
+
+    Args:
+        text: one line.
+        columns: the room, at least one column.
+        more: marks where the text was cut.
+    """
     if columns_of(text) <= columns:
         return text
-    room, used, end = columns - 1, 0, 0
-    for end, char in enumerate(text):  # noqa: B007 - where it ends is what is looked for
-        used += columns_of(char)
-        if used > room:
-            break
-    kept = text[:end]
-    if text[end : end + 1] != " ":
+    room = max(0, columns - len(more))
+    kept = text[: _end(text, room)]
+    if text[len(kept) : len(kept) + 1] != " ":
         words, _, rest = kept.rpartition(" ")
         kept = words if words and columns_of(rest) < room / 3 else kept
-    return f"{kept.rstrip(' ,;:')}…"
+    return f"{kept.rstrip(' ,;:')}{more}"
+
+
+def _end(text: str, room: int) -> int:
+    """Where the longest start of a text ends that fits in a room. It never ends inside a letter or an emoji."""
+    low, high = 0, len(text)
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if columns_of(text[:middle]) <= room else (low, middle - 1)
+    while 0 < low < len(text) and (_continues(text[low]) or text[low - 1] == _JOINER):
+        low -= 1
+    return low
+
+
+_JOINER = "\u200d"
+_TONES = range(0x1F3FB, 0x1F400)
+"""Skin tones, which change the emoji in front of them."""
+
+
+def _continues(char: str) -> bool:
+    """Whether a character belongs to the one before it."""
+    return char == _JOINER or ord(char) in _TONES or unicodedata.category(char) in ("Mn", "Me", "Mc")
 
 
 def columns_of(text: str) -> int:
-    """How many columns of a terminal a text takes: two for each wide character, none for what combines."""
-    return sum(
-        0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text
-    )
+    """How many columns of a terminal a text takes: two for wide characters and emoji, none for marks on a letter."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
 
 
 def padded(text: str, columns: int) -> str:

@@ -6,28 +6,31 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.render.terminal.colours import RISK
+from orchestrator.render.terminal.table import PLAIN, Cell, Column, Looks, table
 from orchestrator.render.terminal.texts import plain, short
-from orchestrator.visible import line
 from orchestrator.visible import shown as visible
 
 if TYPE_CHECKING:
     from orchestrator.tools import Tool
 
 _DEEPEST = 4
-_WIDEST = 60
+_COLUMNS = (
+    Column("tool"), Column("risk"), Column("effect"), Column("arguments", least=16), Column("what it does", least=16),
+)  # fmt: skip
 
 
-def table(groups: Mapping[str, Sequence[Tool]]) -> str:
-    """The tools of several groups, each group under its name."""
-    rows = {name: [_row(tool) for tool in tools] for name, tools in groups.items()}
-    widths = [max((len(row[n]) for found in rows.values() for row in found), default=0) for n in range(4)]
-    head = ("tool", "arguments", "risk", "effect")
-    widths = [max(width, len(word)) for width, word in zip(widths, head, strict=True)]
-    lines = [_line((*head, "what it does"), widths)]
-    for name, found in rows.items():
-        lines.append(line(name))
-        lines += [_line(row, widths) for row in found]
-    return "\n".join(lines)
+def tool_table(groups: Mapping[str, Sequence[Tool]], looks: Looks = PLAIN) -> str:
+    """The tools of several groups, each group under its name.
+
+    Args:
+        groups: tools by the name of their group.
+        looks: what the terminal allows.
+    """
+    rows: list[Sequence[Cell | str] | str] = []
+    for name, tools in groups.items():
+        rows += [name, *map(_row, tools)]
+    return table(_COLUMNS, rows, looks)
 
 
 def whole(tool: Tool) -> str:
@@ -37,13 +40,10 @@ def whole(tool: Tool) -> str:
     return "\n".join(("", said, "", schema) if said else ("", schema))
 
 
-def _row(tool: Tool) -> tuple[str, ...]:
-    said = tool.description.strip().partition("\n")[0]
-    return tuple(line(cell) for cell in (tool.name, arguments(tool.parameters), tool.risk, tool.effect, said))
-
-
-def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    return "  " + "  ".join(cell.ljust(widths[n]) if n < len(widths) else cell for n, cell in enumerate(cells)).rstrip()
+def _row(tool: Tool) -> tuple[Cell | str, ...]:
+    about = tool.description.strip().partition("\n")[0]
+    risk = Cell(tool.risk, RISK.get(tool.risk, ""))
+    return tool.name, risk, tool.effect, Cell(arguments(tool.parameters), "dim"), about
 
 
 def arguments(schema: Mapping[str, Any]) -> str:
@@ -62,7 +62,7 @@ def arguments(schema: Mapping[str, Any]) -> str:
             parts.append(f"{name}?: {kind}")
     if schema.get("additionalProperties"):
         parts.append("...")
-    return short(", ".join(parts), _WIDEST) or "-"
+    return ", ".join(parts) or "-"
 
 
 def type_words(schema: object, root: Mapping[str, object], depth: int = 0) -> str:
