@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import permutations, product
 from typing import Annotated, Any, TypeAlias
 
 from pydantic import Field
@@ -19,7 +20,7 @@ from orchestrator.graph.topology import counts
 from orchestrator.nodes import Confirm, Execute
 
 from .build import names_of, outcomes_of
-from .proving import Tags
+from .proving import State, Tags
 from .sketches import Drawn, Sketch, mutated, settle, structured, unstructured
 
 Path: TypeAlias = tuple[tuple[str, str], ...]
@@ -173,6 +174,28 @@ def _by_call(graph: Graph, path: Sequence[tuple[str, str]], target: str) -> bool
         if isinstance(node, Step) and "args" in (node.writes or ()):
             return False
     return False
+
+
+def _approval(graph: Graph, path: Sequence[tuple[str, str]]) -> Path:
+    """A path up to the confirmation of a call that is its last."""
+    for place in range(len(path), 0, -1):
+        node = graph.nodes.get(path[place - 1][0])
+        if isinstance(node, Confirm) and node.tool is not None:
+            return tuple(path[:place])
+    return ()
+
+
+def uses_an_approval_of_another_branch(graph: Graph, paths: Paths, state: State) -> Iterable[str]:
+    """Nodes that run behind the confirmation of a call behind which another branch calls, or has called, too."""
+    frame = state.run.root
+    tokens = [] if frame is None else list(frame.live.values())
+    for token, other in permutations(tokens, 2):
+        for path, beside in product(state.tags.get(token.key, ()), state.tags.get(other.key, ())):
+            approval = _approval(graph, path)
+            behind = {other.node, *(name for name, _ in beside[len(approval) :])}
+            same = approval and approval == beside[: len(approval)]
+            if same and token.node in paths.acting and behind & set(paths.acting):
+                yield token.node
 
 
 class Paths(Tags):
