@@ -60,7 +60,7 @@ json_values = st.recursive(
         st.lists(inner, max_size=3)
         | st.dictionaries(st.text(max_size=2), inner, max_size=3)
         | st.builds(Line, role=st.text(max_size=2), text=inner)
-        | st.builds(lambda one, more: Open(inner=Line(text=one), more=more), inner, inner)
+        | st.builds(lambda one, more: Open.model_validate({"inner": Line(text=one), "more": more}), inner, inner)
         | st.builds(lambda one: Many([Line(text=one)]), inner)
         | st.builds(lambda numbers: Point(numbers), st.lists(st.integers(0, 3), max_size=2))
     ),
