@@ -14,6 +14,7 @@ from orchestrator.cli.exits import COMPLETED, UsageError
 if TYPE_CHECKING:
     from orchestrator.cli.progress import Sink
     from orchestrator.executor import Executor, Point, Run
+    from orchestrator.render.terminal.table import Looks
     from orchestrator.stores import RunInfo
     from orchestrator.stores.rows import Scanned
     from orchestrator.views.explanation import RunReasons
@@ -175,18 +176,19 @@ def show(
 ) -> int:
     """Show the progress and state of a run.
 
-    Shows its state, its branches, every step, its output, and its open questions.
+    Shows what it was asked, its answer, error or open questions, then every step, its branches and its state.
 
     Example: orchestrator show 3f2a9c1d --at 12
     """
     from orchestrator.cli.approvals import approvals
-    from orchestrator.cli.output import out, out_json
+    from orchestrator.cli.output import out_json, out_made
     from orchestrator.cli.redaction import redacted
     from orchestrator.cli.report import NextCommands, document, tell_traceback, waiting_text
     from orchestrator.cli.run_lookup import loaded, one_run
     from orchestrator.cli.shown_questions import note
     from orchestrator.cli.storage import store_url
-    from orchestrator.render.terminal.run_report import run_text
+    from orchestrator.cli.words import visible
+    from orchestrator.render.terminal.run_report import run_text, with_colours
     from orchestrator.views.explainer import reasons
 
     async def look(executor: Executor) -> tuple[Run, list[Point], RunReasons, list[str]]:
@@ -203,7 +205,12 @@ def show(
         waiting = waiting_text(found.run_id, found.waiting, commands) if found.waiting else ""
         if at is None and (found.status == "interrupted" or found.queued):
             waiting = f"to continue it:\n  {commands.resume(run)}"
-        out(run_text(found, points, why, approved, waiting))
+
+        def shown(looks: Looks) -> str:
+            text = visible(run_text(found, points, why, approved, waiting, looks.width))
+            return with_colours(text, found.status) if looks.colours else text
+
+        out_made(shown)
     else:
         branches = [
             {"path": one.path, "node": one.node, "phase": one.phase, "values": dict(one.values)}

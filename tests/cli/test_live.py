@@ -115,11 +115,11 @@ def after_all(model: StepTree) -> list[str]:
 async def test_a_run_is_a_tree_of_steps_branches_and_calls() -> None:
     model = of(travel, await seen(travel))
     assert after_all(model) == [
-        '✓ plan  0.00 s  3/3  {"cities": ["Rome", "Oslo", "\\u202ered"]}',
-        '│ ✓ plan.0 Rome · search  0.00 s  {"notes": "Rome is nice"}',
-        '│ ✓ plan.1 Oslo · search  attempt 2  0.00 s  {"notes": "Oslo is nice"}',
-        '│ ✓ plan.2 \\u202ered · search  0.00 s  {"notes": "\\u202ered is nice"}',
-        '✓ write  0.00 s  {"report": "Nice"}',
+        "✓ plan  0.00 s  3/3  cities: Rome, Oslo, '\\u202ered'",
+        "│ ✓ plan.0 Rome · search  0.00 s  notes: 'Rome is nice'",
+        "│ ✓ plan.1 Oslo · search  attempt 2  0.00 s  notes: 'Oslo is nice'",
+        "│ ✓ plan.2 \\u202ered · search  0.00 s  notes: '\\u202ered is nice'",
+        "✓ write  0.00 s  report: Nice",
         "│ ✓ model speaker  12 → 3 tokens  0.00 s  = Nice",
         "? ok  waits: Go on?",
     ]

@@ -129,6 +129,10 @@ def test_a_run_is_shown_as_it_was_at_a_record(ran: Shell) -> None:
     assert then.json["waiting"][0]["payload"]["tool"] == "note"
     assert then.json["branches"][0]["node"] == "confirm"
     assert "confirm -> approved" in text.out
+    lines = text.out.splitlines()
+    assert lines[1:3] == ["question", "  | x"]
+    assert lines[3] == "answer"
+    assert lines.index("answer") < lines.index("history") < lines.index("state")
     assert (unknown.code, unknown.out) == (4, "")
 
 
@@ -147,6 +151,15 @@ def test_secrets_are_blanked_and_a_terminal_is_not_commanded(ran: Shell, words: 
     assert done.out.replace("\n", "").isprintable()
     if words == ("show", "writer", "--json"):
         assert done.json["state"]["notes"] == {"password": "[redacted]"}
+
+
+def test_what_a_run_asks_or_why_it_failed_stands_above_what_it_did(ran: Shell) -> None:
+    asks, failed = ran.look(("show", "two"), ("show", "bad"))
+    for shown, words in ((asks, "two is paused and waits for:"), (failed, "error  ")):
+        lines = shown.out.splitlines()
+        place = next(number for number, line in enumerate(lines) if line.startswith(words))
+        assert lines[1] == "question"
+        assert place < lines.index("state"), shown.out
 
 
 def test_events_are_lines_and_the_last_is_the_result(ran: Shell) -> None:

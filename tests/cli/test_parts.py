@@ -351,7 +351,7 @@ def test_a_row_shows_what_fits_and_no_secret() -> None:
     assert rows[80].endswith("long…")
     assert run_table([info]).startswith("RUN  GRAPH  STATUS  CHANGED")
     assert run_table([info]).endswith("long")
-    assert rows[200].startswith("r  g  failed  5 s ago  no key ")
+    assert rows[200].startswith("r    g      failed  5 s ago  no key ")
     assert rows[10].endswith("…")
     given_up = replace(info, status="running", fault="GraphUnknown: no graph", deaths=2, retry_at=9.0)
     assert "given up 2 times: GraphUnknown" in run_table([given_up])

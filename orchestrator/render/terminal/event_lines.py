@@ -6,9 +6,12 @@ from orchestrator.kernel.question import until
 from orchestrator.kernel.records import failed_result
 from orchestrator.redaction import redacted
 from orchestrator.render.terminal import texts
+from orchestrator.render.terminal.wordings import update_text
 from orchestrator.views.events import Event
 from orchestrator.visible import BAR
 
+_LINE = 100
+"""Cells for what a step wrote."""
 _FAULT = 300
 """Characters of an error message that a line shows; the command `show` prints all of it."""
 
@@ -84,7 +87,7 @@ class EventLines:
                 return f"  {place}{said}  {_fault(data['error'])}  ({took})"
             if failed := data.get("failed"):
                 said += f"  [{failed} failed call{'' if failed == 1 else 's'}]"
-            return f"  {place}{said}  {_brief(update) if update else ''}  ({took})"
+            return f"  {place}{said}  {_written(update)}  ({took})"
         fault = _fault(data.get("error"))
         if event.type == "step_failed":
             return f"  {place} failed: {fault}  ({took})"
@@ -142,6 +145,10 @@ def _output(result: object) -> object:
 
 def _brief(value: object) -> str:
     return texts.short(str(redacted(texts.compact(value))))
+
+
+def _written(update: object) -> str:
+    return update_text(update, _LINE) if isinstance(update, dict) and update else ""
 
 
 def _fault(error: object) -> str:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, cast
 
 from orchestrator.redaction import redacted
 from orchestrator.render.terminal.texts import duration
-from orchestrator.views.safe_text import bare, plain, told
+from orchestrator.render.terminal.wordings import cut_value, text_start, value_text
+from orchestrator.views.safe_text import plain, told
 
 if TYPE_CHECKING:
     from orchestrator.views.calls import JournaledCall
@@ -16,21 +17,18 @@ if TYPE_CHECKING:
 
 _LONGEST, _NAME = 160, 40
 _UNFINISHED = re.compile(r"\S+\Z")
-_STRING, _ITEMS, _DEEP = 400, 6, 4
-_BEHIND = 200
-"""Characters behind a cut that are redacted too: the patterns do not match half a secret."""
 
 
 def value(found: object, limit: int = _LONGEST) -> str:
     """A value: text unchanged, anything else as JSON."""
-    small = redacted(_cut(found))
+    small = redacted(cut_value(found))
     text = small if isinstance(small, str) else json.dumps(small, ensure_ascii=False, default=str)
     return plain(text, limit)
 
 
 def text(found: str, limit: int = _LONGEST) -> str:
     """Text from outside this library, on one line."""
-    return told(_start(found, 4 * limit), limit)
+    return told(text_start(found, 4 * limit), limit)
 
 
 def tail(found: str, limit: int) -> str:
@@ -48,7 +46,7 @@ def call(made: JournaledCall) -> str:
     args = request.get("args", request) if isinstance(request, dict) else {}
     if not isinstance(args, dict):
         return f"{name}()"
-    shown = cast("dict[str, object]", redacted(_cut(args)))  # a dict stays one
+    shown = cast("dict[str, object]", redacted(cut_value(args)))  # a dict stays one
     said = ", ".join(f"{key}={json.dumps(part, ensure_ascii=False, default=str)}" for key, part in shown.items())
     return f"{name}({plain(said, 100)})"
 
@@ -62,7 +60,7 @@ def result(made: JournaledCall) -> str:
         return value(found.get("text") or (f"calls {names}" if names else ""))
     if isinstance(found, dict) and "output" in found:
         found = found["output"]
-    return value(found)
+    return value(found) if isinstance(found, str) else value_text(found)
 
 
 def name_of(item: object) -> str:
@@ -97,25 +95,3 @@ def elapsed(seconds: float, *, over: bool) -> str:
     """A duration; while it grows (`over=False`) in whole seconds, and empty below one second."""
     seconds = max(0.0, seconds)
     return duration(seconds) if over or seconds >= 60 else f"{int(seconds)} s" if seconds >= 1 else ""
-
-
-def _start(found: str, most: int) -> str:
-    return str(redacted(found[: most + _BEHIND]))[:most]
-
-
-def _cut(found: object, deep: int = _DEEP) -> object:
-    """A value cut to what can be shown: a state can be large."""
-    if isinstance(found, str):
-        start = _start(found, _STRING)
-        return start if start.isprintable() else bare(start)
-    if isinstance(found, dict):
-        if deep == 0:
-            return "{…}" if found else {}
-        kept = list(found.items())[: 2 * _ITEMS]
-        return {key: _cut(part, deep - 1) for key, part in kept}
-    if isinstance(found, list | tuple):
-        if deep == 0:
-            return "[…]" if found else []
-        more = [f"… {len(found) - _ITEMS} more"] if len(found) > _ITEMS else []
-        return [*(_cut(part, deep - 1) for part in found[:_ITEMS]), *more]
-    return found

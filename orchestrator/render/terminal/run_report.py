@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from orchestrator.redaction import redacted
 from orchestrator.render.terminal import texts
+from orchestrator.render.terminal.colours import STATUS, coloured
+from orchestrator.render.terminal.wordings import update_text, value_text
 from orchestrator.views.explainer import guards_told
 from orchestrator.visible import BAR, barred, behind, line, narrow
 
@@ -17,8 +20,15 @@ if TYPE_CHECKING:
     from orchestrator.views.run import Run
 
 
-def run_text(run: Run, points: Sequence[Point], why: RunReasons, approved: Sequence[str], waiting: str) -> str:
-    """Where a run stands and what it did: its spending, state, branches, steps and output.
+_WIDTH = 120
+"""Cells for what a step wrote, where there is no terminal."""
+_LEAST = 24
+
+
+def run_text(
+    run: Run, points: Sequence[Point], why: RunReasons, approved: Sequence[str], waiting: str, width: int | None = None
+) -> str:
+    """Where a run stands and what it did: question and answer first, then why, its steps, branches and state.
 
     Args:
         run: the run.
@@ -26,10 +36,12 @@ def run_text(run: Run, points: Sequence[Point], why: RunReasons, approved: Seque
         why: why it is where it is, and why each step ran.
         approved: lines on what its journal approves.
         waiting: the text of its open questions; empty if there are none.
+        width: cells in a line of the terminal; None: it is not shown on a terminal.
     """
     usage = run.usage
     spent = f"{run.steps} steps, {usage.calls} calls, {usage.tokens} tokens, {texts.duration(run.seconds)}"
     lines = [f"{line(run.run_id)}  {line(run.graph)}  {run.status}  (record {run.seq}; {spent})"]
+    lines += _asked_and_answered(run, waiting)
     parent = run.parent
     if parent is not None:
         lines.append(f"parent  {line(parent.run_id)}, record {parent.seq}  ({parent.relation}){_inherited(run)}")
@@ -38,27 +50,68 @@ def run_text(run: Run, points: Sequence[Point], why: RunReasons, approved: Seque
         lines.append(f"fault  {behind(str(redacted(run.standby.fault)))}")
     if run.labels:
         lines.append("labels  " + line(" ".join(f"{key}={value}" for key, value in run.labels.items())))
-    if run.error is not None:
-        lines.append(f"error  {behind(str(redacted(str(run.error))))}")
     lines += approved
-    lines.append("state")
-    lines += [f"  {line(name)}  {texts.short(_shown(value), 100)}" for name, value in run.values.items()]
-    if len(run.branches) > 1:
-        lines.append("branches")
-        lines += [f"  {line(one.path or '-')}  {line(one.node)}  {one.phase}" for one in run.branches]
     if points:
         cached = sum(point.cached for point in points)
         lines.append(f"history  {cached} of {len(points)} steps from cache" if cached else "history")
         for point, forks in zip(points, _forks_before(run, points), strict=True):
             lines += [f"  ----- forked from {line(one.parent)} at record {one.at}" for one in forks]
-            lines.append(step_line(point))
+            lines.append(step_line(point, width))
             if point.seq in why.steps:
                 lines.append(f"         why  {why.steps[point.seq].line}")
-    if run.output is not None:
-        lines += ["output", barred(str(redacted(texts.plain(run.output))), f"  {BAR}")]
-    if waiting:
-        lines.append(waiting)
+    if len(run.branches) > 1:
+        lines.append("branches")
+        lines += [f"  {line(one.path or '-')}  {line(one.node)}  {one.phase}" for one in run.branches]
+    lines.append("state")
+    names = max(map(texts.columns_of, map(line, run.values)), default=0)
+    room = max(_LEAST, (width or _WIDTH) - names - 4)
+    lines += [
+        f"  {texts.padded(line(name), names)}  {value_text(value, room, name=name)}"
+        for name, value in run.values.items()
+    ]
     return "\n".join(lines)
+
+
+_HEADINGS = ("question", "answer", "history", "branches", "state")
+
+
+def with_colours(text: str, status: str) -> str:
+    """The text of `run_text`, already safe to show, with its headings in bold and the status in its colour."""
+    first, *rest = text.split("\n")
+    first = first.replace(f"  {status}  (", f"  {coloured(status, STATUS.get(status, ''))}  (", 1)
+    # All words of others are indented or stand behind one of ours.
+    return "\n".join([first, *(coloured(one, "bold") if one in _HEADINGS else one for one in rest)])
+
+
+def _asked_and_answered(run: Run, waiting: str) -> Iterator[str]:
+    """What a run was asked, and its answer, its error, or what it asks itself."""
+    question = _question(run)
+    if question not in (None, ""):
+        yield from ("question", _whole(question))
+    if run.error is not None:
+        yield f"error  {behind(str(redacted(str(run.error))))}"
+    if run.output is not None:
+        yield from ("answer", _whole(run.output))
+    if waiting:
+        yield waiting
+
+
+def _question(run: Run) -> object:
+    """The field or fields that a run began with, if its graph names them."""
+    started, graph = run.machine.started, run.machine.plan.graph
+    fields = None if started is None or graph is None else graph.input
+    if started is None or not fields:
+        return None
+    if isinstance(fields, str):
+        return started.values.get(fields)
+    return {name: started.values.get(name) for name in fields}
+
+
+def _whole(value: object) -> str:
+    # An object is indented by one: longer runs of blanks are counted, not shown.
+    said = redacted(value)
+    text = said if isinstance(said, str) else json.dumps(said, ensure_ascii=False, indent=1, default=str)
+    return barred(text, f"  {BAR}")
 
 
 def _inherited(run: Run) -> str:
@@ -78,19 +131,23 @@ def _forks_before(run: Run, points: Sequence[Point]) -> list[list[Forked]]:
     return found
 
 
-def step_line(point: Point) -> str:
-    """A step as one line: record, place, outcome, and what it wrote or why it failed."""
+def step_line(point: Point, width: int | None = None) -> str:
+    """A step as one line: record, place, outcome, and what it wrote or why it failed.
+
+    Args:
+        point: the step.
+        width: cells in a line of the terminal; None: it is not shown on a terminal.
+    """
     place = line(f"{point.path}/{point.node}" if point.path else point.node)
     outcome = "" if point.outcome in ("done", None) else f" -> {line(str(point.outcome))}"
-    said = _shown(dict(point.update)) if point.update else ""
-    if point.error is not None:
-        said = f"{'' if point.outcome == 'exhausted' else 'failed: '}{redacted(str(point.error))}"
     failed = f"  [{point.failed} failed call{'' if point.failed == 1 else 's'}]" if point.failed else ""
     outcome += f"  [{point.unasked}]" if point.unasked else ""
     guards = f"  [{line(guards_told(point.guards))}]" if point.guards else ""
     marks = f"{'  [from cache]' if point.cached else ''}{failed}{guards}"
-    return f"  {point.seq:>5}  {narrow(f'{place}{outcome}')}{marks}  {texts.short(narrow(said))}".rstrip()
-
-
-def _shown(value: object) -> str:
-    return str(redacted(texts.compact(value)))
+    begin = f"  {point.seq:>5}  {narrow(f'{place}{outcome}')}{marks}  "
+    if point.error is not None:
+        said = narrow(f"{'' if point.outcome == 'exhausted' else 'failed: '}{redacted(str(point.error))}")
+    else:
+        said = update_text(point.update) if point.update else ""
+    room = _WIDTH if width is None else max(_LEAST, width - texts.columns_of(begin))
+    return f"{begin}{texts.fitting(said, room)}".rstrip()

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from orchestrator.render.terminal import excerpts
 from orchestrator.render.terminal.line import SPINNER, Line, Part
+from orchestrator.render.terminal.wordings import update_text
 from orchestrator.views.calls import JournaledCall
 from orchestrator.views.events import Event
 from orchestrator.views.step_tree import LiveBranches, StepTree, TreeBranch, TreeStep
@@ -184,10 +185,10 @@ def _said(step: TreeStep, now: float) -> Part:
         case "done" if step.fault:
             return excerpts.text(step.fault), "yellow"
         case "done" if step.failed_calls:
-            said = f"  {excerpts.value(step.update)}" if step.update else ""
+            said = f"  {update_text(step.update)}" if step.update else ""
             return f"{_many(step.failed_calls, 'call')} failed{said}", "magenta"
         case "done":
-            return (excerpts.value(step.update) if step.update else ""), "dim"
+            return (update_text(step.update) if step.update else ""), "dim"
     return ("" if step.note is None else excerpts.text(excerpts.note(step.note))), "dim"
 
 
