@@ -52,6 +52,7 @@ def pictures(session: nox.Session) -> None:
     session.install("-e", ".[dev]")
     session.run("python", "-m", "tests.graphs.pictures")
     session.run("python", "-m", "tests.web.pictures")
+    session.run("python", "-m", "tests.notebooks")
     session.run("python", "-m", "tests.architecture")
 
 

@@ -14,6 +14,7 @@ from orchestrator.errors import GraphUnknown, OrchestratorError
 from orchestrator.executor import Executor
 from orchestrator.executor.effects.callers import child_id, old_child_id
 from orchestrator.render import to_svg
+from orchestrator.render.image_element import image_element
 from orchestrator.stores import open_store
 from orchestrator.tools import ToolsLike, toolbox_of
 from orchestrator.views.critical_path import CompletedCall, critical_path
@@ -123,12 +124,13 @@ class Comparison:
         """For notebooks: the table, and below it the picture of each run."""
         head = "".join(f"<th>{name}</th>" for name in _COLUMNS)
         body = "".join("<tr>" + "".join(f"<td>{escape(c)}</td>" for c in row.cells()) + "</tr>" for row in self.rows)
-        pictures = "".join(
-            f"<figure><figcaption>{escape(row.graph)}</figcaption>{to_svg(row.run.definition, row.run)}</figure>"
-            for row in self.rows
-        )
+        pictures = "".join(_figure(row.run) for row in self.rows)
         table = f"<p>{escape(self.question)}</p><table><tr>{head}</tr>{body}</table>{pictures}"
         return {"text/html": table, "text/plain": self.to_text()}
+
+
+def _figure(run: Run) -> str:
+    return f"<figure><figcaption>{escape(run.graph)}</figcaption>{image_element(to_svg(run.definition, run))}</figure>"
 
 
 async def compare(

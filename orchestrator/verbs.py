@@ -245,9 +245,5 @@ class Graph(GraphDefinition[StateT]):
         return render.to_text(self, run)
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        """For notebooks."""
-        return {
-            "image/svg+xml": render.to_svg(self),
-            "text/vnd.mermaid": render.to_mermaid(self),
-            "text/plain": render.to_text(self),
-        }
+        """For notebooks: as SVG and text. JupyterLab would draw Mermaid text rather than show an SVG."""
+        return {"image/svg+xml": render.to_svg(self), "text/plain": render.to_text(self)}

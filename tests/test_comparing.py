@@ -68,7 +68,8 @@ async def test_answers_calls_rounds_and_tokens_side_by_side(tmp_path: Path) -> N
     assert all("<svg" in file.read_text() for file in files[:3])
     assert json.loads(files[3].read_text()) == found.to_json()
     html = found._repr_mimebundle_()["text/html"]
-    assert html.count("<svg") == 3
+    assert html.count('src="data:image/svg+xml;base64,') == 3
+    assert "<svg" not in html
 
 
 async def test_a_run_that_comes_to_nothing_is_a_row_too(tmp_path: Path) -> None:

@@ -50,10 +50,11 @@ def to_png(
     Raises:
         RenderError: The package `resvg-py` is missing, no font of `FONTS` is installed, or the drawing is too large.
     """
-    return _painted(to_svg(graph, run, direction=direction, theme=theme, engine=engine, timeout=timeout), theme, dpi)
+    return painted(to_svg(graph, run, direction=direction, theme=theme, engine=engine, timeout=timeout), theme, dpi)
 
 
-def _painted(svg: str, theme: Literal["light", "dark"], dpi: int) -> bytes:
+def painted(svg: str, theme: Literal["light", "dark"] = "light", dpi: int = 144) -> bytes:
+    """Paint a drawing of `to_svg`; see `to_png`."""
     family = font()
     found = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)
     assert found is not None, "a drawing has a size"

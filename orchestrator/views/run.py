@@ -364,9 +364,5 @@ class Run(Generic[StateT]):
         return _drawings().to_html(self.definition, self, other)
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        """For notebooks: the drawing as SVG, Mermaid and text."""
-        return {
-            "image/svg+xml": self.to_svg(),
-            "text/vnd.mermaid": self.to_mermaid(),
-            "text/plain": _drawings().to_text(self.definition, self),
-        }
+        """For notebooks: the drawing as SVG and text. JupyterLab would draw Mermaid text rather than show an SVG."""
+        return {"image/svg+xml": self.to_svg(), "text/plain": _drawings().to_text(self.definition, self)}

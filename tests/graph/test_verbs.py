@@ -97,7 +97,7 @@ def test_a_graph_is_drawn() -> None:
     assert research.to_mermaid().startswith("flowchart")
     assert research.to_dot().startswith("digraph")
     assert research.to_svg().lstrip().startswith(("<?xml", "<svg"))
-    assert set(research._repr_mimebundle_()) == {"image/svg+xml", "text/vnd.mermaid", "text/plain"}
+    assert set(research._repr_mimebundle_()) == {"image/svg+xml", "text/plain"}
 
 
 def test_a_graph_is_a_tool() -> None:

@@ -50,12 +50,12 @@ class Picture:
         above = bytes(width)
         for row in range(height):
             line = raw[row * stride : (row + 1) * stride]
-            above = _unfiltered(line[0], line[2::channels], above)
+            above = unfiltered(line[0], line[2::channels], above)
             rows.append(above)
         return cls(width, height, tuple(rows))
 
 
-def _unfiltered(kind: int, line: bytes, above: bytes) -> bytes:
+def unfiltered(kind: int, line: bytes, above: bytes) -> bytes:
     if kind == 0:
         return line
     if kind == 2:

@@ -49,7 +49,7 @@ def test_every_text_of_a_strategy_has_ink_in_its_room_and_nowhere_else(name: str
     svg = to_svg(graph, run, theme="light")
     told = labels(with_attributes(svg, "light"))
     painted = Picture.of(to_png(graph, run, dpi=96))
-    blank = Picture.of(png._painted(without_texts(svg), "light", 96))
+    blank = Picture.of(png.painted(without_texts(svg), "light", 96))
     texts = {label.text for label in told}
     assert {name, *graph.nodes} <= {text.partition("runs ")[0] for text in texts}
     assert not ran or {"interrupted", "59 s"} <= texts
@@ -79,7 +79,7 @@ def test_every_status_has_ink_in_both_themes() -> None:
     for theme in ("light", "dark"):
         svg = to_svg(research(), everything(), theme=theme)
         told = labels(with_attributes(svg, theme))
-        painted, blank = (Picture.of(png._painted(text, theme, 96)) for text in (svg, without_texts(svg)))
+        painted, blank = (Picture.of(png.painted(text, theme, 96)) for text in (svg, without_texts(svg)))
         assert all(ink(painted, blank, label) > 5 for label in told)
 
 

@@ -68,7 +68,7 @@ async def test_one_output_follows_the_run_and_ends_as_the_run() -> None:
         assert cell.updates == [False, *[True] * (len(cell.updates) - 1)]
         *pictures, last = cell.bundles
         assert last == run._repr_mimebundle_()
-        assert set(last) == {"image/svg+xml", "text/vnd.mermaid", "text/plain"}
+        assert set(last) == {"image/svg+xml", "text/plain"}
         at_work = [one for one in pictures if " wait" in one["text/plain"]]
         assert "3/3" in at_work[-1]["text/plain"]
         assert re.search(r'class="[^"]*\brunning\b', at_work[-1]["text/html"])

@@ -1,0 +1,183 @@
+"""The notebooks in `notebooks/`, executed, with outputs that are equal each time and that GitHub shows.
+
+GitHub puts an SVG into its page without the style sheet, which leaves black boxes; so stored pictures are PNG. How
+long things took is left out. A picture's `shape` says what is drawn, wherever it is and whichever font it has.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from base64 import b64decode, b64encode
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from jupyter_client import KernelManager
+from nbclient import NotebookClient
+
+from orchestrator.render.png import painted
+from tests.notebooks.palette import indexed
+from tests.render.pictures import shape, untimed
+
+FOLDER = Path(__file__).parents[2] / "notebooks"
+COMMAND = "python -m tests.notebooks"
+MOST_BYTES = 500_000
+"""Bytes of a notebook with its outputs: GitHub shows large ones late or not at all."""
+_SVG, _PNG, _HTML, _TEXT = "image/svg+xml", "image/png", "text/html", "text/plain"
+_DOTS = 144
+"""Per inch; a page shows 96, and screens have more."""
+_EMBEDDED = re.compile(r'src="data:image/svg\+xml;base64,([^"]*)"')
+_TOOK = re.compile(r"(?: #183;)? \d+(?:(?:\.|#46;)\d+)? (?:ms|s|min|h)(?=[\s\"]|$)")
+_SECONDS = re.compile(r"(?<= )\d+\.\d\d$", re.MULTILINE)
+_SECONDS_CELL = re.compile(r"<td>\d+\.\d\d</td></tr>")
+
+
+def paths() -> list[Path]:
+    """The notebooks, in their order."""
+    return sorted(FOLDER.glob("*.ipynb"))
+
+
+@contextmanager
+def kernel() -> Iterator[KernelManager]:
+    """A kernel for notebooks, one after the other. It sees no settings of this machine."""
+    manager = KernelManager()
+    hidden = ("OPENAI_", "ORCHESTRATOR_")
+    seen = {name: value for name, value in os.environ.items() if not name.startswith(hidden)}
+    manager.start_kernel(cwd=str(FOLDER), env=seen)
+    try:
+        yield manager
+    finally:
+        manager.shutdown_kernel(now=True)
+
+
+def executed(path: Path, manager: KernelManager, *, paint: bool = False) -> nbformat.NotebookNode:
+    """The notebook with the outputs that its cells have now.
+
+    Args:
+        path: the file.
+        manager: runs it.
+        paint: fill in the pictures, and not only what they show.
+
+    Raises:
+        nbclient.exceptions.CellExecutionError: A cell raised an error.
+    """
+    book = nbformat.read(path, as_version=4)
+    book.cells.insert(0, nbformat.v4.new_code_cell("%reset -f"))  # no name of the one before is known
+    resources = {"metadata": {"path": str(FOLDER)}}
+    client = NotebookClient(book, km=manager, timeout=120, resources=resources, record_timing=False)
+    try:
+        client.execute()
+    finally:
+        client.kc.stop_channels()
+    del book.cells[0]
+    return _settled(book, paint)
+
+
+def stored(path: Path) -> nbformat.NotebookNode:
+    """The notebook as it is kept."""
+    return nbformat.read(path, as_version=4)
+
+
+def write(book: nbformat.NotebookNode, path: Path) -> None:
+    """Keep a notebook."""
+    path.write_text(nbformat.writes(book).rstrip("\n") + "\n", encoding="utf-8")
+
+
+def sources(book: nbformat.NotebookNode) -> str:
+    """A digest of the code in a notebook: where it differs from the one kept in it, its outputs are of other code."""
+    return _digest([cell.source for cell in book.cells if cell.cell_type == "code"])
+
+
+def said(book: nbformat.NotebookNode) -> list[list[dict[str, Any]]]:
+    """The outputs of each cell without the bytes of pictures, which depend on fonts and on Graphviz."""
+    return [[_comparable(output) for output in cell.get("outputs", ())] for cell in book.cells]
+
+
+def _comparable(output: nbformat.NotebookNode) -> dict[str, Any]:
+    if "data" not in output:
+        return dict(output)
+    data = {name: text for name, text in output.data.items() if name != _PNG}
+    if _HTML in data:
+        data[_HTML] = re.sub(r'<img [^>]*src="data:image/[^>]*>', "<img>", data[_HTML])
+    return {"type": output.output_type, "data": data, "shapes": output.metadata.get("shapes")}
+
+
+def _settled(book: nbformat.NotebookNode, paint: bool) -> nbformat.NotebookNode:
+    book.metadata = nbformat.from_dict({
+        "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+        "language_info": {"name": "python"},
+        "sources": sources(book),
+    })  # fmt: skip
+    number = 0
+    for cell in book.cells:
+        cell.metadata = nbformat.from_dict({})
+        if cell.cell_type != "code":
+            continue
+        number += 1
+        cell.execution_count = number
+        cell.outputs = [_kept(output, number, paint) for output in _joined(cell.outputs)]
+    return book
+
+
+def _joined(outputs: list[nbformat.NotebookNode]) -> list[nbformat.NotebookNode]:
+    """Texts of one stream as one: how they were cut depends on when they came."""
+    found: list[nbformat.NotebookNode] = []
+    for output in outputs:
+        if found and output.output_type == "stream" == found[-1].output_type and output.name == found[-1].name:
+            found[-1].text += output.text
+        else:
+            found.append(output)
+    return found
+
+
+def _kept(output: nbformat.NotebookNode, number: int, paint: bool) -> nbformat.NotebookNode:
+    if output.output_type == "stream":
+        output.text = _timeless(output.text)
+    if "execution_count" in output:
+        output.execution_count = number
+    if "data" in output:
+        output.data, output.metadata = _pictured(output.data, paint)
+    return output
+
+
+def _pictured(data: dict[str, str], paint: bool) -> tuple[nbformat.NotebookNode, nbformat.NotebookNode]:
+    """Texts without times, and pictures as PNG; and, as metadata, how large a picture is and what pictures show."""
+    found = {name: _timeless(text) for name, text in data.items() if name in (_TEXT, "text/markdown")}
+    shapes: list[str] = []
+    about: dict[str, object] = {}
+
+    def embedded(one: re.Match[str]) -> str:
+        return f'src="data:{_PNG};base64,{_png(b64decode(one[1]).decode(), shapes, paint)}"'
+
+    if _SVG in data:
+        found[_PNG] = _png(data[_SVG], shapes, paint)
+        size = re.search(r' width="(\d+)" height="(\d+)"', data[_SVG])
+        assert size is not None, "a drawing has a size"
+        about[_PNG] = {"width": int(size[1]), "height": int(size[2])}
+    if _HTML in data:
+        found[_HTML] = _SECONDS_CELL.sub("<td>…</td></tr>", _EMBEDDED.sub(embedded, data[_HTML]))
+    if shapes:
+        about["shapes"] = shapes
+    return nbformat.from_dict(dict(sorted(found.items()))), nbformat.from_dict(about)
+
+
+def _png(svg: str, shapes: list[str], paint: bool) -> str:
+    svg = untimed(svg)
+    shapes.append(_digest(shape(svg)))
+    return b64encode(indexed(painted(svg, dpi=_DOTS))).decode() if paint else ""
+
+
+def _timeless(text: str) -> str:
+    text = _TOOK.sub("", text)
+    if any(line.endswith(" seconds") for line in text.splitlines()):
+        text = _SECONDS.sub(lambda one: "…".rjust(len(one[0])), text)
+    return text
+
+
+def _digest(value: object) -> str:
+    return sha256(json.dumps(value, ensure_ascii=False, default=str).encode()).hexdigest()[:16]
