@@ -204,6 +204,31 @@ def test_rows_do_not_move_under_the_pointer(screens: Screens, served: Api) -> No
     assert page.locator("#runs tbody tr").first.get_attribute("data-run") == "two"
 
 
+def test_one_field_finds_runs_screens_and_what_can_be_done(screens: Screens, served: Api) -> None:
+    start(served, "one")
+    page = screens.open("/inbox")
+    page.keyboard.press("Control+k")
+    page.wait_for_selector("dialog.finder [role=option] >> text=Runs that failed")
+    page.keyboard.type("fischer")
+    option = page.locator("dialog.finder [role=option]", has_text="· paused · one")
+    option.wait_for()
+    assert page.evaluate("document.activeElement.getAttribute('aria-activedescendant')") == option.get_attribute("id")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/runs/one")
+    page.wait_for_selector("html[data-ready]")
+    page.click("#finder-open")
+    page.keyboard.type("inb")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/inbox")
+    page.wait_for_selector("html[data-ready]")
+    page.keyboard.press("Control+k")
+    page.keyboard.type("deny, with")
+    page.keyboard.press("Escape")
+    page.wait_for_selector("dialog", state="detached")
+    page.keyboard.press("?")
+    page.wait_for_selector("dialog >> text=find a run")
+
+
 def test_chosen_runs_are_deleted_after_a_question(screens: Screens, served: Api) -> None:
     start(served, "one")
     start(served, "two")

@@ -3,6 +3,7 @@
 
 import { root } from "./api.js";
 import { byId } from "./elements.js";
+import "./finder.js";
 import { LiveSource } from "./live_source.js";
 import { openPage } from "./modules/page.js";
 

@@ -3,6 +3,7 @@
 
 import { root } from "./api.js";
 import { byId, make } from "./elements.js";
+import { offer } from "./finder.js";
 import { tell } from "./times.js";
 
 /** @typedef {{keys: string, does: string, act?: (event: KeyboardEvent) => void}} Key a key, or two after each other ("g r") */
@@ -11,6 +12,7 @@ import { tell } from "./times.js";
 const keys = [
   { keys: "g r", does: "go to the runs", act: () => location.assign(`${root}/runs`) },
   { keys: "g i", does: "go to the inbox", act: () => location.assign(`${root}/inbox`) },
+  { keys: "Ctrl+K", does: "find a run, a screen or an action" },
   { keys: "?", does: "show the keys", act: () => showKeys() },
 ];
 let before = "";
@@ -41,6 +43,9 @@ document.addEventListener("keydown", (event) => {
   found.act(event);
 });
 
+/** @param {string} text */
+const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
+
 function showKeys() {
   const rows = keys.flatMap((one) => [
     make("dt", {}, ...one.keys.split(" ").flatMap((key, at) => [at ? " " : "", key === "or" ? "or" : make("kbd", {}, key)])),
@@ -70,5 +75,6 @@ export function connected(there) {
 }
 
 byId("keys-open").addEventListener("click", showKeys);
+offer(() => keys.flatMap(({ keys: name, does, act }) => (act && !name.startsWith("g ") ? [{ name: capital(does), about: name, act: () => act(new KeyboardEvent("keydown")) }] : [])));
 tell(document);
 setInterval(() => tell(document), 1000);
