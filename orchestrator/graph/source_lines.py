@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -84,12 +85,17 @@ def _with_lines(error: PlacedFault | GraphFaults | InvalidGraph, path: Path, tex
 
 class _Lines:
     def __init__(self, text: str) -> None:
+        self._text = text
+
+    @cached_property
+    def _root(self) -> Any:
+        """The nodes of the text, which takes long to read; a fault of YAML itself has no use for them."""
         import yaml
 
         try:
-            self._root: Any = yaml.compose(text, yaml.SafeLoader)  # reads JSON, too
+            return yaml.compose(self._text, yaml.SafeLoader)  # reads JSON, too
         except yaml.YAMLError:
-            self._root = None
+            return None
 
     def number(self, place: Place, error: GraphError | None = None) -> int:
         """The line of a part, from 1; of the innermost part around it that has one. 0: none has."""

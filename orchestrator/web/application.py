@@ -115,7 +115,7 @@ async def _call(service: Service, endpoint: Endpoint, request: Request) -> Call[
     if principal is None:
         raise refused(endpoint.action)
     query = query_of(request, endpoint.query)
-    body = None if endpoint.body is None else await body_of(request, endpoint.body)
+    body = None if endpoint.body is None else await body_of(request, endpoint.body, patience=service.settings.patience)
     return Call(service, request, endpoint.action, query, body, row, principal)  # type: ignore[arg-type]
 
 
@@ -176,6 +176,6 @@ async def _no_route(request: Request, error: Exception) -> Response:
     what = f"{request.method} {request.url.path}"
     if error.status_code == 405:
         allowed = dict(error.headers or {})
-        detail = f"{what}: this address has {allowed.get('Allow', 'no such method')}"
+        detail = f"this address has {allowed.get('Allow', 'no such method')}, and not {what}"
         return problems.answer(HttpProblem(405, "method-not-allowed", detail, headers=allowed))
-    return problems.answer(HttpProblem(error.status_code, "not-found", f"{what}: there is no such address"))
+    return problems.answer(HttpProblem(error.status_code, "not-found", f"there is no such address: {what}"))

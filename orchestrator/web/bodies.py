@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, TypeVar, get_origin
 
+import anyio
 from pydantic import ValidationError
 from pydantic_core import from_json
 
@@ -20,6 +22,8 @@ LONGEST = 1 << 20
 """Bytes of a body."""
 _DROPPED = 8 * LONGEST
 """Bytes of a body that are read to refuse it."""
+_PARAMETERS = 100
+"""Parameters of a query."""
 
 
 def query_of(request: Request, model: type[QueryT]) -> QueryT:
@@ -28,9 +32,14 @@ def query_of(request: Request, model: type[QueryT]) -> QueryT:
     Raises:
         HttpProblem: it does not fit.
     """
+    pairs = request.query_params.multi_items()
+    if len(pairs) > _PARAMETERS:
+        raise fields_problem([{"field": "", "message": f"it has more than {_PARAMETERS} parameters"}], "query")
+    every: dict[str, list[str]] = {}
+    for name, value in pairs:
+        every.setdefault(name, []).append(value)
     given: dict[str, object] = {}
-    for name in request.query_params:
-        values = request.query_params.getlist(name)
+    for name, values in every.items():
         if name in model.model_fields and get_origin(model.model_fields[name].annotation) is list:
             given[name] = values
         elif len(values) > 1:
@@ -43,20 +52,45 @@ def query_of(request: Request, model: type[QueryT]) -> QueryT:
         raise invalid(error, "query") from None
 
 
-async def body_of(request: Request, model: type[BodyT]) -> BodyT:
+async def body_of(request: Request, model: type[BodyT], *, patience: float) -> BodyT:
     """The body of a request.
 
+    Args:
+        request: the request.
+        model: what the body must fit.
+        patience: seconds in which it must have come.
+
     Raises:
-        HttpProblem: it is no JSON, too long, or does not fit.
+        HttpProblem: it is no JSON, too long, too slow, or does not fit.
     """
     check_json(request.headers)
-    data = await _read(request)
+    data: bytes | None = None
+    with anyio.move_on_after(patience):
+        data = await _read(request)
+    if data is None:
+        detail = f"the body did not come within {patience:g} seconds"
+        raise HttpProblem(408, "body-too-slow", detail, headers={"Connection": "close"})
     try:
-        return model.model_validate(from_json(data or b"{}", allow_inf_nan=False, cache_strings=False))
+        found = from_json(data or b"{}", allow_inf_nan=False, cache_strings=False)
+        json.loads(data or b"{}", object_pairs_hook=_once)
+        return model.model_validate(found)
     except ValidationError as error:
         raise invalid(error, "body") from None
     except ValueError as error:
         raise HttpProblem(422, "invalid-json", f"the body is not JSON: {error}") from None
+
+
+def _once(pairs: list[tuple[str, object]]) -> None:
+    """Refuse a name that stands twice in an object: of two readers, one could see the first and one the last.
+
+    Raises:
+        ValueError: there is one.
+    """
+    seen: set[str] = set()
+    for name, _ in pairs:
+        if name in seen:
+            raise ValueError(f"{name[:100]!r} occurs twice in an object")
+        seen.add(name)
 
 
 async def _read(request: Request) -> bytes:

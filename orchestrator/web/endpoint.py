@@ -191,7 +191,7 @@ class Endpoint:
         if "{" in self.path:
             found.add(404)
         if self.body is not None:
-            found |= {413, 415}
+            found |= {408, 413, 415}
         return tuple(sorted(found))
 
 

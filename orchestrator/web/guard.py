@@ -4,7 +4,7 @@ It is plain ASGI middleware, so it buffers no stream. The checks:
 
     Host            names this server: else another site whose name leads here (DNS rebinding) could use it
     Origin          if there is one, is the page of this server
-    Sec-Fetch-Site  of a write is `same-origin`, or `none` (no page)
+    Sec-Fetch-Site  of a write is `same-origin`, or `none` (no page); pages of other sites can only link here
     Content-Type    of a write with a body is JSON, which no form of another site can send
     token           in `Authorization: Bearer`, or in the cookie that the address with `?token=` sets
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hmac
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, quote, urlencode
@@ -21,7 +21,7 @@ from urllib.parse import parse_qsl, quote, urlencode
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 
-from orchestrator.web.problems import HttpProblem, answer
+from orchestrator.web.problems import HttpProblem, answer, fault
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -69,7 +69,22 @@ class Guard:
             entry = self._checked(scope)
         except HttpProblem as problem:
             entry = answer(problem)
-        await (self.app if entry is None else entry)(scope, receive, secured)
+        if entry is not None:
+            await entry(scope, receive, secured)
+            return
+        begun = False
+
+        async def watched(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await secured(message)
+
+        try:
+            await self.app(scope, receive, watched)
+        except Exception:  # what no route has caught, such as a fault of `authorize` itself
+            if begun:
+                raise
+            await answer(fault())(scope, receive, secured)
 
     def _checked(self, scope: Scope) -> Response | None:
         """Check a request; the answer to one that only brings the token.
@@ -82,6 +97,8 @@ class Guard:
         _check_origin(headers, host, str(scope.get("scheme", "http")))
         if scope["method"] not in _READS:
             _check_write(headers)
+        else:
+            _check_read(headers)
         return None if self.settings.token is None else self._admitted(headers, scope, self.settings.token)
 
     def _host(self, headers: Headers, scope: Scope) -> str:
@@ -91,7 +108,9 @@ class Guard:
             HttpProblem: it is not this server.
         """
         given = headers.getlist("host")
-        found = _HOST.fullmatch(given[0].lower()) if len(given) == 1 else None
+        # A target that is no path (`GET http://name/`) names a host of its own, which counts before the header.
+        lone = len(given) == 1 and str(scope["path"]).startswith("/")
+        found = _HOST.fullmatch(given[0].lower()) if lone else None
         if found is None:
             raise HttpProblem(400, "host-invalid", "the request names no valid host")
         name, allowed = found["name"], self.settings.hosts
@@ -118,7 +137,7 @@ class Guard:
         if given and scope["method"] in ("GET", "HEAD"):
             if len(given) == 1 and _same(given[0], token):
                 return self._entered(scope, [pair for pair in query if pair[0] != "token"], token)
-        elif _same(_cookie(headers, self.settings.cookie), token):
+        elif _has(_cookies(headers, self.settings.cookie), token):
             return None
         raise HttpProblem(
             401, "token-missing",
@@ -160,6 +179,20 @@ def _check_write(headers: Headers) -> None:
         raise HttpProblem(403, "site-refused", f"requests that change something are refused from {site[:40]!r} pages")
 
 
+def _check_read(headers: Headers) -> None:
+    """Let pages of other sites lead here by a link, and embed nothing: an image could open streams and searches.
+
+    Raises:
+        HttpProblem: a page of another site embeds this address.
+    """
+    site = headers.get("sec-fetch-site", "none")
+    embedded = headers.get("sec-fetch-mode", "navigate") != "navigate" or (
+        headers.get("sec-fetch-dest", "document") != "document"
+    )
+    if site not in ("same-origin", "none") and embedded:
+        raise HttpProblem(403, "site-refused", f"{site[:40]!r} pages can link to this address, and not embed it")
+
+
 def check_json(headers: Headers) -> None:
     """Demand a JSON body.
 
@@ -178,9 +211,14 @@ def _same(given: str, wanted: str) -> bool:
     return hmac.compare_digest(given.encode("utf-8", "surrogatepass"), wanted.encode())
 
 
-def _cookie(headers: Headers, name: str) -> str:
+def _has(given: Sequence[str], wanted: str) -> bool:
+    return sum(_same(one, wanted) for one in given) > 0  # all are compared, so the place of the right one does not show
+
+
+def _cookies(headers: Headers, name: str) -> list[str]:
+    """All cookies of a name: another server of this host may have set one, too, which a browser sends along."""
     pairs = (part.strip().partition("=") for line in headers.getlist("cookie") for part in line.split(";"))
-    return next((value.strip('"') for key, _, value in pairs if key == name), "")
+    return [value.strip('"') for key, _, value in pairs if key == name]
 
 
 def _with_port(netloc: str, default: str | None) -> str:

@@ -21,6 +21,7 @@ _PHRASES = {
     401: "The token is missing.",
     403: "Refused.",
     404: "There is no such thing.",
+    408: "The body did not come in time.",
     409: "It does not fit what the run is now.",
     413: "The body is too long.",
     415: "The body is not JSON.",

@@ -8,7 +8,8 @@ from dataclasses import asdict
 from html import unescape
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from anyio import to_thread
+from anyio import CapacityLimiter, to_thread
+from anyio.lowlevel import RunVar
 from starlette.responses import Response, StreamingResponse
 
 from orchestrator.errors import OrchestratorError, StoreError
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from orchestrator.kernel.records.base import RunStatus
 
 T = TypeVar("T")
+_THREADS: RunVar[CapacityLimiter] = RunVar("threads of the web API")
 _LOOKED_AT = 2000
 """Rows of which `authorize` may leave out all, before a page is answered as it is."""
 SVG = "image/svg+xml"
@@ -189,5 +191,9 @@ def _check_record(run: Run, seq: int | None) -> None:
 
 
 async def away(function: Callable[[], T]) -> T:
-    """Call what blocks in a thread, so that other requests and runs go on."""
-    return await to_thread.run_sync(function)
+    """Call what blocks in a thread, so that other requests and runs go on; a few at a time, which leaves these time."""
+    try:
+        limiter = _THREADS.get()
+    except LookupError:
+        _THREADS.set(limiter := CapacityLimiter(4))
+    return await to_thread.run_sync(function, limiter=limiter)

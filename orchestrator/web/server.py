@@ -28,9 +28,10 @@ class Server(uvicorn.Server):
 
     def __init__(self, app: Starlette, listening: anyio.Event) -> None:
         self._streams, self._listening = app.state.streams, listening
+        # h11, wherever it runs: it bounds the headers of a request, and keeps the host of an absolute target.
         config = uvicorn.Config(
-            app, log_level=logging.WARNING, access_log=False, lifespan="off", ws="none", server_header=False,
-            proxy_headers=False, timeout_graceful_shutdown=_GRACE,
+            app, http="h11", ws="none", lifespan="off", log_level=logging.WARNING, access_log=False,
+            server_header=False, proxy_headers=False, timeout_graceful_shutdown=_GRACE,
         )  # fmt: skip
         super().__init__(config)
 
@@ -58,6 +59,8 @@ async def serve(app: Starlette, bound: socket.socket, listening: anyio.Event) ->
         bound: the socket, which is closed at the end.
         listening: is set when requests are answered.
     """
+    # Connections take it over. Without it the end of an answer waits for the reader's acknowledgement of its beginning.
+    bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     server = Server(app, listening)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_stop_if_cancelled, server)

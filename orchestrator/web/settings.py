@@ -39,7 +39,7 @@ class Settings:
     heartbeat: float = 15.0
     """Between two comments on a stream on which nothing happens."""
     patience: float = 30.0
-    """For which a reader of a stream may take nothing; then the stream is closed."""
+    """For which a reader of a stream may take nothing, and a body may be on its way; then the connection is closed."""
     streams: int = 256
     """The most streams that are open at the same time."""
     wait: float = 60.0

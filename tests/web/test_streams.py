@@ -11,6 +11,10 @@ import anyio
 import httpx2
 import pytest
 
+from orchestrator import Executor
+from orchestrator.web import configured
+from orchestrator.web.server import serve
+from orchestrator.web.settings import Settings
 from tests.support.shell import Shell
 from tests.support.sizes import sized
 from tests.web.api import Api, api, held
@@ -125,6 +129,23 @@ def test_a_reader_that_reads_nothing_is_left_and_holds_up_no_run() -> None:
             found.portal.call(gate.go.set)
             until_read(client, '"type": "ended"')
         assert [one["seq"] for one in found.events("loud", after=1)][-1] == found.get("runs/loud")["seq"]
+
+
+def test_connections_send_what_they_have_at_once() -> None:
+    """An event, or the end of an answer, waits for no acknowledgement of what was sent before it."""
+    with socket.create_server(("127.0.0.1", 0)) as bound:
+
+        async def listen() -> None:
+            async with Executor("memory://") as executor, anyio.create_task_group() as tasks:
+                listening = anyio.Event()
+                tasks.start_soon(serve, configured(executor, Settings()), bound, listening)
+                await listening.wait()
+                delayed.append(not bound.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+                tasks.cancel_scope.cancel()
+
+        delayed: list[bool] = []
+        anyio.run(listen)
+        assert delayed == [False]
 
 
 def test_a_reader_that_leaves_is_noticed() -> None:

@@ -168,4 +168,6 @@ def check_run_id(run_id: str) -> str:
             f"run id {shown(run_id)}: take 1 to 200 printable characters without spaces, '@', '/' and '\\'",
             where="run_id",
         )
+    if run_id in (".", ".."):  # no address leads to it: browsers take them for folders
+        raise InvalidValue(f"run id {shown(run_id)}: take one that can stand in an address", where="run_id")
     return run_id
