@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from orchestrator.errors import InvalidValue
 from orchestrator.stores.rows import RunInfo, RunTotals, Total
@@ -107,6 +108,11 @@ class By:
         """The kind of the totals that count; None: all."""
         return "model" if "model" in self.names else "tool" if "tool" in self.names else None
 
+    @property
+    def seconds_of(self) -> str:
+        """The kind of the totals whose seconds count."""
+        return self.kind or "step"
+
     def run_part(self, graph: str, created: object, labels: Mapping[str, str]) -> dict[str, str | None]:
         """The values that a run gives."""
         return {
@@ -127,17 +133,25 @@ def numbers_of(totals: RunTotals) -> Numbers:
     return _numbers(totals.rows, totals.seconds)
 
 
+def parts_by(by: By, names: Sequence[tuple[str, str, str]]) -> dict[tuple[str, ...], list[int]]:
+    """The rows of a run's totals that count, by the values of `By.within`, from their nodes, kinds and names."""
+    found: dict[tuple[str, ...], list[int]] = {}
+    for at, (node, kind, name) in enumerate(names):
+        if by.kind is None or kind == by.kind:
+            found.setdefault(tuple(node if part == "node" else name for part in by.within), []).append(at)
+    return found
+
+
 def parts_of(by: By, totals: RunTotals) -> dict[tuple[str, ...], Numbers]:
     """The numbers of the parts of a run, by the values of `By.within`."""
-    found: dict[tuple[str, ...], list[Total]] = {}
-    for row in totals.rows:
-        if by.kind is None or row.kind == by.kind:
-            key = tuple(row.node if name == "node" else row.name for name in by.within)
-            found.setdefault(key, []).append(row)
-    seconds_of = by.kind or "step"
-    return {
-        key: _numbers(rows, sum(row.seconds for row in rows if row.kind == seconds_of)) for key, rows in found.items()
-    }
+    found: dict[tuple[str, ...], Numbers] = {}
+    for key, places in parts_by(by, [(row.node, row.kind, row.name) for row in totals.rows]).items():
+        rows = [totals.rows[at] for at in places]
+        seconds = 0.0
+        for row in rows:
+            seconds += row.seconds if row.kind == by.seconds_of else 0.0
+        found[key] = _numbers(rows, seconds)
+    return found
 
 
 def _numbers(rows: Iterable[Total], seconds: float) -> Numbers:
@@ -157,7 +171,7 @@ class Groups:
 
     def __init__(self, by: By) -> None:
         self.by = by
-        self._groups: dict[tuple[str | None, ...], _Group] = {}
+        self._groups: dict[tuple[str | None, ...], Group] = {}
 
     def add_run(self, info: RunInfo, totals: RunTotals | None) -> None:
         """Add a run with its totals."""
@@ -182,14 +196,18 @@ class Groups:
 
     def add_to(self, key: tuple[str | None, ...], status: str, numbers: Numbers | None) -> None:
         """The same, by the values of `By.names` in their order."""
+        group = self.group(key)
+        if numbers is None:
+            group.add_uncounted(status)
+        else:
+            group.add((status, *numbers))
+
+    def group(self, key: tuple[str | None, ...]) -> Group:
+        """The group of these values of `By.names`, in their order."""
         group = self._groups.get(key)
         if group is None:
-            group = self._groups[key] = _Group()
-        group.statuses[status] += 1
-        if numbers is None:
-            group.uncounted += 1
-        else:
-            group.numbers.append(numbers)
+            group = self._groups[key] = Group()
+        return group
 
     def rows(self) -> list[StatsRow]:
         """The groups, sorted."""
@@ -197,21 +215,68 @@ class Groups:
         return [self._groups[key].row(dict(zip(self.by.names, key, strict=True))) for key in keys]
 
 
-class _Group:
+class Group:
+    """Sums over the runs of one group, or over what they did in one part. It keeps 16 bytes of each."""
+
     def __init__(self) -> None:
-        self.statuses: Counter[str] = Counter()
-        self.uncounted = 0
-        self.numbers: list[Numbers] = []
+        self._recent: list[Sequence[Any]] = []
+        self._statuses: Counter[str] = Counter()
+        self._uncounted = 0
+        self._sums = [0] * 6
+        self._costs, self._seconds = array("d"), array("d")
+
+    def add(self, numbers: Sequence[Any]) -> None:
+        """Add a run: its status, then its `Numbers`. What follows these is ignored."""
+        self._recent.append(numbers)
+        if len(self._recent) >= _AT_ONCE:
+            self._take()
+
+    def add_uncounted(self, status: str) -> None:
+        """Add a run without totals."""
+        self._statuses[status] += 1
+        self._uncounted += 1
+
+    def add_many(self, status: str, whole: Sequence[int], costs: Sequence[float], seconds: Sequence[float]) -> None:
+        """Add runs of one status.
+
+        Args:
+            status: their status.
+            whole: the first six of `Numbers`, of all of them together.
+            costs: the cost of each.
+            seconds: the seconds of each.
+        """
+        self._statuses[status] += len(seconds)
+        self._sums = [so_far + more for so_far, more in zip(self._sums, whole, strict=True)]
+        self._costs.extend(costs)
+        self._seconds.extend(seconds)
 
     def row(self, group: Mapping[str, str | None]) -> StatsRow:
-        columns = [*zip(*self.numbers, strict=True)] or [()] * 8
-        calls, failed, tools, failed_tools, tokens_in, tokens_out = (sum(column) for column in columns[:6])
-        seconds = sorted(columns[7])
+        """The sums."""
+        self._take()
+        seconds = sorted(self._seconds)
+        calls, failed, tools, failed_tools, tokens_in, tokens_out = self._sums
         return StatsRow(
-            group, sum(self.statuses.values()), dict(sorted(self.statuses.items())), self.uncounted,
-            int(calls), int(failed), int(tools), int(failed_tools), int(tokens_in), int(tokens_out),
-            math.fsum(columns[6]), math.fsum(seconds), percentile(seconds, 50), percentile(seconds, 95),
+            group, sum(self._statuses.values()), dict(sorted(self._statuses.items())), self._uncounted,
+            calls, failed, tools, failed_tools, tokens_in, tokens_out,
+            math.fsum(self._costs), math.fsum(seconds), percentile(seconds, 50), percentile(seconds, 95),
         )  # fmt: skip
+
+    def _take(self) -> None:
+        """Add up the columns of what came last, all at once: there may be a million rows."""
+        if not self._recent:
+            return
+        status, calls, failed, tools, failed_tools, tokens_in, tokens_out, cost, seconds, *_ = zip(
+            *self._recent, strict=True
+        )
+        self._recent.clear()
+        self._statuses.update(status)
+        whole = (calls, failed, tools, failed_tools, tokens_in, tokens_out)
+        self._sums = [so_far + sum(column) for so_far, column in zip(self._sums, whole, strict=True)]
+        self._costs.extend(cost)
+        self._seconds.extend(seconds)
+
+
+_AT_ONCE = 4096
 
 
 def percentile(values: Sequence[float], part: int) -> float | None:

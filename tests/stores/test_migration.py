@@ -17,6 +17,7 @@ from orchestrator import Executor
 from orchestrator.stores import open_store
 from orchestrator.stores.owner import Owner
 from orchestrator.stores.sqlite.schema import MIGRATIONS, migrate, version_of
+from tests.data import totals4
 from tests.data.runs010 import STORE
 from tests.support.programs import Ended
 from tests.support.programs import run as run_program
@@ -226,3 +227,53 @@ def test_a_file_of_version_3_is_searched_by_its_labels_and_also_where_it_cannot_
     ended = run_program([FINDS, f"sqlite:///{path}"])
     assert (ended.code, ended.out) == (0, FOUND), ended
     assert version(path) == len(MIGRATIONS)
+
+
+SAYS = """
+import json, sys
+from dataclasses import asdict
+import anyio
+from orchestrator import Executor
+from tests.executor.program import powerless
+
+async def work():
+    async with Executor(sys.argv[1]) as executor:
+        expected = json.load(open(sys.argv[2]))
+        stats = {}
+        for by in expected["stats"]:
+            rows = await executor.stats(by.split(",") if by else ())
+            stats[by] = [asdict(row) | {"group": dict(row.group)} for row in rows]
+        ids = [info.run_id for info in (await executor.runs()).runs]
+        totals = {run_id: await executor.store.totals(run_id) for run_id in ids}
+        said = {run_id: None if one is None else asdict(one) for run_id, one in totals.items()}
+        failed = {name: [info.run_id for info in (await executor.runs(failed_tool=name)).runs]
+                  for name in expected["failed"]}
+        found = json.loads(json.dumps({"stats": stats, "totals": said, "failed": failed}))
+        for what, value in expected.items():
+            assert found[what] == value, what
+        print([one.run_id for one in (await executor.questions()).questions])
+
+powerless()
+anyio.run(work)
+"""
+
+
+def test_a_file_of_version_4_says_the_same_of_its_runs_also_where_it_cannot_be_written(tmp_path: Path) -> None:
+    path = tmp_path / "dir" / "runs.db"
+    path.parent.mkdir()
+    path.write_bytes(gzip.decompress(totals4.STORE.read_bytes()))
+    assert version(path) == 4
+    path.chmod(0o444)
+    path.parent.chmod(0o555)
+    try:
+        ended = run_program([SAYS, f"sqlite:///{path}", totals4.EXPECTED])
+        assert (ended.code, ended.out) == (0, "['r3', 'r4', 'asks']\n"), ended
+    finally:
+        path.parent.chmod(0o755)
+        path.chmod(0o644)
+    assert version(path) == 4
+    ended = run_program([SAYS, f"sqlite:///{path}", totals4.EXPECTED])
+    assert (ended.code, ended.out) == (0, "['r3', 'r4', 'asks']\n"), ended
+    assert version(path) == len(MIGRATIONS)
+    with closing(sqlite3.connect(path)) as file:
+        assert file.execute("SELECT count(*) FROM unlisted").fetchone() == (0,)  # its questions are listed for good

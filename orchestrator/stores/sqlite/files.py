@@ -16,6 +16,7 @@ from orchestrator.errors import InvalidValue, StoreError, StoreUnavailable
 from orchestrator.stores.sqlite.schema import MIGRATIONS, check_tables, check_version, migrate
 from orchestrator.stores.sqlite.schema3 import BEFORE_ITEMS, no_items
 from orchestrator.stores.sqlite.schema4 import BEFORE_TOTALS, no_totals
+from orchestrator.stores.sqlite.schema5 import BEFORE_PARTS, parts_as_views
 
 T = TypeVar("T")
 
@@ -94,11 +95,13 @@ def open_to_read(path: Path, url: str) -> tuple[sqlite3.Connection, bool]:
             try:
                 open_to_write(path, url).close()
             except (sqlite3.Error, OSError) as error:
-                if version not in (BEFORE_ITEMS, BEFORE_TOTALS) or not _may_only_be_read(error):
+                if version not in (BEFORE_ITEMS, BEFORE_TOTALS, BEFORE_PARTS) or not _may_only_be_read(error):
                     raise
                 if version == BEFORE_ITEMS:
                     no_items(connection)
-                no_totals(connection)
+                if version != BEFORE_PARTS:
+                    no_totals(connection)
+                parts_as_views(connection)
                 connection.execute("PRAGMA query_only = ON")
                 return connection, False
             connection.close()

@@ -19,8 +19,6 @@ from orchestrator.stores.sqlite.leases import present_holders
 from orchestrator.stores.sqlite.reads import INFO_COLUMNS, INFO_TABLES, InfoRow, info_of
 from orchestrator.stores.statistics import ANY_TOOL
 
-_COUNTED = 1000
-
 
 @dataclass(frozen=True, slots=True)
 class _Filter:
@@ -103,35 +101,48 @@ def _and_also(
         where.append(f"(runs.token IS NULL OR runs.holder NOT IN ({', '.join('?' * len(present))}))")
         values += present
     for text, value in (
-        ("runs.parent = ?", wanted.parent), ("runs.relation = ?", wanted.relation), ("runs.updated >= ?", wanted.since),
+        ("runs.parent = ?", wanted.parent), ("runs.updated >= ?", wanted.since),
     ):  # fmt: skip
         if value is not None:
             where.append(text)
             values.append(value)
+    leads = False  # whether one of these filters selects fewer runs than the walk
+    if wanted.relation is not None:
+        few = wanted.parent is None and _count_of(connection, _OF_RELATION, (wanted.relation,)) < searching.COUNTED
+        where.append(f"runs.id IN ({_OF_RELATION})" if few else "runs.relation = ?")
+        values.append(wanted.relation)
+        leads |= few
     if wanted.waiting is not None:
         where.append("runs.waiting > 0" if wanted.waiting else "runs.waiting <= 0")
-    if wanted.failed_tool is not None:
-        text, found = _of_failed_tool(connection, wanted.failed_tool)
-        where.append(text)
-        values += found
-    if wanted.words is not None:
-        text, found = searching.condition(connection, wanted.words)
-        where.append(text)
-        values += found
+        leads |= wanted.waiting and _count(connection, walk) >= searching.COUNTED
+    for condition in (
+        None if wanted.failed_tool is None else _of_failed_tool(connection, wanted.failed_tool),
+        None if wanted.words is None else searching.condition(connection, wanted.words),
+    ):
+        if condition is not None:
+            where.append(condition.where)
+            values += condition.values
+            leads |= condition.few
+    if leads:
+        where[0] = where[0].replace("runs.", "+runs.")  # a sign keeps SQLite from using an index of the column
     return _Filter(walk.table, walk.key, " AND ".join(where), tuple(values))
 
 
-def _of_failed_tool(connection: sqlite3.Connection, name: str) -> tuple[str, tuple[object, ...]]:
+_OF_RELATION = "SELECT id FROM runs WHERE parent IS NOT NULL AND relation = ?"
+"""The runs that were made from others have an index of their own."""
+
+
+def _of_failed_tool(connection: sqlite3.Connection, name: str) -> searching.Condition:
     """A condition on `runs`. Few such runs are looked up one by one; many are met soon on a walk along the list."""
     any_tool = name in ANY_TOOL
     values = () if any_tool else (name,)
     found = (
         "SELECT run FROM run_totals WHERE failed_tools > 0"
         if any_tool
-        else "SELECT run FROM totals WHERE kind = 'tool' AND failed > 0 AND name = ?"
+        else "SELECT run FROM failed_tools WHERE name = ?"
     )
-    (count,) = connection.execute(f"SELECT count(*) FROM ({found} LIMIT {_COUNTED})", values).fetchone()
-    return (f"runs.id IN ({found})" if count < _COUNTED else f"EXISTS ({found} AND run = runs.id)"), values
+    few = _count_of(connection, found, values) < searching.COUNTED
+    return searching.Condition(f"runs.id IN ({found})" if few else f"EXISTS ({found} AND run = runs.id)", values, few)
 
 
 def _and_row(label: _Filter, row: _Filter) -> _Filter:
@@ -139,9 +150,12 @@ def _and_row(label: _Filter, row: _Filter) -> _Filter:
 
 
 def _count(connection: sqlite3.Connection, walk: _Filter) -> int:
-    count: int = connection.execute(
-        f"SELECT count(*) FROM (SELECT 1 FROM {walk.table} WHERE {walk.where} LIMIT {_COUNTED})", walk.values
-    ).fetchone()[0]
+    return _count_of(connection, f"SELECT 1 FROM {walk.table} WHERE {walk.where}", walk.values)
+
+
+def _count_of(connection: sqlite3.Connection, query: str, values: tuple[object, ...]) -> int:
+    """How many rows a query has, counted no further than needed."""
+    count: int = connection.execute(f"SELECT count(*) FROM ({query} LIMIT {searching.COUNTED})", values).fetchone()[0]
     return count
 
 

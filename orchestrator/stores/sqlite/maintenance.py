@@ -14,6 +14,7 @@ from orchestrator.stores.base import Finding
 from orchestrator.stores.shared import json_object
 from orchestrator.stores.sqlite import items, schedules
 from orchestrator.stores.sqlite.label_text import labels_of
+from orchestrator.stores.sqlite.searching import OF_RUNS
 from orchestrator.stores.sqlite.writes import checksum
 
 PAGES_AT_ONCE = 256
@@ -110,7 +111,7 @@ def _disorder(connection: sqlite3.Connection) -> Iterator[_Repair]:
         lost = [run for run in _runs_of(connection, table) if run not in known]
         if lost:
             yield f"{table} of {len(lost)} runs that do not exist", _deletion(connection, table, lost)
-    for table in ("labels", "inbox", "summaries", "item_writes", "totals", "run_totals", "questions"):
+    for table in ("labels", "inbox", "summaries", "item_writes", *OF_RUNS):
         rows = connection.execute(f"SELECT DISTINCT run FROM {table} WHERE run NOT IN (SELECT id FROM runs)")
         lost = [run for (run,) in rows.fetchall()]
         if lost:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Collection, Mapping
+from typing import Any
 
 from orchestrator.stores.rows import OpenQuestion, QuestionPage, WaitingQuestion
 from orchestrator.stores.shared import UNLISTED, json_object, parse_question_cursor, question_cursor
+from orchestrator.stores.sqlite import searching
 from orchestrator.stores.sqlite.label_text import labels_of
 
 
@@ -39,25 +41,28 @@ def page(
         of_runs.append("EXISTS (SELECT 1 FROM labels WHERE name = ? AND value = ? AND created = runs.created"
                        " AND run = runs.id)")  # fmt: skip
         values += [name, value]
-    where = " AND ".join(of_runs)
     unlisted = connection.execute(
-        f"SELECT run_id FROM runs WHERE waiting > 0 AND {where}"
-        " AND NOT EXISTS (SELECT 1 FROM questions WHERE run = runs.id) ORDER BY created, id LIMIT ?",
+        "SELECT runs.run_id FROM unlisted CROSS JOIN runs ON runs.id = unlisted.run"
+        f" WHERE runs.waiting > 0 AND {' AND '.join(of_runs)} ORDER BY runs.created, runs.id LIMIT ?",
         (*values, UNLISTED),
     ).fetchall()
-    if kinds is not None:
-        where += f" AND questions.kind IN ({', '.join('?' * len(kinds))})"
-        values += kinds
+    few = _few(connection, graph, labels)
+    if few is not None:
+        of_runs.append(f"questions.run IN ({few[0]})")
+        values += few[1]
     if after is not None:
-        where += " AND (questions.asked, questions.run, questions.name) > (?, ?, ?)"
+        of_runs.append("(questions.asked, questions.run, questions.name) > (?, ?, ?)")
         values += parse_question_cursor(after)
-    # CROSS: the oldest questions lead the way
-    rows = connection.execute(
-        "SELECT runs.run_id, runs.graph, runs.labels, questions.run, name, asked, kind, data FROM questions"
-        f" CROSS JOIN runs ON runs.id = questions.run WHERE {where}"
-        " ORDER BY questions.asked, questions.run, questions.name LIMIT ?",
-        (*values, limit + 1),
-    ).fetchall()
+    rows = []
+    # one walk for each kind, for only within one kind are an index's entries in the order of the list
+    for kind in [None] if kinds is None else sorted(kinds):
+        rows += connection.execute(
+            "SELECT runs.run_id, runs.graph, runs.labels, questions.run, name, asked, kind, data FROM questions"
+            f" CROSS JOIN runs ON runs.id = questions.run WHERE {'kind = ? AND ' if kind is not None else ''}"
+            f"{' AND '.join(of_runs)} ORDER BY questions.asked, questions.run, questions.name LIMIT ?",
+            (*([] if kind is None else [kind]), *values, limit + 1),
+        ).fetchall()
+    rows.sort(key=_place)
     found = tuple(
         WaitingQuestion(run_id, graph, labels_of(text) or {}, OpenQuestion(name, asked, kind, json_object(data)))
         for run_id, graph, text, _, name, asked, kind, data in rows[:limit]
@@ -65,3 +70,25 @@ def page(
     last = rows[limit - 1] if len(rows) > limit else None
     cursor = None if last is None else question_cursor(last[5], last[3], last[4])
     return QuestionPage(found, cursor, tuple(run_id for (run_id,) in unlisted))
+
+
+def _place(row: tuple[Any, ...]) -> tuple[bool, float, int, str]:
+    """Where a question stands in the list: as SQLite has it, also where a damaged time is no number."""
+    number, name, asked = row[3:6]
+    return (False, asked, number, name) if isinstance(asked, float | int) else (True, 0.0, number, str(name))
+
+
+def _few(
+    connection: sqlite3.Connection, graph: str | None, labels: Mapping[str, str]
+) -> tuple[str, tuple[object, ...]] | None:
+    """A query for the numbers of the runs that a filter selects, if these are few; None: it leads the way nowhere."""
+    ways: list[tuple[str, tuple[object, ...]]] = [
+        ("SELECT run FROM labels WHERE name = ? AND value = ?", item) for item in labels.items()
+    ]
+    if graph is not None:
+        ways.append(("SELECT id FROM runs WHERE graph = ?", (graph,)))
+    for query, values in ways:
+        (count,) = connection.execute(f"SELECT count(*) FROM ({query} LIMIT {searching.COUNTED})", values).fetchone()
+        if count < searching.COUNTED:
+            return query, values
+    return None

@@ -18,6 +18,7 @@ from orchestrator.stores.sqlite.clock import StoreClock
 from orchestrator.stores.sqlite.schema2 import leases_in_rows
 from orchestrator.stores.sqlite.schema3 import items_beside_runs
 from orchestrator.stores.sqlite.schema4 import totals_beside_runs
+from orchestrator.stores.sqlite.schema5 import totals_in_one_row
 
 APPLICATION_ID = 0x4F524348
 """SQLite's header field that says whose database a file is: "ORCH"."""
@@ -72,7 +73,9 @@ _FIRST_TABLES = """
 """
 
 
-MIGRATIONS: list[Migration] = [_first_tables, leases_in_rows, items_beside_runs, totals_beside_runs]
+MIGRATIONS: list[Migration] = [
+    _first_tables, leases_in_rows, items_beside_runs, totals_beside_runs, totals_in_one_row,
+]  # fmt: skip
 """The n-th turns a file of version n into one of version n + 1. Released ones are never edited."""
 
 

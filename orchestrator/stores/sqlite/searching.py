@@ -7,11 +7,16 @@ runs, and no text of a user is ever a query to SQLite.
 from __future__ import annotations
 
 import sqlite3
+from dataclasses import dataclass
 
 from orchestrator.stores.sqlite.label_text import labels_of
 from orchestrator.stores.sqlite.schema4 import BEFORE_TOTALS
 from orchestrator.stores.words import contains, words
 
+OF_RUNS = ("run_parts", "failed_tools", "run_totals", "questions", "unlisted")
+"""Tables of what is known of runs beside their journals, with the number of the run in the column `run`."""
+COUNTED = 1000
+"""Runs that a filter selects are looked up one by one if there are fewer; they are counted no further."""
 AT_ONCE = 500
 """Runs that are indexed in one write."""
 
@@ -51,14 +56,24 @@ def is_complete(connection: sqlite3.Connection) -> bool:
     )
 
 
-def condition(connection: sqlite3.Connection, wanted: list[str]) -> tuple[str, tuple[object, ...]]:
-    """A condition on `runs` for those that have all of these words, and its values."""
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition on `runs`."""
+
+    where: str
+    values: tuple[object, ...] = ()
+    few: bool = False
+    """Whether few runs meet it, which are best looked up by their numbers."""
+
+
+def condition(connection: sqlite3.Connection, wanted: list[str]) -> Condition:
+    """A condition on `runs` for those that have all of these words."""
     if not wanted:
-        return "FALSE", ()
+        return Condition("FALSE", few=True)
     found: list[str] = []
     values: list[object] = []
     if has_index(connection):
-        found.append("runs.id IN (SELECT rowid FROM search WHERE search MATCH ?)")
+        found.append("{runs.id} IN (SELECT rowid FROM search WHERE search MATCH ?)")
         values.append(" ".join(f'"{word}"' for word in wanted))
     if not is_complete(connection):  # a file that cannot be written: read the rest
         connection.create_function(
@@ -71,8 +86,21 @@ def condition(connection: sqlite3.Connection, wanted: list[str]) -> tuple[str, t
             "SELECT run FROM summaries JOIN runs AS labelled ON labelled.id = run"
             " WHERE has_words(input, output, labelled.labels)"
         )
-        found.append(f"runs.id IN ({rows}{' AND indexed = 0' if found else ''})")
-    return f"({' OR '.join(found)})", tuple(values)
+        found.append(f"{{runs.id}} IN ({rows}{' AND indexed = 0' if found else ''})")
+    # Few runs are looked up one by one. Many are put into a set, and met soon on a walk along the list: the sign keeps
+    # SQLite from looking up and sorting all of them.
+    few = len(found) == 1 and _count(connection, values) < COUNTED
+    where = f"({' OR '.join(found)})".replace("{runs.id}", "runs.id" if few else "+runs.id")
+    return Condition(where, tuple(values), few)
+
+
+def _count(connection: sqlite3.Connection, values: list[object]) -> int:
+    """How many runs the index finds, counted no further than needed."""
+    if not values:
+        return 0
+    query = "SELECT count(*) FROM (SELECT 1 FROM search WHERE search MATCH ? LIMIT ?)"
+    count: int = connection.execute(query, (*values, COUNTED)).fetchone()[0]
+    return count
 
 
 def _texts(given: object, output: object, labels: object) -> list[str]:
@@ -83,7 +111,7 @@ def _texts(given: object, output: object, labels: object) -> list[str]:
 
 def forget(connection: sqlite3.Connection, number: int) -> None:
     """Delete what is known of a run beside its journal, and its words from the index."""
-    for table in ("totals", "run_totals", "questions"):
+    for table in OF_RUNS:
         connection.execute(f"DELETE FROM {table} WHERE run = ?", (number,))
     row = connection.execute("SELECT indexed FROM summaries WHERE run = ?", (number,)).fetchone()
     if row is None:

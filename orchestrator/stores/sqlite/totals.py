@@ -3,35 +3,28 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from orchestrator.stores.rows import RunTotals, Total
+from orchestrator.stores.rows import RunTotals
+from orchestrator.stores.sqlite import parts
 from orchestrator.stores.sqlite.label_text import labels_of
 from orchestrator.stores.sqlite.writes import run_number
-from orchestrator.stores.statistics import By, Groups, StatsRow
+from orchestrator.stores.statistics import By, Group, Groups, StatsRow, parts_by
 
 
 def totals(connection: sqlite3.Connection, run_id: str) -> RunTotals | None:
     """See `Store.totals`."""
-    number = run_number(connection, run_id)
-    row = connection.execute("SELECT seconds FROM run_totals WHERE run = ?", (number,)).fetchone()
-    if row is None:
-        return None
-    rows = connection.execute(
-        "SELECT node, kind, name, calls, failed, input_tokens, output_tokens, cost, seconds FROM totals WHERE run = ?"
-        " ORDER BY node, kind, name",
-        (number,),
-    )
-    return RunTotals(tuple(Total(*row) for row in rows), row[0])
+    row = connection.execute(
+        "SELECT names, numbers, seconds FROM run_totals JOIN run_parts USING (run) WHERE run = ?",
+        (run_number(connection, run_id),),
+    ).fetchone()
+    return None if row is None else parts.unpacked(*row)
 
 
-_RUN = "runs.graph, runs.created, runs.status, {labels}"
 _SUMS = "calls, failed, tools, failed_tools, input_tokens, output_tokens, cost, run_totals.seconds"
-_PARTS = (
-    "sum((kind = 'model') * calls), sum((kind = 'model') * failed), sum((kind = 'tool') * calls),"
-    " sum((kind = 'tool') * failed), sum(input_tokens), sum(output_tokens), sum(cost), sum((kind = ?) * seconds)"
-)
+_OF_RUN = 9
+"""Columns before those of `_Keys`: the status of the run, and its numbers."""
 
 
 def stats(
@@ -44,68 +37,94 @@ def stats(
 ) -> list[StatsRow]:
     """See `Store.stats`."""
     where, values = _where(since, until, graph, labels)
-    columns = _RUN.format(labels="runs.labels" if any(name.startswith("label:") for name in by.names) else "NULL")
-    groups, keys = Groups(by), _Keys(by)
-    if not by.within:
-        query = f"SELECT {columns}, {_SUMS} FROM runs LEFT JOIN run_totals ON run = id WHERE {where}"
-        for row in connection.execute(query, values):
-            groups.add_to(keys.of(row), row[2], None if row[4] is None else row[4:])
+    groups = Groups(by)
+    keys = _Keys(by, groups)
+    if by.within:
+        query = f"SELECT names, numbers, runs.status{keys.columns} FROM runs LEFT JOIN run_parts ON run = id"
+        _add_parts(by, keys, connection.execute(f"{query} WHERE {where}", values))
         return groups.rows()
-    query = f"SELECT {columns} FROM runs WHERE {where} AND id NOT IN (SELECT run FROM run_totals)"
+    query = f"SELECT runs.status, {_SUMS}{keys.columns} FROM runs LEFT JOIN run_totals ON run = id WHERE {where}"
     for row in connection.execute(query, values):
-        groups.add_to(keys.of(row), row[2], None)
-    names = ", ".join("totals.node" if name == "node" else "totals.name" for name in by.within)
-    kind = () if by.kind is None else (by.kind,)
-    # Grouped along the key of the totals, so nothing is sorted: models and tools have one row for each node.
-    query = (
-        f"SELECT {columns}, {_PARTS}, runs.id, {names} FROM runs CROSS JOIN totals ON totals.run = runs.id"
-        f"{' AND totals.kind = ?' if kind else ''} WHERE {where} GROUP BY runs.id, totals.node"
-        f"{', totals.kind, totals.name' if kind else ''}"
-    )
-    rows = connection.execute(query, (by.kind or "step", *kind, *values))
-    for row in rows if "node" in by.within else _merged(rows):
-        groups.add_to(keys.of(row, row[13:]), row[2], row[4:12])
+        group = keys.group_of(keys.about(row[_OF_RUN:]), ())
+        if row[1] is None:
+            group.add_uncounted(row[0])
+        else:
+            group.add(row)
     return groups.rows()
 
 
-def _merged(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
-    """Rows of one run, which follow each other, with those of one model or tool added up."""
-    known: dict[str, tuple[Any, ...]] = {}
-    run: int | None = None
-    for row in rows:
-        if row[12] != run:
-            yield from known.values()
-            run, known = row[12], {row[13]: row}
-        elif row[13] not in known:
-            known[row[13]] = row
-        else:
-            before = known[row[13]]
-            sums = (one + other for one, other in zip(before[4:12], row[4:12], strict=True))
-            known[row[13]] = (*before[:4], *sums, *before[12:])
-    yield from known.values()
+def _add_parts(by: By, keys: _Keys, rows: Iterable[tuple[Any, ...]]) -> None:
+    """Add what runs did in their parts: those with the same parts, status and group together."""
+    alike: dict[tuple[Any, ...], list[bytes]] = {}
+    held = 0
+    for text, numbers, status, *given in rows:
+        about = keys.about(tuple(given))
+        names = parts.names_of(text)
+        if names is None or not parts.fits(names, numbers):
+            keys.group_of(about, (None,) * len(by.within)).add_uncounted(status)
+            continue
+        alike.setdefault((names, status, about), []).append(numbers)
+        held += 1
+        if held >= _AT_ONCE:
+            _add_alike(by, keys, alike)
+            held = 0
+    _add_alike(by, keys, alike)
+
+
+def _add_alike(by: By, keys: _Keys, alike: dict[tuple[Any, ...], list[bytes]]) -> None:
+    for (names, status, about), rows in alike.items():
+        columns = parts.Columns(names, rows)
+        for part, places in parts_by(by, names).items():
+            group = keys.group_of(about, part)
+            group.add_many(
+                status,
+                (*columns.calls(places, "model"), *columns.calls(places, "tool"), *columns.tokens(places)),
+                columns.costs(places),
+                columns.seconds(places, by.seconds_of),
+            )
+    alike.clear()
+
+
+_AT_ONCE = 10_000
+"""Runs whose numbers are held before they are added up."""
 
 
 class _Keys:
     """What groups rows belong to; what a run gives is worked out once for each graph, day and set of labels."""
 
-    def __init__(self, by: By) -> None:
-        self._by = by
-        self._by_day = "day" in by.names
-        self._keys: dict[tuple[object, ...], tuple[str | None, ...]] = {}
+    def __init__(self, by: By, groups: Groups) -> None:
+        self._by, self._all = by, groups
+        self._groups: dict[tuple[tuple[Any, ...], tuple[str | None, ...]], Group] = {}
+        needed = {
+            "graph": "graph" in by.names,
+            "labels": any(name.startswith("label:") for name in by.names),
+            "created": "day" in by.names,
+        }
+        self._names = [name for name, wanted in needed.items() if wanted]
+        self._day_at = self._names.index("created") if "created" in self._names else None
+        self.columns = "".join(f", runs.{name}" for name in self._names)
+        """What rows have of their runs; then comes the part of the run."""
 
-    def of(self, row: Sequence[Any], part: tuple[str, ...] = ()) -> tuple[str | None, ...]:
-        """The group of a row of `_RUN`, and of the part of the run that it is about."""
-        graph, created, _, labels = row[:4]
-        whole = isinstance(created, float) and abs(created) < _CALENDAR
-        about = (graph, created // _DAY if whole else created, labels, part) if self._by_day else (graph, labels, part)
-        key = self._keys.get(about)
-        if key is None:
-            values = self._by.run_part(str(graph), created, labels_of(labels) or {})
-            values |= dict(zip(self._by.within, part, strict=bool(part)))
-            if len(self._keys) >= _MOST_KEYS:
-                self._keys.clear()
-            key = self._keys[about] = tuple(values.get(name) for name in self._by.names)
-        return key
+    def about(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
+        """What these columns of a run say about its group: equal for all runs of a day."""
+        at = self._day_at
+        if at is None or not isinstance(row[at], float) or abs(row[at]) >= _CALENDAR:  # or a damaged row
+            return row
+        return (*row[:at], row[at] // _DAY * _DAY, *row[at + 1 :])
+
+    def group_of(self, about: tuple[Any, ...], part: tuple[str | None, ...]) -> Group:
+        """The group of what `about` says, and of a part of the run."""
+        group = self._groups.get((about, part))
+        if group is None:
+            given = dict(zip(self._names, about, strict=True))
+            found = labels_of(given.get("labels")) or {}
+            values = self._by.run_part(str(given.get("graph")), given.get("created"), found)
+            values |= dict(zip(self._by.within, part, strict=True))
+            if len(self._groups) >= _MOST_KEYS:
+                self._groups.clear()
+            key = tuple(values.get(name) for name in self._by.names)
+            group = self._groups[about, part] = self._all.group(key)
+        return group
 
 
 _DAY = 86_400.0

@@ -17,6 +17,7 @@ from orchestrator.kernel.records import Record, encode
 from orchestrator.stores.base import Lease, RunInfo, RunSummary
 from orchestrator.stores.rows import OpenQuestion, RunTotals
 from orchestrator.stores.shared import moved, taken_over
+from orchestrator.stores.sqlite import parts
 from orchestrator.stores.sqlite.label_text import labels_of
 from orchestrator.stores.sqlite.leases import IS_NOTICE, RELEASED, rob
 from orchestrator.stores.sqlite.searching import forget
@@ -93,6 +94,8 @@ def create(
         add_totals(connection, number, info.totals)
     if info.questions:
         write_questions(connection, number, info.questions)
+    elif info.waiting:
+        note_unlisted(connection, number)
     _remember(numbers, info.run_id, number)
 
 
@@ -130,22 +133,20 @@ def summarize(connection: sqlite3.Connection, number: int, summary: RunSummary) 
 
 def write_totals(connection: sqlite3.Connection, number: int, totals: RunTotals) -> None:
     """Store what a run has spent, in place of what is stored."""
-    connection.execute("DELETE FROM totals WHERE run = ?", (number,))
+    connection.execute("DELETE FROM failed_tools WHERE run = ?", (number,))
     add_totals(connection, number, totals)
 
 
 def add_totals(connection: sqlite3.Connection, number: int, totals: RunTotals) -> None:
-    """Store what a run has spent, of which nothing is stored by node."""
-    if totals.rows:
+    """Store what a run has spent, of which no failed tools are stored."""
+    connection.execute(
+        "INSERT OR REPLACE INTO run_parts (run, names, numbers) VALUES (?, ?, ?)", (number, *parts.packed(totals))
+    )
+    failed = {row.name for row in totals.rows if row.kind == "tool" and row.failed}
+    if failed:
         connection.executemany(
-            "INSERT INTO totals (run, node, kind, name, calls, failed, input_tokens, output_tokens, cost, seconds)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            [
-                (number, row.node, row.kind, row.name, row.calls, row.failed, row.input_tokens, row.output_tokens,
-                 row.cost, row.seconds)
-                for row in totals.rows
-            ],
-        )  # fmt: skip
+            "INSERT INTO failed_tools (name, run) VALUES (?, ?)", [(name, number) for name in sorted(failed)]
+        )
     connection.execute(
         "INSERT OR REPLACE INTO run_totals (run, calls, failed, tools, failed_tools, input_tokens, output_tokens, cost,"
         " seconds) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -163,6 +164,16 @@ def write_questions(connection: sqlite3.Connection, number: int, questions: Sequ
         )
 
 
+def note_unlisted(connection: sqlite3.Connection, number: int) -> None:
+    """Note whether a run waits for answers and has no questions: a list of open questions looks at these runs."""
+    connection.execute("DELETE FROM unlisted WHERE run = ?", (number,))
+    connection.execute(
+        "INSERT INTO unlisted SELECT id FROM runs WHERE id = ? AND waiting > 0"
+        " AND NOT EXISTS (SELECT 1 FROM questions WHERE run = runs.id)",
+        (number,),
+    )
+
+
 def append(
     connection: sqlite3.Connection,
     numbers: dict[str, int],
@@ -176,10 +187,12 @@ def append(
     summary: RunSummary | None,
     totals: RunTotals | None,
     questions: Sequence[OpenQuestion] | None,
+    waits: bool,
 ) -> int:
     """The compare-and-set. `numbers` remembers runs' numbers between calls; a wrong one does no harm.
 
-    `consumed`: the messages to delete; None: all of the run's but notices.
+    `consumed`: the messages to delete; None: all of the run's but notices. `waits`: `row` says how many questions are
+    open.
     """
     number = numbers.get(run_id, 0)
     if not _move(connection, row, number, run_id, after, lease):
@@ -195,6 +208,8 @@ def append(
         write_totals(connection, number, totals)
     if questions is not None:
         write_questions(connection, number, questions)
+    if questions is not None or waits:
+        note_unlisted(connection, number)
     if release:
         numbers.pop(run_id, None)
     if consumed is None:
