@@ -110,10 +110,27 @@ def tell_traceback(run: Run) -> None:
         warn(str(redacted(run.error.traceback)))
 
 
-def waiting_text(run_id: str, questions: Sequence[Question], next_commands: NextCommands) -> str:
-    """What a paused run waits for, each question with the command that answers it."""
+def waiting_text(run_id: str, questions: Sequence[Question], next_commands: NextCommands | None) -> str:
+    """What a paused run waits for, each question with the command that answers it.
+
+    Args:
+        run_id: the run.
+        questions: its open questions.
+        next_commands: writes the commands; None: they are left out.
+    """
     lines = [f"{run_id} is paused and waits for:"]
     for question in questions:
         lines += [f"  {line}" for line in question_text(question).splitlines()]
-        lines.append(f"    {next_commands.answer(run_id, question)}")
+        if next_commands is not None:
+            lines.append(f"    {next_commands.answer(run_id, question)}")
     return "\n".join(lines)
+
+
+def next_text(run: Run, next_commands: NextCommands) -> str:
+    """The commands that answer a run's questions or continue it; empty if there are none."""
+    if run.waiting:
+        commands = [next_commands.answer(run.run_id, question) for question in run.waiting]
+        return "\n  ".join(("to answer it:" if len(commands) == 1 else "to answer them:", *commands))
+    if run.status == "interrupted" or run.queued:
+        return f"to continue it:\n  {next_commands.resume(run.run_id)}"
+    return ""

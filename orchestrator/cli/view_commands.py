@@ -183,7 +183,7 @@ def show(
     from orchestrator.cli.approvals import approvals
     from orchestrator.cli.output import out_json, out_made
     from orchestrator.cli.redaction import redacted
-    from orchestrator.cli.report import NextCommands, document, tell_traceback, waiting_text
+    from orchestrator.cli.report import NextCommands, document, next_text, tell_traceback, waiting_text
     from orchestrator.cli.run_lookup import loaded, one_run
     from orchestrator.cli.shown_questions import note
     from orchestrator.cli.storage import store_url
@@ -201,13 +201,11 @@ def show(
     if at is None:
         note(found, url)
     if not json:
-        commands = NextCommands(store)
-        waiting = waiting_text(found.run_id, found.waiting, commands) if found.waiting else ""
-        if at is None and (found.status == "interrupted" or found.queued):
-            waiting = f"to continue it:\n  {commands.resume(run)}"
+        waiting = waiting_text(run, found.waiting, None) if found.waiting else ""
+        ahead = next_text(found, NextCommands(store)) if at is None or found.waiting else ""
 
         def shown(looks: Looks) -> str:
-            text = visible(run_text(found, points, why, approved, waiting, looks.width))
+            text = visible(run_text(found, points, why, approved, waiting, ahead, width=looks.width))
             return with_colours(text, found.status) if looks.colours else text
 
         out_made(shown)

@@ -160,6 +160,9 @@ def test_what_a_run_asks_or_why_it_failed_stands_above_what_it_did(ran: Shell) -
         place = next(number for number, line in enumerate(lines) if line.startswith(words))
         assert lines[1] == "question"
         assert place < lines.index("state"), shown.out
+    before, *commands = asks.out.splitlines()[-3:]
+    assert before == "to answer them:"
+    assert all(" answer two " in command for command in commands)
 
 
 def test_events_are_lines_and_the_last_is_the_result(ran: Shell) -> None:

@@ -26,7 +26,14 @@ _LEAST = 24
 
 
 def run_text(
-    run: Run, points: Sequence[Point], why: RunReasons, approved: Sequence[str], waiting: str, width: int | None = None
+    run: Run,
+    points: Sequence[Point],
+    why: RunReasons,
+    approved: Sequence[str],
+    waiting: str,
+    ahead: str = "",
+    *,
+    width: int | None = None,
 ) -> str:
     """Where a run stands and what it did: question and answer first, then why, its steps, branches and state.
 
@@ -36,6 +43,7 @@ def run_text(
         why: why it is where it is, and why each step ran.
         approved: lines on what its journal approves.
         waiting: the text of its open questions; empty if there are none.
+        ahead: the commands that continue it, which stand last; empty if there are none.
         width: cells in a line of the terminal; None: it is not shown on a terminal.
     """
     usage = run.usage
@@ -69,6 +77,8 @@ def run_text(
         f"  {texts.padded(line(name), names)}  {value_text(value, room, name=name)}"
         for name, value in run.values.items()
     ]
+    if ahead:
+        lines.append(ahead)
     return "\n".join(lines)
 
 
