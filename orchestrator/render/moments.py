@@ -106,6 +106,11 @@ class Live:
         """Migrations to come, with the plans before and after."""
         self._fill(graph)
 
+    @property
+    def marks(self) -> Mapping[str, Mark]:
+        """Id -> mark after the last record, of all parts that were ever marked."""
+        return self._marks
+
     def expect(self, moves: Iterable[Migrated]) -> None:
         """Show what comes before migrations at the parts of the last version, which is the one that is drawn."""
         plan = self._reader.run.first

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from orchestrator.views.timeline import Timeline
+from orchestrator.views.timeline import Timeline, TimelineRow
 
 Places: TypeAlias = tuple[tuple[int, int], ...]
 """Number of a map and of an item in it, from 0, outermost first."""
@@ -46,14 +45,17 @@ class MapGroups:
         self._origins = timeline.causes.origins
         self._known: dict[str, Places] = {}
         self._numbers: dict[tuple[str, int], int] = {}
-        found: dict[str, tuple[int, int]] = {}
+        self.places: dict[str, tuple[int, int]] = {}
         for row in timeline.rows:
-            places = self._known[row.activation] = self._places(row.activation)[: row.maps]
-            if places:
-                group, item = found[row.activation] = places[-1]
-                if row.item:
-                    self.groups[group].items.setdefault(item, row.item[0])
-        self.places: Mapping[str, tuple[int, int]] = found
+            self.add(row)
+
+    def add(self, row: TimelineRow) -> None:
+        """Add a row that the timeline did not have before. Rows come in the order in which they began."""
+        places = self._known[row.activation] = self._places(row.activation)[: row.maps]
+        if places:
+            group, item = self.places[row.activation] = places[-1]
+            if row.item:
+                self.groups[group].items.setdefault(item, row.item[0])
 
     def _places(self, key: str) -> Places:
         """The maps that are open at an activation, which may be one that waits at a join, as far as is known."""

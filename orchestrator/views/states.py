@@ -68,7 +68,7 @@ class States(Fold):
         """See `Observer.applying`."""
         ended = self.run.running.get(record.activation) if isinstance(record, r.StepDone | r.StepFailed) else None
         if ended is not None:
-            self._end(ended, record) if isinstance(record, r.StepDone) else self._before(ended)
+            self._end(ended, record) if isinstance(record, r.StepDone) else self.before(ended)
 
     def applied(self, record: r.Record, delta: Delta) -> None:
         """See `Fold.applied`. A fork, or a migration, changes values in versions with the same keys as before."""
@@ -95,7 +95,7 @@ class States(Fold):
     def finish(self) -> None:
         """See `Fold.finish`. Steps that have not ended have a state, too."""
         for activation in (*self.run.running.values(), *self.run.live_tokens()):
-            self._before(activation)
+            self.before(activation)
 
     def added(self, token: Activation) -> None:
         """See `Observer.added`. A merge is looked at while its parents are known."""
@@ -112,15 +112,15 @@ class States(Fold):
     def dropped(self, token: Activation) -> None:
         """See `Observer.dropped`. What was at work had a state, too."""
         if token.counted:
-            self._before(token)
+            self.before(token)
 
     def restored(self, token: Activation) -> None:
         """See `Observer.restored`. A step that landed after it was stopped has a state after it from now on."""
         if token.late is not None:
             self._end(token, token.late)
 
-    def _before(self, activation: Activation) -> StateDelta:
-        """The state before a step."""
+    def before(self, activation: Activation) -> StateDelta:
+        """The state before a step, which is remembered."""
         known = self.steps.get(activation.key)
         if known is not None:
             return known
@@ -135,7 +135,7 @@ class States(Fold):
         return step
 
     def _end(self, activation: Activation, record: r.StepDone) -> None:
-        step = self._before(activation)
+        step = self.before(activation)
         frame, version = activation.frame, activation.version
         if record.update or record.reduced:
             after = step_version(activation, record.update, record.ops, record.reduced)

@@ -181,6 +181,11 @@ class Timeline(Fold):
         self._failed: dict[str, r.StepFailed] = {}
         """Activation -> the record that failed its graph."""
 
+    @property
+    def live(self) -> Mapping[str, TimelineRow]:
+        """The rows that have not ended, by activation."""
+        return self._live
+
     def row_at(self, seq: int) -> TimelineRow | None:
         """The row that a record ended; else the last one that ran then; else the one that had ended last, if any."""
         exact = next((row for row in self.rows if row.seq == seq and row.status != "dropped"), None)

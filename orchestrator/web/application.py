@@ -28,6 +28,7 @@ from orchestrator.web.problems import HttpProblem
 from orchestrator.web.requests import NoQuery
 from orchestrator.web.routes import routes
 from orchestrator.web.screens.pages import FOLDERS, SCREENS
+from orchestrator.web.screens.run_feed import RunFeeds
 from orchestrator.web.streams import OpenStreams
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
 def make(executor: Executor, settings: Settings) -> Starlette:
     """Make the application."""
-    service = Service(executor, settings, OpenStreams(settings.streams))
+    service = Service(executor, settings, OpenStreams(settings.streams), RunFeeds(executor))
     offered = routes(read_only=settings.read_only)
     by_path: dict[str, list[Endpoint]] = {}
     for endpoint in offered:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from orchestrator.executor import Executor
     from orchestrator.views.approval_context import ApprovalContext
+    from orchestrator.web.screens.run_feed import RunFeeds
     from orchestrator.web.streams import OpenStreams
 
 QueryT = TypeVar("QueryT", bound=Query, default=Query)
@@ -39,6 +40,7 @@ class Service:
     executor: Executor
     settings: Settings
     streams: OpenStreams
+    feeds: RunFeeds
     surroundings: dict[tuple[str, str], tuple[str, ApprovalContext]] = field(default_factory=dict)
     """(run, question) -> the first line of the run's input, and what surrounds the question in its journal."""
 

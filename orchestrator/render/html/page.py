@@ -12,17 +12,20 @@ from hashlib import sha256
 from html import escape
 from importlib.resources import files
 from string import Template
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.render.backends import RenderError
 from orchestrator.render.html.bundle import shipped_bundle
-from orchestrator.render.moments import Replay
 from orchestrator.render.overlaid import RunLike
 from orchestrator.render.style import stylesheet
 from orchestrator.render.svg import to_svg
+from orchestrator.views.overlay import Overlay
 from orchestrator.views.run import Run
 from orchestrator.views.safe_text import plain
+
+if TYPE_CHECKING:
+    from orchestrator.render.html.run_writer import RunWriter
 
 _UNSAFE = re.compile("[<>&\u2028\u2029\ud800-\udfff]")
 _STYLE = re.compile(r"<style>.*?</style>", re.DOTALL)
@@ -41,8 +44,8 @@ def page(graph: GraphDefinition, run: RunLike | None = None, other: Run | None =
     runs = [cast("Run", one) for one in (run, other) if one is not None]
     panes, told = [], []
     for prefix, one in zip("ab", runs, strict=False):
-        data, replayed = run_data(one)
-        panes.append(_pane(prefix, data, *_forms(one, replayed, prefix)))
+        data, marks = run_data(one)
+        panes.append(_pane(prefix, data, *_forms(one.definition, marks, prefix)))
         told.append(data)
     if len(told) == 2:
         panes.insert(0, _comparison(told[0], told[1]))
@@ -67,15 +70,19 @@ def _filled(title: str, body: str, runs: Sequence[Mapping[str, object]]) -> str:
     )
 
 
-def live_pane(run: Run) -> tuple[str, dict[str, Any]]:
-    """A run as a part of a page that follows it: its HTML, and the data that the page's modules read.
+def live_pane(writer: RunWriter, data: Mapping[str, Any]) -> str:
+    """A run as a part of a page that follows it, as HTML. The style is `page_style`; the modules are in `modules/`.
 
-    Reads the run's records, and blocks meanwhile. The style is `page_style`; the modules are in `modules/`.
+    Args:
+        writer: writes the run.
+        data: its document.
     """
-    from orchestrator.render.html.data import run_data
+    return _pane("a", data, *_forms(writer.run.definition, writer.overlay(), "a"))
 
-    data, replayed = run_data(run)
-    return _pane("a", data, *_forms(run, replayed, "a")), data
+
+def live_picture(writer: RunWriter) -> str:
+    """The picture in such a part of a page, in all its forms."""
+    return _forms(writer.run.definition, writer.overlay(), "a")[0]
 
 
 def page_style() -> str:
@@ -111,12 +118,12 @@ def _inside(svg: str) -> str:
     return _LOOK.sub("", _STYLE.sub("", svg, count=1))
 
 
-def _forms(run: Run, replayed: Replay, prefix: str) -> tuple[str, str]:
+def _forms(graph: GraphDefinition, marks: Overlay, prefix: str) -> tuple[str, str]:
     """The picture with graphs inside open, and, if there are any, with them closed and a button that changes forms."""
-    opened = _inside(to_svg(run.definition, replayed.last, prefix=f"{prefix}-"))
-    if all(node.subgraph is None for node in run.definition.nodes.values()):
+    opened = _inside(to_svg(graph, marks, prefix=f"{prefix}-"))
+    if all(node.subgraph is None for node in graph.nodes.values()):
         return opened, ""
-    closed = _inside(to_svg(run.definition, replayed.last, prefix=f"{prefix}c-", closed=True))
+    closed = _inside(to_svg(graph, marks, prefix=f"{prefix}c-", closed=True))
     says = 'aria-pressed="false" title="Draw graphs inside as one node"'
     button = f'<button type="button" id="{prefix}-fold" {says}>Fold</button>'
     return opened + closed.replace("<svg ", "<svg hidden ", 1), button

@@ -7,17 +7,18 @@ from dataclasses import replace
 from typing import Any
 
 from markupsafe import Markup
+from pydantic import Field
 from starlette.responses import Response
 
 from orchestrator.errors import RunUnknown, StoreCorrupt
 from orchestrator.kernel.question import QuestionKind
-from orchestrator.render.html.page import embedded, live_pane, page_style
+from orchestrator.render.html.page import page_style
 from orchestrator.views.approval_context import ApprovalContext, context_of
 from orchestrator.web import questions
 from orchestrator.web import runs as run_lists
 from orchestrator.web.documents import AskedDocument, RunPage, first_line
 from orchestrator.web.endpoint import Call, Endpoint
-from orchestrator.web.requests import NoQuery, QuestionsQuery, RunsQuery
+from orchestrator.web.requests import NoQuery, Query, QuestionsQuery, RunsQuery
 from orchestrator.web.screens.inbox import card_of
 from orchestrator.web.screens.runs import STATUSES, Address, span_of, view_of
 from orchestrator.web.screens.shell import page
@@ -82,23 +83,27 @@ async def inbox(call: Call[QuestionsQuery]) -> Response:
 
 async def run(call: Call[NoQuery]) -> Response:
     """One run, which the page follows."""
-    found = await call.executor.load(call.run_id)
-    pane, data = await run_lists.away(lambda: live_pane(found))
+    pane = await call.service.feeds.of(call.run_id).page()
     return page(
         call, "run",
         {
-            "title": f"{data['graph']} {call.run_id}", "run_id": call.run_id, "pane": Markup(pane),
-            "data": Markup(embedded(data)), "open_questions": await _open_questions(call),
+            "title": f"{pane.graph} {call.run_id}", "run_id": call.run_id, "pane": Markup(pane.html),
+            "data": Markup(pane.data), "open_questions": await _open_questions(call),
         },
-        root=root_of(call), version=["run", call.run_id, found.seq, found.status],
+        root=root_of(call), version=["run", call.run_id, pane.version],
     )  # fmt: skip
 
 
-async def run_data(call: Call[NoQuery]) -> Response:
-    """What the page of a run shows of it, as it is now."""
-    found = await call.executor.load(call.run_id)
-    _, data = await run_lists.away(lambda: live_pane(found))
-    return Response(embedded(data), media_type="application/json")
+class DataQuery(Query):
+    """What a page has of a run."""
+
+    after: str = Field("", max_length=40, description="The version that the page has; empty: none.")
+
+
+async def run_data(call: Call[DataQuery]) -> Response:
+    """What changed of a run since the version that its page has."""
+    found = await call.service.feeds.of(call.run_id).since(call.query.after)
+    return Response(found, media_type="application/json", headers={"Cache-Control": "no-store"})
 
 
 async def page_css(call: Call[NoQuery]) -> Response:
@@ -138,7 +143,7 @@ def root_of(call: Call[Any, Any]) -> str:
 SCREENS: tuple[Endpoint, ...] = (
     Endpoint("GET", "/runs", "view_runs", runs, "The list of runs.", None, query=RunsQuery, media="text/html"),
     Endpoint("GET", "/runs/{run_id}", "view_run", run, "A run.", None, media="text/html"),
-    Endpoint("GET", "/runs/{run_id}/data", "view_run_data", run_data, "The data of its page.", None),
+    Endpoint("GET", "/runs/{run_id}/data", "view_run_data", run_data, "The data of its page.", None, query=DataQuery),
     Endpoint(
         "GET", "/static/page.css", "view_style", page_css, "The style of the page of a run.", None, media="text/css"
     ),

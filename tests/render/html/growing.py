@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import orchestrator.render.html
 from orchestrator.executor import Run
 from orchestrator.render.html.bundle import bundle, shipped_bundle
 from orchestrator.render.html.data import run_data
 from orchestrator.render.html.page import embedded
+from orchestrator.render.html.run_writer import RunWriter
 
 MODULES = Path(orchestrator.render.html.__file__).parent / "modules"
 
@@ -25,9 +29,22 @@ def growing_page(run: Run, moments: Sequence[int]) -> str:
     """
     whole = run.to_html()
     frozen, live = shipped_bundle("frozen"), bundle("growing", _read)
-    data = [run_data(run)[0], *(run_data(run.at(seq))[0] for seq in moments)]
-    page = whole.replace(embedded(data[:1]), embedded(data[1:])).replace(frozen, live)
+    page = whole.replace(embedded([run_data(run)[0]]), embedded(recorded(run, moments))).replace(frozen, live)
     return page.replace(_digest(frozen), _digest(live))
+
+
+def recorded(run: Run, moments: Sequence[int]) -> dict[str, Any]:
+    """A run as it was at the first of some records, and what changed until each of the others."""
+    records = run.records()
+    writer = RunWriter(run.at(moments[0]), records[: moments[0]])
+    first = json.dumps({**writer.document(), "numbers": writer.order()})
+    changes: list[object] = []
+    for before, seq in pairwise(moments):
+        version = writer.version
+        now = run if seq == run.seq else run.at(seq)
+        writer.take(records[before:seq], lambda _, now=now: now)
+        changes.append(json.loads(json.dumps(writer.since(version))))
+    return {"run": json.loads(first), "changes": changes}
 
 
 def _read(name: str) -> str:

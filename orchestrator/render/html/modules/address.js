@@ -1,9 +1,9 @@
 // What is looked at, as the address behind `#`: step, tab, edge, filters. Of a second run the names begin with `b.`.
+import { everything, ORDERS, TRAITS } from "./choice.js";
 import { TABS } from "./detail.js";
-import { everything, ORDERS, TRAITS } from "./outline.js";
 
 /** @import { Tab } from "./detail.js" */
-/** @import { Choice } from "./outline.js" */
+/** @import { Choice } from "./choice.js" */
 
 /**
  * What an address says of one run.

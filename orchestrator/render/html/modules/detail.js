@@ -69,6 +69,18 @@ export class Detail {
     this.panel.scrollTop = 0;
   }
 
+  /**
+   * Show the same as before, of a run that went on: what is unfolded stays so, and nothing jumps.
+   * @param {Look} look
+   */
+  renew(look) {
+    const { panel } = this, { scrollTop } = panel;
+    const open = [...panel.querySelectorAll("details")].map((one) => one.open);
+    this.show(look);
+    panel.querySelectorAll("details").forEach((one, at) => { one.open = open[at] ?? one.open; });
+    panel.scrollTop = scrollTop;
+  }
+
   /** @param {Look} look @returns {Children[]} */
   parts({ tab, index, edge }) {
     const { data } = this;

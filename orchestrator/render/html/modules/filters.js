@@ -1,9 +1,10 @@
 // What the list of steps shows: search, chips, kind of node, order.
 import { byId, make } from "./elements.js";
-import { everything, ORDERS, TRAITS } from "./outline.js";
+import { everything, ORDERS, TRAITS } from "./choice.js";
 import { number } from "./texts.js";
 
-/** @import { Choice, Order, Outline, Trait } from "./outline.js" */
+/** @import { Choice, Order, Trait } from "./choice.js" */
+/** @import { Outline } from "./outline.js" */
 
 /** @type {Record<Order, string>} */
 const ORDER_NAMES = { order: "as they ran", duration: "longest first", tokens: "most tokens", cost: "most costly" };
@@ -17,6 +18,10 @@ export class Filters {
   constructor(prefix, outline, choose) {
     this.outline = outline;
     this.choose = choose;
+    /** @type {Map<Trait, HTMLElement>} */
+    this.made = new Map();
+    /** @type {string | null} */
+    this.kinds = null;
     this.search = /** @type {HTMLInputElement} */ (byId(prefix + "-search"));
     this.chips = byId(prefix + "-chips");
     this.found = byId(prefix + "-found");
@@ -40,13 +45,26 @@ export class Filters {
 
   clear() { this.choose(everything()); }
 
+  /** The button of a trait. @param {Trait} trait */
+  chip(trait) {
+    let found = this.made.get(trait);
+    if (!found) {
+      found = make("button", { type: "button", class: "chip " + trait, "data-trait": trait, "aria-pressed": "false", onclick: () => this.toggle(trait) }, trait, make("span", { class: "many" }));
+      this.made.set(trait, found);
+    }
+    return found;
+  }
+
   /** The run may have steps of other kinds, and with other traits, than before. */
   grow() {
     const { outline } = this, { only } = outline.choice;
     const chips = TRAITS.map((trait) => ({ trait, count: outline.count(trait) })).filter(({ trait, count }) => count || only.includes(trait));
-    this.chips.replaceChildren(...chips.map(({ trait, count }) =>
-      make("button", { type: "button", class: "chip " + trait, "data-trait": trait, "aria-pressed": "false", onclick: () => this.toggle(trait) }, trait, make("span", { class: "many" }, " " + number(count)))));
-    this.kind.replaceChildren(make("option", { value: "" }, "any kind"), ...outline.kinds().map((kind) => make("option", { value: kind }, kind)));
+    for (const { trait, count } of chips) this.chip(trait).lastElementChild?.replaceChildren(" " + number(count));
+    const offered = chips.map(({ trait }) => this.chip(trait));
+    if (offered.length !== this.chips.children.length || offered.some((chip, at) => chip !== this.chips.children[at])) this.chips.replaceChildren(...offered);
+    const kinds = outline.kinds();
+    if (kinds.join() !== this.kinds) this.kind.replaceChildren(make("option", { value: "" }, "any kind"), ...kinds.map((kind) => make("option", { value: kind }, kind)));
+    this.kinds = kinds.join();
     this.show(outline.line.length);
   }
 

@@ -1,13 +1,13 @@
 // Which rows a list of steps has: the steps as a tree of subgraphs, maps and attempts, or in a line if they are sorted
 // or filtered. There are no elements here.
-import { denied, looksOf } from "./step_look.js";
+import { everything, traitsOf } from "./choice.js";
 import { tokens } from "./texts.js";
 
+/** @import { Choice, Trait } from "./choice.js" */
 /** @import { RunData } from "./run_data.js" */
+/** @import { Growth } from "./run_growth.js" */
 /** @import { Step } from "./types.js" */
 /** @typedef {"step" | "attempt" | "map" | "item"} RowKind */
-/** @typedef {"order" | "duration" | "tokens" | "cost"} Order */
-/** @typedef {"slow" | "failed" | "denied" | "retried"} Trait */
 
 /**
  * A row, or one that folding hides.
@@ -20,24 +20,6 @@ import { tokens } from "./texts.js";
  * @property {Row[]} inside
  * @property {number} depth
  */
-
-/**
- * What to show.
- * @typedef {object} Choice
- * @property {Order} order
- * @property {Trait[]} only  Steps that have one of them.
- * @property {string} kind  Kind of node; empty: any.
- * @property {string} text  Words that all occur.
- */
-
-/** @type {Order[]} */
-export const ORDERS = ["order", "duration", "tokens", "cost"];
-/** @type {Trait[]} */
-export const TRAITS = ["slow", "failed", "denied", "retried"];
-const SLOW = 20;
-
-/** @returns {Choice} */
-export function everything() { return { order: "order", only: [], kind: "", text: "" }; }
 
 export class Outline {
   /** @param {RunData} data */
@@ -59,27 +41,67 @@ export class Outline {
     this.rows = [];
     /** Key -> place of a row that is seen. @type {Map<string, number>} */
     this.placeOf = new Map();
-    this.grow(data);
+    this.read();
   }
 
-  /**
-   * Take the data of a run, which may have grown.
-   * @param {RunData} data
-   */
-  grow(data) {
-    this.closed = new Set([...this.closed].map((key) => (key.startsWith("step:") ? "step:" + data.indexIn(this.data, Number(key.slice(5))) : key)));
-    this.data = data;
+  /** Work out the rows of all steps. */
+  read() {
+    const { steps } = this.data;
     this.top = [];
     this.stepRows = new Map();
     this.groups = new Map();
-    this.traits = traitsOf(data.steps);
-    data.steps.forEach((step, index) => {
-      const row = this.add("step:" + index, "step", index, index, this.around(step, index));
-      this.stepRows.set(index, row);
-      (step.retries ?? []).forEach((_, at) => this.add("attempt:" + index + ":" + at, "attempt", index, at, row));
-    });
+    this.traits = traitsOf(steps);
+    steps.forEach((_, index) => this.addStep(index));
     this.flattenItems();
     this.choose(this.choice);
+  }
+
+  /** @param {number} index @returns {Row} */
+  addStep(index) {
+    const step = this.data.steps[index];
+    const row = this.add("step:" + index, "step", index, index, this.around(step, index));
+    this.stepRows.set(index, row);
+    (step.retries ?? []).forEach((_, at) => this.add("attempt:" + index + ":" + at, "attempt", index, at, row));
+    return row;
+  }
+
+  /**
+   * The run has more steps, or others than before.
+   * @param {Growth | null} growth
+   * @param {(index: number) => number} moved  From the place that a step had to the one that it has.
+   * @returns {boolean} Whether rows are where they were: further ones are at the end.
+   */
+  grow(growth, moved) {
+    const { steps } = this.data, first = steps.length - (growth?.fresh ?? 0);
+    const more = growth && !growth.shifted ? [...growth.touched].sort((one, other) => one - other) : [];
+    const alike = growth && !growth.shifted && !this.flat && more.every((index) => (index < first ? this.attempts(index) === (steps[index].retries ?? []).length : !steps[index].map));
+    if (!alike) { // filters look at all steps, and maps put theirs in order
+      this.closed = new Set([...this.closed].map((key) => (key.startsWith("step:") ? "step:" + moved(Number(key.slice(5))) : key)));
+      this.read();
+      return false;
+    }
+    this.traits = traitsOf(steps);
+    for (const index of more) if (index >= first) this.unrollLast(this.addStep(index));
+    return true;
+  }
+
+  /** How many failed attempts of a step there are rows of. @param {number} index */
+  attempts(index) { return this.stepRows.get(index)?.inside.filter((row) => row.kind === "attempt").length ?? 0; }
+
+  /** Show the row of the last step: at the end, unless an item of a map that began earlier stands there. @param {Row} row */
+  unrollLast(row) {
+    this.line.push(row);
+    let hidden = false, last = true;
+    for (let one = row; one; one = /** @type {Row} */ (one.around)) {
+      if (one !== row) hidden ||= this.closed.has(one.key);
+      last &&= (one.around ? one.around.inside : this.top).at(-1) === one;
+    }
+    if (hidden) return;
+    if (!last) { this.unroll(); return; }
+    for (const one of [row, ...row.inside]) {
+      this.placeOf.set(one.key, this.rows.length);
+      this.rows.push(one);
+    }
   }
 
   /**
@@ -261,16 +283,4 @@ export class Outline {
 function lift(row) {
   const left = [row];
   for (let next = left.pop(); next; next = left.pop()) { next.depth--; left.push(...next.inside); }
-}
-
-/** What makes a step slow, failed, denied, retried. @param {Step[]} steps */
-function traitsOf(steps) {
-  const times = steps.map((step) => step.work).filter((work) => work > 0).sort((one, other) => other - one);
-  const least = times[Math.min(SLOW, Math.ceil(times.length / 10)) - 1] ?? Infinity;
-  return {
-    slow: (/** @type {Step} */ step) => step.work >= least && step.work > 0,
-    failed: (/** @type {Step} */ step) => ["failed", "faulty"].includes(looksOf(step)),
-    denied,
-    retried: (/** @type {Step} */ step) => (step.attempt ?? 1) > 1 || (step.retries ?? []).length > 0,
-  };
 }

@@ -5,7 +5,7 @@ import { RunView } from "./view.js";
 
 /** @import { Source } from "./source.js" */
 
-const AGAIN = 200;
+const AGAIN = 30; // milliseconds; what a run does in between is shown together
 
 export class RunPage {
   /** @param {RunView[]} views */
@@ -81,13 +81,16 @@ export async function openPage(sources) {
   return page;
 }
 
-/** Take a run again when it has grown, one time after the other. @param {RunView} view */
+/** Take what became of a run when it has grown, one time after the other. @param {RunView} view */
 function watch(view) {
   let waits = false, asks = false;
   const take = async () => {
     if (asks) { waits = true; return; }
     asks = true;
-    await view.tell(async () => view.update(await view.source.run()));
+    await view.tell(async () => {
+      const change = await view.source.change();
+      if (change) view.update(change);
+    });
     asks = false;
     if (waits) { waits = false; setTimeout(take, AGAIN); }
   };

@@ -18,10 +18,11 @@ export class Picture {
    */
   constructor(canvas, prefix, data, chosen) {
     this.canvas = canvas;
-    const drawn = /** @type {NodeListOf<SVGSVGElement>} */ (canvas.querySelectorAll("svg.agent-graph"));
+    this.prefix = prefix;
+    this.chosen = chosen;
     /** @type {Form[]} */
-    this.forms = [...drawn].map((svg, at) => ({ svg, prefix: prefix + ["-", "c-"][at] }));
-    this.form = this.forms[0];
+    this.forms = [];
+    this.closed = false;
     this.factor = 1;
     this.fitted = true;
     this.part = "";
@@ -30,7 +31,8 @@ export class Picture {
     /** @type {string | null} */
     this.picked = null;
     this.data = data;
-    this.recorded = data.run.picture;
+    /** How many moments the parts come from. */
+    this.known = 0;
     /** @type {Map<string, Part[]>} */
     this.parts = new Map();
     /** Part -> its mark as shown, as text. @type {Map<string, string>} */
@@ -39,10 +41,40 @@ export class Picture {
     this.marks = new Map();
     /** @type {number | null} */
     this.seq = null;
-    for (const form of this.forms) this.prepare(form, chosen);
-    this.grow(data);
+    this.read();
     new ResizeObserver(() => { if (this.fitted) this.fit(); }).observe(canvas);
     this.fit();
+  }
+
+  /** The form that is seen. */
+  get form() { return this.forms[this.closed && this.forms.length > 1 ? 1 : 0]; }
+
+  get recorded() { return this.data.run.picture; }
+
+  /** Take the pictures that are there. */
+  read() {
+    const drawn = /** @type {NodeListOf<SVGSVGElement>} */ (this.canvas.querySelectorAll("svg.agent-graph"));
+    this.forms = [...drawn].map((svg, at) => ({ svg, prefix: this.prefix + ["-", "c-"][at] }));
+    for (const form of this.forms) this.prepare(form, this.chosen);
+    this.parts.clear();
+    this.shown.clear();
+    this.find(Object.keys(this.recorded.start));
+    this.rewind();
+    this.grow();
+  }
+
+  /**
+   * Take another picture of the same graph, which has further parts.
+   * @param {string} text
+   */
+  redraw(text) {
+    const { factor, fitted, seq, canvas } = this, { scrollLeft, scrollTop } = canvas;
+    const made = new DOMParser().parseFromString(text, "text/html");
+    canvas.replaceChildren(...[...made.querySelectorAll("svg.agent-graph")].map((svg) => document.adoptNode(svg)));
+    this.read();
+    for (const form of this.forms) form.svg.toggleAttribute("hidden", form !== this.form);
+    if (fitted) this.fit(); else { this.scale(factor); canvas.scrollLeft = scrollLeft; canvas.scrollTop = scrollTop; }
+    if (seq !== null) this.show(seq);
   }
 
   /** @param {Form} form @param {{ node: (part: string) => void, edge: (part: string) => void }} chosen */
@@ -60,24 +92,27 @@ export class Picture {
     });
   }
 
-  /**
-   * Take the data of a run, which may have grown.
-   * @param {RunData} data
-   */
-  grow(data) {
-    this.data = data;
-    this.recorded = data.run.picture;
-    this.parts = new Map();
-    this.shown = new Map();
-    this.marks = new Map();
-    this.seq = null;
-    const { start, moments } = this.recorded;
-    const names = new Set(Object.keys(start));
-    for (const [, changes] of moments) for (const name of Object.keys(changes)) names.add(name);
+  /** The run may have further moments. */
+  grow() {
+    const { moments } = this.recorded;
+    for (const [, changes] of moments.slice(this.known)) this.find(Object.keys(changes));
+    this.known = moments.length;
+  }
+
+  /** @param {string[]} names */
+  find(names) {
     for (const name of names) {
+      if (this.parts.has(name)) continue;
       const found = this.forms.flatMap((form) => document.getElementById(form.prefix + name) ?? []);
       if (found.length) this.parts.set(name, found.map((element) => ({ element, title: element.querySelector(":scope > title") })));
     }
+  }
+
+  /** The moments are other than they were: begin with the first one. */
+  rewind() {
+    this.known = 0;
+    this.marks = new Map();
+    this.seq = null;
   }
 
   // -- moments --------------------------------------------------------------------------------------------------
@@ -88,13 +123,15 @@ export class Picture {
     const { start, moments } = this.recorded;
     const forward = this.seq !== null && seq > this.seq;
     const marks = forward ? this.marks : new Map(Object.entries(start));
+    /** @type {Set<string>} */
+    const changed = new Set(forward ? [] : this.parts.keys());
     for (const [at, changes] of forward ? moments.slice(this.behind(this.seq ?? 0)) : moments) {
       if (at > seq) break;
-      for (const [name, mark] of Object.entries(changes)) marks.set(name, mark);
+      for (const [name, mark] of Object.entries(changes)) { marks.set(name, mark); changed.add(name); }
     }
     this.marks = marks;
     this.seq = seq;
-    for (const [name, parts] of this.parts) this.put(name, parts, marks.get(name) ?? [""]);
+    for (const name of changed) this.put(name, this.parts.get(name) ?? [], marks.get(name) ?? [""]);
   }
 
   /** How many moments there are up to a record. @param {number} seq */
@@ -124,7 +161,7 @@ export class Picture {
    */
   summed(name, texts) {
     if (!texts?.took || !texts.count) return texts;
-    const ran = this.data.steps.flatMap((step, index) => (step.part === name && step.began <= (this.seq ?? 0) ? [index] : []));
+    const ran = (this.data.ofPart.get(name) ?? []).filter((index) => this.data.steps[index].began <= (this.seq ?? 0));
     const elapsed = ran.length ? "\n" + lasting(this.data.elapsed(ran)) + " elapsed, " + texts.took + " summed over " + ran.length + " steps" : "";
     return { ...texts, took: "Σ" + texts.took, told: (texts.told ?? "") + elapsed };
   }
@@ -197,7 +234,7 @@ export class Picture {
 
   /** @param {boolean} closed  Whether graphs inside are drawn as one node. */
   fold(closed) {
-    this.form = this.forms[closed ? 1 : 0];
+    this.closed = closed;
     for (const form of this.forms) form.svg.toggleAttribute("hidden", form !== this.form);
     this.fit();
     this.here(this.part, this.ways, this.picked);

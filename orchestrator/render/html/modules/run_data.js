@@ -1,39 +1,100 @@
 // A run's data, and what follows from it: states, moments, where a record belongs, which steps a search finds.
 import { patched } from "./differences.js";
+import { merge, StepNumbers } from "./run_growth.js";
 
-/** @import { RunDocument, State, Step } from "./types.js" */
+/** @import { Growth } from "./run_growth.js" */
+/** @import { RunChange, RunDocument, State, Step } from "./types.js" */
+
+const LIVE = ["waiting", "interrupted", "running", "queued"];
 
 export class RunData {
+  /** @type {Step[]} */
+  steps = [];
+  head = 0;
+  /** Milliseconds. */
+  span = 1;
+  /** States that were looked at; others follow from them. @type {Map<number, State>} */
+  states = new Map();
+  /** Record -> the step that it ended. @type {Map<number, number>} */
+  bySeq = new Map();
+  /** The n-th step of its node in its branch -> step: the same in another run of the graph. @type {Map<string, number>} */
+  named = new Map();
+  /** @type {string[]} */
+  names = [];
+  /** How many steps a node has in a branch. @type {Map<string, number>} */
+  counts = new Map();
+  /** Node in the picture -> its steps. @type {Map<string, number[]>} */
+  ofPart = new Map();
+  /** Steps that have not ended. @type {Set<number>} */
+  live = new Set();
+  /** Texts that a search looks at, made when they are needed. @type {string[]} */
+  texts = [];
+  /** Edge -> the steps that took it, and that did not. @type {Map<string, { took: number[], left: number[] }>} */
+  edges = new Map();
+
   /** @param {RunDocument} run */
   constructor(run) {
     this.run = run;
+    this.numbers = new StepNumbers(run);
+    this.read();
+  }
+
+  /** Work out what follows from the run. */
+  read() {
+    const { run } = this;
     this.steps = run.steps;
     this.head = run.head;
-    /** States that were looked at; others follow from them. @type {Map<number, State>} */
-    this.states = new Map();
-    /** Record -> the step that it ended. @type {Map<number, number>} */
-    this.bySeq = new Map();
-    /** The n-th step of its node in its branch -> step: the same in another run of the graph. @type {Map<string, number>} */
-    this.named = new Map();
-    /** @type {string[]} */
+    for (const found of [this.states, this.bySeq, this.named, this.counts, this.ofPart, this.live, this.edges]) found.clear();
     this.names = [];
-    /** Texts that a search looks at, made when they are needed. @type {string[]} */
     this.texts = [];
-    /** Edge -> the steps that took it, and that did not. @type {Map<string, { took: number[], left: number[] }>} */
-    this.edges = new Map();
-    /** @type {Map<string, number>} */
-    const counts = new Map();
-    this.steps.forEach((step, index) => {
-      if (step.seq !== undefined) this.bySeq.set(step.seq, index);
-      const place = (step.path ?? "") + "\n" + (step.part || step.node), count = counts.get(place) ?? 0;
-      counts.set(place, count + 1);
-      this.names.push(place + "\n" + count);
-      this.named.set(this.names[index], index);
-      for (const edge of step.took ?? []) this.edge(edge).took.push(index);
-      for (const edge of step.left ?? []) this.edge(edge).left.push(index);
-    });
-    /** Milliseconds. */
+    this.steps.forEach((_, index) => this.name(index));
+    this.steps.forEach((_, index) => this.note(index));
     this.span = run.records.reduce((most, record) => Math.max(most, record[0]), 1);
+  }
+
+  /** A step that is new. @param {number} index */
+  name(index) {
+    const step = this.steps[index], place = (step.path ?? "") + "\n" + (step.part || step.node), count = this.counts.get(place) ?? 0;
+    this.counts.set(place, count + 1);
+    this.names.push(place + "\n" + count);
+    this.named.set(this.names[index], index);
+    const found = this.ofPart.get(step.part);
+    if (found) found.push(index);
+    else this.ofPart.set(step.part, [index]);
+  }
+
+  /** A step that is new, or has changed. @param {number} index */
+  note(index) {
+    const step = this.steps[index];
+    if (step.seq !== undefined) this.bySeq.set(step.seq, index);
+    if (LIVE.includes(step.status)) this.live.add(index);
+    else this.live.delete(index);
+    for (const edge of step.took ?? []) include(this.edge(edge).took, index);
+    for (const edge of step.left ?? []) include(this.edge(edge).left, index);
+    delete this.texts[index];
+    this.states.delete(index);
+  }
+
+  /**
+   * Take over what became of the run.
+   * @param {RunChange} change
+   * @returns {Growth | null} null: it was read anew, and any step may be elsewhere; `indexOf` says where.
+   */
+  grow(change) {
+    const { run } = this;
+    if (change.whole) {
+      this.run = change.whole;
+      this.numbers = new StepNumbers(this.run);
+      this.read();
+      return null;
+    }
+    const records = run.records.length, growth = merge(run, this.numbers, change);
+    this.head = run.head;
+    if (growth.shifted) { this.read(); return growth; }
+    for (let index = this.steps.length - growth.fresh; index < this.steps.length; index++) this.name(index);
+    for (const index of growth.touched) this.note(index);
+    for (const [at] of run.records.slice(records)) this.span = Math.max(this.span, at);
+    return growth;
   }
 
   /**
@@ -121,7 +182,7 @@ export class RunData {
    * @returns {number | null}
    */
   open() {
-    const found = this.steps.flatMap((step, index) => (["waiting", "interrupted", "running", "queued"].includes(step.status) ? [index] : []));
+    const found = [...this.live].sort((one, other) => one - other);
     const inside = new Set(found.map((index) => this.steps[index].up));
     const asks = found.find((index) => this.steps[index].status === "waiting" && !inside.has(index));
     return asks ?? found.find((index) => !inside.has(index)) ?? null;
@@ -134,11 +195,11 @@ export class RunData {
   seqOf(index) { return this.steps[index].seq ?? this.head; }
 
   /**
-   * The number of a step of this run as it was before: steps of a subgraph may have come between.
-   * @param {RunData} before
-   * @param {number} index
+   * The place of a step that had this name before the run was read anew.
+   * @param {string | undefined} name
+   * @param {number} index  Where it was.
    */
-  indexIn(before, index) { return this.named.get(before.names[index]) ?? Math.min(index, this.steps.length - 1); }
+  indexOf(name, index) { return this.named.get(name ?? "") ?? Math.min(index, this.steps.length - 1); }
 
   /**
    * The seconds from the beginning of the first of some steps to the end of the last.
@@ -163,6 +224,13 @@ export class RunData {
     this.texts[index] ??= searched(this.run, this.steps[index]);
     return words.every((word) => this.texts[index].includes(word));
   }
+}
+
+/** Put a step into a list of steps, in order. @param {number[]} list @param {number} index */
+function include(list, index) {
+  let at = list.length;
+  while (at > 0 && list[at - 1] > index) at--;
+  if (list[at - 1] !== index) list.splice(at, 0, index);
 }
 
 /** @param {RunDocument} run @param {Step} step */

@@ -1,6 +1,6 @@
 // Where a page gets its run from. A mailed page has its run in itself; a live page asks a server.
 
-/** @import { RunDocument } from "./types.js" */
+/** @import { RunChange, RunDocument } from "./types.js" */
 
 /**
  * One thing that a reader can do to a run, as a button. A frozen page has none.
@@ -14,7 +14,8 @@
 /**
  * Where the records and the data of one run come from.
  * @typedef {object} Source
- * @property {() => Promise<RunDocument>} run  The run as it is now.
+ * @property {() => Promise<RunDocument>} run  The run, as it is when the page is opened.
+ * @property {() => Promise<RunChange | null>} change  What became of it since the source was last asked; null: nothing.
  * @property {(after: number) => Promise<{ seq: number, ts: number, type: string }[]>} records
  *   The records behind a number, in order; `ts` in Unix seconds.
  * @property {(callback: (head: number) => void) => (() => void)} subscribe
@@ -36,6 +37,8 @@ export class FrozenSource {
   constructor(run) { this.document = run; }
 
   async run() { return this.document; }
+
+  async change() { return null; }
 
   /** @param {number} after */
   async records(after) {

@@ -1,8 +1,8 @@
 // The list of steps. Only the rows that are seen are there, so that thousands of them cost nothing.
 import { make } from "./elements.js";
-import { rowElement } from "./step_row.js";
+import { placeBar, renew, rowElement } from "./step_row.js";
 import { lasting } from "./texts.js";
-import { TimeAxis } from "./time_axis.js";
+import { shifted, TimeAxis, WHOLE, zoomed } from "./time_axis.js";
 
 /** @import { Outline, Row } from "./outline.js" */
 
@@ -20,6 +20,7 @@ export class StepList {
     this.outline = outline;
     this.box = box;
     this.scale = scale;
+    this.cursor = make("span", { class: "cursor", hidden: true });
     this.tall = make("div", { class: "tall", role: "presentation" });
     box.append(this.tall);
     /** @type {Map<string, HTMLElement>} */
@@ -29,14 +30,83 @@ export class StepList {
     /** Steps that took the chosen edge. @type {Set<number>} */
     this.linked = new Set();
     this.squeezed = true;
+    /** The part of the time that is seen. */
+    this.part = WHOLE;
     this.axis = new TimeAxis(outline.data, true);
     box.addEventListener("scroll", () => this.draw());
     box.addEventListener("click", (event) => {
       const target = /** @type {Element} */ (event.target), row = this.rowAt(target);
-      if (row) choose(row, target.closest(".twist") !== null);
+      if (row && !this.dragged) choose(row, target.closest(".twist") !== null);
     });
     new ResizeObserver(() => this.draw()).observe(box);
+    this.dragged = false;
+    this.listen();
     this.setAxis(true);
+  }
+
+  /** The wheel and the pointer on the bars: another part of the time. */
+  listen() {
+    const { box } = this;
+    box.addEventListener("wheel", (event) => {
+      const sideways = event.shiftKey ? event.deltaY || event.deltaX : event.deltaX;
+      if (event.ctrlKey) this.zoom(Math.exp(-event.deltaY / 300), this.pointed(event) ?? 0.5);
+      else if (sideways && this.part !== WHOLE) this.look(shifted(this.part, (sideways / 800) * (this.part.to - this.part.from)));
+      else return;
+      event.preventDefault();
+    }, { passive: false });
+    box.addEventListener("pointermove", (event) => this.point(this.pointed(event)));
+    box.addEventListener("pointerleave", () => this.point(null));
+    box.addEventListener("pointerdown", (event) => {
+      const at = this.pointed(event), { part } = this;
+      this.dragged = false;
+      if (at === null || event.button || part === WHOLE) return;
+      const move = (/** @type {PointerEvent} */ moved) => {
+        const by = at - (this.pointed(moved, true) ?? at);
+        if (!this.dragged && Math.abs(moved.clientX - event.clientX) < 4) return;
+        this.dragged = true;
+        this.look(shifted(part, by * (part.to - part.from)));
+      };
+      window.addEventListener("pointermove", move);
+      const end = () => window.removeEventListener("pointermove", move);
+      window.addEventListener("pointerup", end, { once: true });
+      window.addEventListener("pointercancel", end, { once: true });
+    });
+  }
+
+  /**
+   * Where on the bars a pointer is, from 0 to 1; null: it is elsewhere.
+   * @param {MouseEvent} event
+   * @param {boolean} outside  Also beside them.
+   */
+  pointed(event, outside = false) {
+    const { left, right, width } = this.scale.getBoundingClientRect();
+    if (!width || (!outside && (event.clientX < left || event.clientX > right))) return null;
+    return (event.clientX - left) / width;
+  }
+
+  /** Say which time is under the pointer. @param {number | null} at */
+  point(at) {
+    this.box.classList.toggle("pointed", at !== null);
+    this.cursor.hidden = at === null;
+    this.scale.classList.toggle("pointed", at !== null);
+    if (at === null) return;
+    this.box.style.setProperty("--cursor", 100 * at + "%");
+    this.cursor.textContent = lasting(this.axis.time(100 * at) / 1000);
+    this.cursor.style.left = Math.min(Math.max(100 * at, 8), 92) + "%";
+  }
+
+  /**
+   * Show a shorter part of the time, or a longer one.
+   * @param {number} factor  0: all of it.
+   * @param {number} at  The place on the bars that stays, from 0 to 1.
+   */
+  zoom(factor, at = this.part.to >= 1 ? 1 : 0.5) { this.look(factor ? zoomed(this.part, factor, at) : WHOLE); }
+
+  /** @param {import("./time_axis.js").Part} part */
+  look(part) {
+    this.part = part.to - part.from > 0.999 ? WHOLE : part;
+    this.box.classList.toggle("zoomed", this.part !== WHOLE);
+    this.setAxis(this.squeezed);
   }
 
   /** @param {Element} element @returns {Row | null} */
@@ -48,17 +118,38 @@ export class StepList {
   /** @param {boolean} squeezed */
   setAxis(squeezed) {
     this.squeezed = squeezed;
-    this.axis = new TimeAxis(this.outline.data, squeezed);
-    const last = make("span", {}, lasting(this.axis.span / 1000));
+    const { part } = this;
+    this.axis = new TimeAxis(this.outline.data, squeezed, part.to > 0.9999 ? { from: part.from, to: 1 } : part);
+    const [first, last] = [0, 100].map((at) => make("span", {}, part === WHOLE && !at ? "0" : lasting(this.axis.time(at) / 1000)));
     last.style.right = "0";
-    this.scale.replaceChildren(make("span", {}, "0"), last);
+    this.scale.replaceChildren(first, last, this.cursor);
     for (const [from, to] of this.axis.cuts) {
       if (this.axis.percent(from) < 8 || this.axis.percent(to) > 70) continue; // it would stand on the numbers at the ends
       const note = make("span", { class: "gap", title: lasting((to - from) / 1000) + " idle" }, "//");
       note.style.left = this.axis.percent(from) + "%";
       this.scale.append(note);
     }
-    this.drawAgain();
+    const { data } = this.outline;
+    for (const [key, element] of this.made) {
+      const row = this.outline.rows[this.outline.placeOf.get(key) ?? -1];
+      if (row && data.steps[row.index]) placeBar(this.outline, row, this.axis, element);
+    }
+    this.draw();
+  }
+
+  /**
+   * The run has more steps, or others than before, and takes longer. Rows stay as they are where nothing became of them.
+   * @param {Set<number>} touched  Steps that are other than before.
+   */
+  grow(touched) {
+    const { outline } = this, changed = new Set();
+    for (const index of touched)
+      for (let row = outline.stepRows.get(index) ?? null; row; row = row.around) changed.add(row.key);
+    for (const [key, element] of this.made) {
+      const row = outline.rows[outline.placeOf.get(key) ?? -1];
+      if (row && changed.has(key)) renew(element, rowElement(outline, row, this.axis, element.id));
+    }
+    this.setAxis(this.squeezed);
   }
 
   /** Other rows, or the same with other contents. */

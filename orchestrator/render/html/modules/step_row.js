@@ -27,6 +27,40 @@ export function rowElement(outline, row, axis, id) {
   }, cells);
 }
 
+/**
+ * Make what a row shows anew. The row itself stays, so that a click on it that has begun is one.
+ * @param {HTMLElement} element
+ * @param {HTMLElement} made  The same row as it is now.
+ */
+export function renew(element, made) {
+  element.replaceChildren(...made.childNodes);
+  const open = made.getAttribute("aria-expanded");
+  if (open === null) element.removeAttribute("aria-expanded");
+  else element.setAttribute("aria-expanded", open);
+}
+
+/**
+ * Put the bar of a row where it belongs on another axis.
+ * @param {Outline} outline @param {Row} row @param {TimeAxis} axis @param {HTMLElement} element
+ */
+export function placeBar(outline, row, axis, element) {
+  if (row.kind === "attempt") return;
+  element.lastElementChild?.replaceWith(row.kind === "step" ? stepTrack(outline, row, axis) : groupTrack(outline, row, axis));
+}
+
+/** @param {Outline} outline @param {Row} row @param {TimeAxis} axis */
+function stepTrack(outline, row, axis) {
+  return track(outline.data.steps[row.index], axis, row.inside.some((inside) => inside.kind !== "attempt"));
+}
+
+/** @param {Outline} outline @param {Row} row @param {TimeAxis} axis */
+function groupTrack(outline, row, axis) {
+  const { data } = outline, members = outline.members(row), own = members.map((index) => data.steps[index]);
+  const bar = make("span", { class: "track" });
+  bar.append(part(axis, Math.min(...own.map((step) => step.t[0])), Math.max(...own.map((step) => step.t[1] ?? data.span)), "graph", lasting(data.elapsed(members)) + " elapsed"));
+  return bar;
+}
+
 /** @param {Outline} outline @param {Row} row @param {TimeAxis} axis */
 function stepCells(outline, row, axis) {
   const step = outline.data.steps[row.index];
@@ -40,7 +74,7 @@ function stepCells(outline, row, axis) {
     make("span", { class: "data outcome" }, step.status === "done" ? (step.outcome === "done" ? "" : visible(step.outcome ?? "")) : step.status),
     make("span", { class: "n" }, lasting(step.work)),
     make("span", { class: "n tok" }, tokens(step.usage) ? number(tokens(step.usage)) : ""),
-    track(step, axis, row.inside.some((inside) => inside.kind !== "attempt")),
+    stepTrack(outline, row, axis),
   ];
 }
 
@@ -60,15 +94,13 @@ function groupCells(outline, row, axis) {
   const map = mapOf(outline, row);
   const says = row.kind === "map" ? [map.target, "each of " + counted(map.count, "item") + " in " + map.each] : [itemName(outline, row) ?? "item " + (row.place + 1), ""];
   const elapsed = data.elapsed(members), summed = own.reduce((sum, step) => sum + (step.up !== undefined && members.includes(step.up) ? 0 : step.work), 0);
-  const bar = make("span", { class: "track" });
-  bar.append(part(axis, Math.min(...own.map((step) => step.t[0])), Math.max(...own.map((step) => step.t[1] ?? data.span)), "graph", lasting(elapsed) + " elapsed"));
   const used = own.reduce((sum, step) => sum + (step.up !== undefined && members.includes(step.up) ? 0 : tokens(step.usage)), 0);
   return [
     make("span", { class: "no" }),
     make("span", { class: "what" }, row.kind === "map" ? make("span", { class: "mark map", "aria-hidden": "true" }, "⋔") : null, make("span", { class: "data" }, visible(says[0])), make("span", { class: "about data" }, " " + visible(says[1]))),
     make("span", { class: "outcome", title: "the working times of its steps added up" }, "Σ " + lasting(summed)),
     make("span", { class: "n", title: "from its first beginning to its last end" }, lasting(elapsed)),
-    make("span", { class: "n tok" }, used ? number(used) : ""), bar,
+    make("span", { class: "n tok" }, used ? number(used) : ""), groupTrack(outline, row, axis),
   ];
 }
 
@@ -96,9 +128,11 @@ function track(step, axis, graph) {
 
 /** @param {TimeAxis} axis @param {number} from @param {number} to @param {string} kind @param {string} [title] */
 function part(axis, from, to, kind, title) {
-  const left = Math.min(axis.percent(from), 99); // what just began is seen, too
+  const whole = axis.part.to >= 1, begin = axis.percent(from), end = axis.percent(to);
+  const left = Math.max(-1, whole ? Math.min(begin, 99) : begin); // what just began is seen, too
   const bar = make("i", { class: kind, title });
+  if (left > 101 || end < -1) bar.hidden = true;
   bar.style.left = left + "%";
-  bar.style.width = Math.max(0, axis.percent(to) - left) + "%";
+  bar.style.width = Math.max(0, Math.min(end, 101) - left) + "%";
   return bar;
 }

@@ -18,18 +18,37 @@ export class Summary {
     this.choose = choose;
     /** Names of cards that show all of their text. @type {Set<string>} */
     this.unfolded = new Set();
+    /** The cards that are shown, as text. */
+    this.cards = "";
+    /** @type {Map<string, HTMLElement>} */
+    this.facts = new Map();
   }
 
   /** @param {RunData} data */
   show(data) {
     const { run } = data;
     const pill = byId(this.prefix + "-status");
-    pill.textContent = run.status;
+    write(pill, run.status);
     pill.className = "pill " + (STATUSES.includes(run.status) ? run.status : "");
-    byId(this.prefix + "-why").textContent = visible(run.error ? run.why.replace(": " + run.error, "") : run.why) + (run.driver ? ". Driven by " + visible(run.driver) : "");
-    byId(this.prefix + "-facts").replaceChildren(...facts(data).map(([name, value, title]) => make("div", { title }, make("dt", {}, name), make("dd", {}, value))));
+    write(byId(this.prefix + "-why"), visible(run.error ? run.why.replace(": " + run.error, "") : run.why) + (run.driver ? ". Driven by " + visible(run.driver) : ""));
+    this.showFacts(data);
     const cards = [question(run), ...outcomes(data)].filter((card) => card !== null);
-    byId(this.prefix + "-cards").replaceChildren(...cards.map((card) => this.card(card)));
+    const said = JSON.stringify(cards);
+    if (said !== this.cards) byId(this.prefix + "-cards").replaceChildren(...cards.map((card) => this.card(card)));
+    this.cards = said;
+  }
+
+  /** @param {RunData} data */
+  showFacts(data) {
+    const found = facts(data), box = byId(this.prefix + "-facts");
+    const rows = found.map(([name, value, title]) => {
+      let row = this.facts.get(name);
+      if (!row) this.facts.set(name, (row = make("div", {}, make("dt", {}, name), make("dd"))));
+      write(/** @type {HTMLElement} */ (row.lastElementChild), value);
+      if (title && row.title !== title) row.title = title;
+      return row;
+    });
+    if (rows.length !== box.children.length || rows.some((row, at) => row !== box.children[at])) box.replaceChildren(...rows);
   }
 
   /** @param {Card} card */
@@ -49,6 +68,9 @@ export class Summary {
     return make("section", { class: "card " + kind, "aria-label": name }, make("div", { class: "label" }, make("h3", {}, name), make("span", { class: "links" }, present([go, more]))), body);
   }
 }
+
+/** @param {HTMLElement} element @param {string} text */
+function write(element, text) { if (element.textContent !== text) element.textContent = text; }
 
 /** @param {RunDocument} run @returns {Card | null} */
 function question(run) {

@@ -89,6 +89,7 @@ export {};
  */
 
 /** @typedef {[string, Record<string, string>?]} Mark  Classes, and texts by slot. */
+/** @typedef {[number, Record<string, Mark>]} Moment  A record, and the marks of the parts that it changed. */
 
 /**
  * A run.
@@ -121,5 +122,32 @@ export {};
  * @property {Record<string, any>} messages
  * @property {Record<string, any[]>} offers
  * @property {[number, number][]} idle
- * @property {{ classes: string[], start: Record<string, Mark>, moments: [number, Record<string, Mark>][] }} picture
+ * @property {{ classes: string[], start: Record<string, Mark>, moments: Moment[], end: boolean }} picture  `end`: whether
+ *   the last moment is not of a record, but of a process that drives the run no more.
+ * @property {number[]} [numbers]  Of a run that goes on: the number of each step, in the order in which they began.
+ * @property {string} [version]  Of a run that goes on.
+ */
+
+/**
+ * What became of a run since a version of it. Steps are named by their numbers. Of a list there are the number of things
+ * at its beginning that are as they were, and those behind them.
+ * @typedef {object} RunChange
+ * @property {RunDocument} [whole]  All of it; there is nothing else then but perhaps the drawing.
+ * @property {string} [drawing]  The picture, if it has other parts than before.
+ * @property {Partial<RunDocument>} head
+ * @property {any} [output]
+ * @property {string[]} types
+ * @property {[number, [number, number][]]} records
+ * @property {[number, number, Step][]} steps  Its number, how many of its calls are as they were, and the step with the others.
+ * @property {[number, number][]} work  Working times of further steps that have not ended.
+ * @property {Record<string, string>} edges
+ * @property {Record<string, [number, number[]]>} began
+ * @property {[number, RunMap][]} maps  With items that are new.
+ * @property {[number, State[]]} whole_states
+ * @property {Record<string, any>} messages
+ * @property {Record<string, any[]>} offers
+ * @property {[number, [number, number][]]} idle
+ * @property {Moment[]} moments
+ * @property {Moment | null} end
+ * @property {Patch[]} final
  */

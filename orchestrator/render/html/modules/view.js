@@ -13,9 +13,10 @@ import { TimeAxis } from "./time_axis.js";
 
 /** @import { Visit } from "./address.js" */
 /** @import { Tab } from "./detail.js" */
-/** @import { Choice, Row } from "./outline.js" */
+/** @import { Choice } from "./choice.js" */
+/** @import { Row } from "./outline.js" */
 /** @import { Action, Source } from "./source.js" */
-/** @import { RunDocument } from "./types.js" */
+/** @import { RunChange, RunDocument } from "./types.js" */
 
 const MOVE = 320, STRIDES = 100;
 
@@ -38,6 +39,8 @@ export class RunView {
     /** @type {string | null} */
     this.edge = null;
     this.following = source.live;
+    /** Names of the actions that are offered. */
+    this.offered = "";
     /** @type {ReturnType<typeof setInterval> | null} */
     this.timer = null;
     this.slider = /** @type {HTMLInputElement} */ (this.at("slider"));
@@ -73,8 +76,13 @@ export class RunView {
     if (!quiet) { this.follow(this.seq === this.data.head && this.following); this.moved(this); }
   }
 
-  /** @param {boolean} still  Whether the list keeps its place. */
-  draw(still = false) {
+  draw() {
+    this.drawMoment(false);
+    this.detail.show({ tab: this.tab, index: this.index, edge: this.edge });
+  }
+
+  /** Show the moment on the slider, in the picture and in the list. @param {boolean} still  Whether the list keeps its place. */
+  drawMoment(still) {
     const { data, seq, index } = this, step = data.steps[index];
     this.slider.max = String(data.head);
     this.slider.value = String(seq);
@@ -84,7 +92,6 @@ export class RunView {
     this.picture.here(step?.part ?? "", step?.took ?? [], this.edge);
     this.list.linked = new Set(this.edge ? data.edge(this.edge).took : []);
     this.list.show(index, seq, still);
-    this.detail.show({ tab: this.tab, index, edge: this.edge });
   }
 
   /** @param {number | undefined} index @param {boolean} quiet */
@@ -160,19 +167,27 @@ export class RunView {
 
   // -- a run that grows -----------------------------------------------------------------------------------------
 
-  /** Take the run as it is now. Who looks back keeps looking at the same. @param {RunDocument} run */
-  update(run) {
-    const before = this.data;
-    this.data = this.detail.data = new RunData(run);
-    this.index = this.data.indexIn(before, this.index);
-    this.outline.grow(this.data);
-    this.picture.grow(this.data);
+  /** Take what became of the run. A reader who looks back keeps looking at the same. @param {RunChange} change */
+  update(change) {
+    const { data, outline, list } = this, names = data.names, chosen = this.index, waits = data.run.idle.length;
+    const growth = data.grow(change);
+    const moved = growth ? growth.moved : (/** @type {number} */ index) => data.indexOf(names[index], index);
+    if (chosen >= 0) this.index = moved(chosen);
+    if (outline.grow(growth, moved)) list.grow(growth?.touched ?? new Set());
+    else { list.drawAgain(); list.setAxis(list.squeezed); }
+    if (change.drawing) this.picture.redraw(change.drawing);
+    if (!growth || growth.rewound || change.end) this.picture.rewind();
+    this.picture.grow();
     this.filters.grow();
-    this.summary.show(this.data);
-    this.list.setAxis(this.list.squeezed);
-    this.idle();
-    if (this.following) this.go(this.data.head, this.data.open(), true);
-    else this.draw(true);
+    this.summary.show(data);
+    if (!waits && data.run.idle.length) this.idle();
+    const open = this.following ? data.open() ?? this.index : this.index;
+    const same = open === this.index && this.tab !== "run" && !this.edge && growth !== null && !growth.shifted && !growth.touched.has(open);
+    if (this.following) this.seq = data.head;
+    this.index = open;
+    if (this.following && open >= 0) outline.reveal(open);
+    this.drawMoment(!this.following);
+    if (!same) this.detail[open === moved(chosen) ? "renew" : "show"]({ tab: this.tab, index: open, edge: this.edge });
     this.offer();
   }
 
@@ -187,8 +202,9 @@ export class RunView {
 
   /** The buttons for what a reader can do to the run. */
   offer() {
-    const offered = this.source.actions.filter((action) => action.offered(this.data.run));
-    this.at("actions").replaceChildren(...offered.map((action) => make("button", { type: "button", title: action.title, onclick: (/** @type {Event} */ event) => this.act(action, event) }, action.name)));
+    const offered = this.source.actions.filter((action) => action.offered(this.data.run)), names = offered.map((action) => action.name).join();
+    if (names !== this.offered) this.at("actions").replaceChildren(...offered.map((action) => make("button", { type: "button", title: action.title, onclick: (/** @type {Event} */ event) => this.act(action, event) }, action.name)));
+    this.offered = names;
     this.at("follow").hidden = !this.source.live;
     this.follow(this.following);
   }

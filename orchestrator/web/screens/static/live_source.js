@@ -1,14 +1,14 @@
 // @ts-check
-// A run that a server has, and that goes on: asked for again whenever its stream of events tells of a record.
+// A run that a server has, and that goes on: what changed is asked for whenever its stream of events tells of a record.
 
 import { call, root } from "./api.js";
 
 /** @import { Action, Source } from "./modules/source.js" */
-/** @import { RunDocument } from "./modules/types.js" */
+/** @import { RunChange, RunDocument } from "./modules/types.js" */
 /** @typedef {{type: string, seq: number | null} & Record<string, any>} RunEvent */
 
 const PATIENCE = 2000; // milliseconds before a stream that was refused is asked for again
-const SHARE = 3; // a page that takes a second to make is asked for every four seconds at most
+const SHARE = 3; // what takes a second to get is asked for every four seconds at most
 
 /** Whether a step waits for an answer. @param {RunDocument} run */
 const asks = (run) => run.steps.some((step) => step.status === "waiting" && (step.asked ?? []).some((asked) => !asked.answer));
@@ -26,8 +26,8 @@ export class LiveSource {
     this.path = `/runs/${encodeURIComponent(runId)}`;
     this.event = event;
     this.connected = connected;
-    /** @type {RunDocument | null} */
     this.first = first;
+    this.version = first.version ?? "";
     this.head = first.head;
     this.took = 0;
     this.asked = 0;
@@ -39,21 +39,21 @@ export class LiveSource {
     this.actions = readOnly ? [] : this.allActions();
   }
 
-  async run() {
-    const first = this.first;
-    this.first = null;
-    if (first) return first;
+  async run() { return this.first; }
+
+  async change() {
     const rest = this.asked + SHARE * this.took - performance.now();
     if (rest > 0) await new Promise((done) => setTimeout(done, rest));
     const began = performance.now();
-    const answer = await fetch(`${root}${this.path}/data`, { cache: "no-store" });
+    const answer = await fetch(`${root}${this.path}/data?after=${this.version}`, { cache: "no-store" });
     if (!answer.ok) throw new Error(`The server answered ${answer.status}.`);
-    /** @type {RunDocument} */
-    const run = await answer.json();
+    /** @type {RunChange & { version: string }} */
+    const change = await answer.json();
     this.asked = performance.now();
     this.took = this.asked - began;
-    this.head = Math.max(this.head, run.head);
-    return run;
+    this.version = change.whole?.version ?? change.version;
+    this.head = Math.max(this.head, (change.whole ?? change.head).head ?? 0);
+    return change;
   }
 
   /** @param {number} after */

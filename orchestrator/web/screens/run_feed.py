@@ -1,0 +1,152 @@
+"""Runs as their pages follow them: each is read once, and a page gets what changed since it last asked.
+
+A run is kept while pages ask for it. A page that comes back after a run was forgotten, or after the server was started
+again, gets the whole run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from secrets import token_hex
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import anyio
+from anyio import to_thread
+
+from orchestrator.executor import Run
+from orchestrator.executor.host.run_status import is_interrupted, standby_of, waits_to_be_taken_up
+from orchestrator.render.html.page import embedded, live_pane, live_picture
+from orchestrator.render.html.run_writer import RunWriter
+from orchestrator.render.html.touched_rows import RESTARTS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from orchestrator.executor import Executor
+    from orchestrator.kernel.records import Record
+    from orchestrator.kernel.run_state import RunState
+    from orchestrator.stores.base import RunInfo
+
+T = TypeVar("T")
+_KEPT = 24
+"""Runs that are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunPane:
+    """A run in a page that follows it."""
+
+    version: str
+    graph: str
+    html: str
+    data: str
+    """Its document, as JSON for a script element."""
+
+
+class RunFeeds:
+    """The runs whose pages are open.
+
+    Args:
+        executor: the executor that is served.
+    """
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+        self._feeds: dict[str, RunFeed] = {}
+
+    def of(self, run_id: str) -> RunFeed:
+        """The run of this id; the one that was not asked for the longest time is forgotten."""
+        feed = self._feeds.pop(run_id, None) or RunFeed(self._executor, run_id)
+        self._feeds[run_id] = feed
+        while len(self._feeds) > _KEPT:
+            self._feeds.pop(next(iter(self._feeds)))
+        return feed
+
+
+class RunFeed:
+    """One run."""
+
+    def __init__(self, executor: Executor, run_id: str) -> None:
+        self._executor, self._run_id = executor, run_id
+        self._lock = anyio.Lock()
+        self._epoch = ""
+        """Names the reading of the run that the versions count in."""
+        self._created = 0.0
+        self._writer: RunWriter | None = None
+
+    async def page(self) -> RunPane:
+        """The run as it is.
+
+        Raises:
+            RunUnknown, StoreCorrupt: see `Executor.load`.
+        """
+
+        def made(writer: RunWriter) -> RunPane:
+            data = self._document(writer)
+            return RunPane(data["version"], str(data["graph"]), live_pane(writer, data), embedded(data))
+
+        return await self._after_reading(made)
+
+    async def since(self, version: str) -> str:
+        """What changed behind a version, as JSON; or all of the run, with its picture, if the version is not known any
+        more.
+
+        Raises:
+            RunUnknown, StoreCorrupt: see `Executor.load`.
+        """
+
+        def made(writer: RunWriter) -> str:
+            return embedded(change(writer))
+
+        def change(writer: RunWriter) -> dict[str, Any]:
+            epoch, _, number = version.partition(".")
+            if epoch != self._epoch or not (number.isascii() and number.isdecimal() and len(number) < 16):
+                return {"whole": self._document(writer), "drawing": live_picture(writer)}
+            drawing = {"drawing": live_picture(writer)} if writer.redrawn(int(number)) else {}
+            return {"version": self._version(writer), **writer.since(int(number)), **drawing}
+
+        return await self._after_reading(made)
+
+    def _document(self, writer: RunWriter) -> dict[str, Any]:
+        return {**writer.document(), "version": self._version(writer), "numbers": writer.order()}
+
+    def _version(self, writer: RunWriter) -> str:
+        return f"{self._epoch}.{writer.version}"
+
+    async def _after_reading(self, make: Callable[[RunWriter], T]) -> T:
+        async with self._lock:
+            writer = await self._read()
+            return await to_thread.run_sync(lambda: make(writer))
+
+    async def _read(self) -> RunWriter:
+        """Take what the store has by now."""
+        store, run_id = self._executor.store, self._run_id
+        info = await store.info(run_id)
+        writer = self._writer
+        if writer is not None and info.created == self._created and info.head >= writer.machine.head:
+            records = await store.read(run_id, after=writer.machine.head)
+            if not any(isinstance(record, RESTARTS) for record in records):
+                return await self._taken(writer, records, info)
+        run = await self._executor.load(run_id)
+        records = await store.read(run_id, upto=run.seq)
+        return await to_thread.run_sync(lambda: self._begun(RunWriter(run, records), info.created))
+
+    def _begun(self, writer: RunWriter, created: float) -> RunWriter:
+        self._writer, self._epoch, self._created = writer, token_hex(4), created
+        return writer
+
+    async def _taken(self, writer: RunWriter, records: Sequence[Record], info: RunInfo) -> RunWriter:
+        definition, store = writer.run.definition, self._executor.store
+        held = {"interrupted": is_interrupted(info), "queued": waits_to_be_taken_up(info)}
+
+        def now(machine: RunState) -> Run[Any]:
+            return Run(machine, definition, store, **held, standby=standby_of(info))
+
+        def take() -> RunWriter:
+            self._writer = None  # it is of no use if it fails half way
+            writer.take(records, now)
+            self._writer = writer
+            return writer
+
+        return await to_thread.run_sync(take)
