@@ -89,7 +89,7 @@ def test_the_comparison_of_all_is_what_the_command_prints(
     with pytest.raises(SystemExit) as exit_code:
         command_line(words)
     assert exit_code.value.code == 0
-    printed = [re.sub(r"\s+(\d+\.\d\d|seconds)$", "", line) for line in capsys.readouterr().out.splitlines()]
+    printed = [re.sub(r"\s+(\d+\.\d\d|SECONDS)$", "", line) for line in capsys.readouterr().out.splitlines()]
     assert printed == shown.splitlines()
 
 
