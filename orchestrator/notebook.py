@@ -1,13 +1,15 @@
-"""Runs in a notebook, drawn anew while their cell runs.
+"""Runs in a notebook, followed while their cell runs.
 
     from orchestrator.notebook import live
 
     async with Executor(model=model) as executor:
         run = await live(executor, graph, {"question": "..."})    # begins a run
-        run = await live(executor, "3f2a9c1d")                    # or follows one that somebody else drives
+        run = await live(executor, "3f2a9c1d")                    # or follows one that another process drives
 
-Graphs and runs show themselves without this, as the last value of a cell. Nothing has to be installed beside the
-notebook: a view is one output that is updated.
+The cell shows the page of the run, which follows it, and below the page what goes on as text. When the run ends or
+pauses, its picture takes their place: a saved notebook stays small, and shows the run where scripts are not allowed.
+`run.page()` shows the page again. Graphs and runs show themselves without this, as the last value of a cell. Nothing
+has to be installed beside the notebook.
 """
 
 from __future__ import annotations
@@ -15,20 +17,22 @@ from __future__ import annotations
 import html
 import itertools
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Protocol
 
 import anyio
+import anyio.to_thread
 
+from orchestrator.errors import RunUnknown
 from orchestrator.executor.failures import without_group
 from orchestrator.executor.lease import is_held
 from orchestrator.kernel.plan import Plan
-from orchestrator.render import to_svg
+from orchestrator.render.html.data import run_data
+from orchestrator.render.html.frame import FramedPage, posted
 from orchestrator.render.terminal import tree
 from orchestrator.views.reader import Reader
 from orchestrator.views.step_tree import StepTree
-from orchestrator.views.trace import Trace
 
 if TYPE_CHECKING:
     from orchestrator.executor import Event, Executor, Run
@@ -39,27 +43,25 @@ if TYPE_CHECKING:
 __all__ = ["LiveView", "Show", "live"]
 
 _TICK = 0.25
-"""Seconds between two pictures, at least."""
+"""Seconds between two looks at the run, at least."""
 _SHARE = 0.2
-"""Of the time, that pictures take at most: those of large graphs come less often."""
+"""Of the time, that they take at most: those at long runs come less often."""
 _BYTES = 500_000
-"""Bytes of pictures per second that are sent to a browser."""
+"""Bytes per second that are sent to a browser."""
 _QUIET = 0.5
 _WIDTH, _HEIGHT = 110, 14
-"""Columns and lines of the text below the picture."""
-_BESIDE = "display:flex;flex-wrap:wrap;align-items:flex-start;gap:1em"
+"""Columns and lines of the text below the page."""
 _LINES = (
-    "flex:1 1 32em;min-width:0;margin:.3em 0 0;"
-    "padding:.5em .8em;font:12px/1.45 ui-monospace,Menlo,Consolas,'DejaVu Sans Mono',monospace;"
+    "margin:.3em 0 0;padding:.5em .8em;font:12px/1.45 ui-monospace,Menlo,Consolas,'DejaVu Sans Mono',monospace;"
     "white-space:pre;overflow-x:auto;border-left:3px solid #8d98aa;background:transparent;color:inherit"
 )
 _numbers = itertools.count(1)
 
 
 class Show(Protocol):
-    """Shows an output, or puts it in the place of the one shown before."""
+    """Shows an output, or puts it in the place of the one of this name that is shown."""
 
-    def __call__(self, bundle: Mapping[str, str], *, update: bool) -> None:
+    def __call__(self, bundle: Mapping[str, str], *, update: bool, name: str) -> None:
         """`bundle`: MIME type -> text."""
 
 
@@ -68,9 +70,8 @@ def _in_notebook() -> Show:
         from IPython.display import display, update_display
     except ImportError:
         raise RuntimeError("a live view needs a notebook, or IPython; `pip install ipykernel` brings both") from None
-    name = f"orchestrator-{time.time_ns():x}-{next(_numbers)}"
 
-    def show(bundle: Mapping[str, str], *, update: bool) -> None:
+    def show(bundle: Mapping[str, str], *, update: bool, name: str) -> None:
         act: Callable[..., object] = update_display if update else display
         act(dict(bundle), raw=True, display_id=name)
 
@@ -78,9 +79,10 @@ def _in_notebook() -> Show:
 
 
 class LiveView:
-    """One output of a cell that follows a run: the graph as the run has coloured it so far, and what goes on in it.
+    """Two outputs of a cell that follow a run: its page, and below it what goes on as text.
 
     Args:
+        load: loads the run as it is.
         graph: the run's graph; its code is not needed.
         show: shows an output. Default: IPython's.
         plan: the plan to fold the run with (`run.plan`). Default: that of the graph.
@@ -89,48 +91,69 @@ class LiveView:
         RuntimeError: there is no IPython, and no `show`.
     """
 
-    def __init__(self, graph: GraphDefinition, show: Show | None = None, plan: Plan | None = None) -> None:
-        self._show = show or _in_notebook()
-        self._graph, self._trace, self._model = graph, Trace(), StepTree()
-        self._reader = Reader(plan or Plan.of(graph), self._trace, self._model)
-        self._prefix = f"live{next(_numbers)}-"
-        self._shown = self._moved = False
+    def __init__(
+        self,
+        load: Callable[[], Awaitable[Run]],
+        graph: GraphDefinition,
+        show: Show | None = None,
+        plan: Plan | None = None,
+    ) -> None:
+        self._load, self._show = load, show or _in_notebook()
+        self._model = StepTree()
+        self._reader = Reader(plan or Plan.of(graph), self._model)
+        self._name = f"orchestrator-{time.time_ns():x}-{next(_numbers)}"
+        self._outputs: set[str] = set()
+        self._parts: frozenset[str] | None = None
+        self._moved = False
         self._next = 0.0
         self._changed = True
 
     def add(self, event: Event) -> None:
         """Take in an event, in order; it is seen at the next `draw`."""
-        if event.type == "migrated":
-            later = self._reader.run.later.get(str(event.data.get("content")))
-            self._graph = (later.graph if later is not None else None) or self._graph
-            self._moved = later is None
-        if self._moved:  # it goes on in a graph that is not known here, which its end will show
-            return
-        self._reader.take(event)
         self._changed = True
+        if event.type == "migrated" and self._reader.run.later.get(str(event.data.get("content"))) is None:
+            self._moved = True
+        if not self._moved:  # else it goes on in a graph that is not known here, which the page shows
+            self._reader.take(event)
 
-    def draw(self) -> None:
+    async def draw(self) -> None:
         """Show where the run stands, unless that was shown a moment ago."""
         began = time.monotonic()
-        if began < self._next or not (self._changed or self._trace.run.running):
+        if began < self._next or not (self._changed or self._reader.run.running):
             return
-        picture = to_svg(self._graph, self._trace.overlay(), prefix=self._prefix)
+        changed, self._changed = self._changed, False
+        script = await self._page() if changed else ""
         lines = tree.going_on(self._model, self._model.live_branches(), time.time(), _WIDTH, _HEIGHT)
         text = "\n".join(line.fitted(_WIDTH).text for line in lines)
-        pre = f'<pre style="{_LINES}">{html.escape(text)}</pre>'
-        both = f'<div style="{_BESIDE}"><div style="max-width:100%">{picture}</div>{pre}</div>'
-        self._put({"text/html": both, "text/plain": text})
+        self._put("text", {"text/html": f'<pre style="{_LINES}">{html.escape(text)}</pre>{script}', "text/plain": text})
         ended = time.monotonic()
-        self._changed = False
-        self._next = ended + max(_TICK, (ended - began) / _SHARE, len(picture) / _BYTES)
+        self._next = ended + max(_TICK, (ended - began) / _SHARE, len(script) / _BYTES)
+
+    async def _page(self) -> str:
+        """Show the page where it is not shown; what posts the run into the page that is."""
+        try:
+            run = await self._load()
+        except RunUnknown:  # it is about to begin
+            self._changed = True
+            return ""
+        data = await anyio.to_thread.run_sync(lambda: run_data(run)[0])
+        parts = frozenset(data["kinds"])
+        if parts != self._parts:  # the picture of a page has the parts that it began with
+            page = FramedPage(run, name=self._name)
+            found = await anyio.to_thread.run_sync(page.to_html)
+            self._put("page", {"text/html": found, "text/plain": ""})
+            self._parts = parts
+        return posted(self._name, data)
 
     def end(self, run: Run) -> None:
-        """Put the run itself in the place of the view: that is what a saved notebook keeps."""
-        self._put(run._repr_mimebundle_())
+        """Put the run itself in the place of the page: that is what a saved notebook keeps."""
+        self._put("page", run._repr_mimebundle_())
+        steps = "1 step" if run.steps == 1 else f"{run.steps} steps"
+        self._put("text", {"text/plain": f"{run.status} after {steps}; run.page() shows its page"})
 
-    def _put(self, bundle: Mapping[str, str]) -> None:
-        self._show(bundle, update=self._shown)
-        self._shown = True
+    def _put(self, output: str, bundle: Mapping[str, str]) -> None:
+        self._show(bundle, update=output in self._outputs, name=f"{self._name}-{output}")
+        self._outputs.add(output)
 
 
 async def live(
@@ -144,7 +167,7 @@ async def live(
     limits: Limits | None = None,
     show: Show | None = None,
 ) -> Run:
-    """Start a run, or follow one, and redraw it until it ends or pauses.
+    """Start a run, or follow one, and show its page until it ends or pauses.
 
     Interrupting the cell interrupts a run that was started here, and never cancels it.
 
@@ -164,20 +187,18 @@ async def live(
     """
     if isinstance(what, str):
         return await _followed(executor, what, show)
-    view = LiveView(what, show)
-    async with (
-        executor.stream(what, input, run_id=run_id, labels=labels, approve=approve, limits=limits) as stream,
-        _drawn_meanwhile(view),
-    ):
-        async for event in stream:
-            view.add(event)
+    async with executor.stream(what, input, run_id=run_id, labels=labels, approve=approve, limits=limits) as stream:
+        view = LiveView(lambda: executor.load(stream.run_id), what, show)
+        async with _drawn_meanwhile(view):
+            async for event in stream:
+                view.add(event)
     view.end(stream.run)
     return stream.run
 
 
 async def _followed(executor: Executor, run_id: str, show: Show | None) -> Run:
     found = await executor.load(run_id)
-    view = LiveView(found.definition, show, found.plan)
+    view = LiveView(lambda: executor.load(run_id), found.definition, show, found.plan)
     seen = 0
     async with _drawn_meanwhile(view):
         events = executor.events(run_id, follow=True)
@@ -211,7 +232,7 @@ async def _drawn_meanwhile(view: LiveView) -> AsyncIterator[None]:
 
     async def draw() -> None:
         while True:
-            view.draw()
+            await view.draw()
             await anyio.sleep(_TICK)
 
     with without_group():

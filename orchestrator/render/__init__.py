@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from orchestrator.render.dot import to_dot
     from orchestrator.render.drawing import Drawing
     from orchestrator.render.html import to_html
+    from orchestrator.render.html.frame import framed
     from orchestrator.render.mermaid import to_mermaid
     from orchestrator.render.moments import Live, Moment, Replay, replay
     from orchestrator.render.overlaid import HasOverlay, Mark, RunLike
@@ -46,6 +47,7 @@ __all__ = [
     "RunLike",
     "draw",
     "engines",
+    "framed",
     "lines",
     "plain",
     "redact",
@@ -71,6 +73,7 @@ _NAMES = {
     "style": ("stylesheet",),
     ".redaction": ("redact",),
     ".views.safe_text": ("lines", "plain", "told"),
+    "html.frame": ("framed",),
     "yaml_": ("to_yaml",),
     **{form: (f"to_{form}",) for form in ("dot", "html", "mermaid", "png", "svg", "text")},
 }

@@ -40,6 +40,14 @@ class Drawings(Protocol):
     def to_mermaid(self, graph: GraphDefinition, run: Run, /) -> str: ...
     def to_text(self, graph: GraphDefinition, run: Run, /) -> str: ...
     def to_html(self, graph: GraphDefinition, run: Run, other: Run | None, /) -> str: ...
+    def framed(self, run: Run, other: Run | None, height: int | None, /) -> Page: ...
+
+
+class Page(Protocol):
+    """A page of a run that notebooks show."""
+
+    def to_html(self) -> str: ...
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]: ...
 
 
 class ForkInfo(Protocol):
@@ -362,6 +370,23 @@ class Run(Generic[StateT]):
             An HTML document.
         """
         return _drawings().to_html(self.definition, self, other)
+
+    def page(self, other: Run | None = None, *, height: int | None = None) -> Page:
+        """Show the page of `to_html` in a notebook, as the last value of a cell. Reads the store and blocks.
+
+        A saved notebook keeps the page, which takes 130 KB and more.
+
+        Args:
+            other: a second run to show beside it.
+            height: of the frame, in pixels. Default: 720.
+
+        Returns:
+            What notebooks show.
+
+        Raises:
+            ValueError: `height` is no positive number.
+        """
+        return _drawings().framed(self, other, height)
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         """For notebooks: the drawing as SVG and text. JupyterLab would draw Mermaid text rather than show an SVG."""

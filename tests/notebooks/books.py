@@ -32,6 +32,8 @@ _SVG, _PNG, _HTML, _TEXT = "image/svg+xml", "image/png", "text/html", "text/plai
 _DOTS = 144
 """Per inch; a page shows 96, and screens have more."""
 _EMBEDDED = re.compile(r'src="data:image/svg\+xml;base64,([^"]*)"')
+_FRAME = re.compile(r"<style>.*?</style>|<iframe .*?</iframe>", re.DOTALL)
+"""What previews leave out, and is large."""
 _TOOK = re.compile(r"(?: #183;)? \d+(?:(?:\.|#46;)\d+)? (?:ms|s|min|h)(?=[\s\"]|$)")
 _SECONDS = re.compile(r"(?<= )\d+\.\d\d$", re.MULTILINE)
 _SECONDS_CELL = re.compile(r"<td>\d+\.\d\d</td></tr>")
@@ -160,6 +162,7 @@ def _pictured(data: dict[str, str], paint: bool) -> tuple[nbformat.NotebookNode,
         assert size is not None, "a drawing has a size"
         about[_PNG] = {"width": int(size[1]), "height": int(size[2])}
     if _HTML in data:
+        data[_HTML] = _FRAME.sub("", data[_HTML])
         found[_HTML] = _SECONDS_CELL.sub("<td>…</td></tr>", _EMBEDDED.sub(embedded, data[_HTML]))
     if shapes:
         about["shapes"] = shapes

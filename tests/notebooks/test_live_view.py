@@ -1,16 +1,18 @@
-"""A run that is drawn anew while the cell of a notebook runs."""
+"""A run that a notebook follows while its cell runs."""
 
 from __future__ import annotations
 
+import json
 import re
 import sys
-import xml.etree.ElementTree as ET
 from collections.abc import Mapping
+from html import unescape
+from typing import Any
 
 import anyio
 import pytest
 
-from orchestrator import Approve, Context, Executor, Graph, Update, node
+from orchestrator import Approve, Context, Executor, Graph, Run, Update, node
 from orchestrator.errors import ModelUnavailable, RunUnknown
 from orchestrator.models import Reply
 from orchestrator.nodes import Confirm
@@ -20,19 +22,28 @@ from tests.support.trial import NASTY, SECRET
 
 pytestmark = pytest.mark.anyio
 
-SVG = re.compile(r"<svg.*?</svg>", re.DOTALL)
+FRAME = re.compile(r"<iframe [^>]*? srcdoc='([^']*)'></iframe>")
+POSTED = re.compile(r'postMessage\(("(?:[^"\\]|\\.)*")')
 
 
 class Cell:
-    """The outputs of a cell."""
+    """The outputs of a cell, as they were shown one after the other."""
 
     def __init__(self) -> None:
-        self.bundles: list[Mapping[str, str]] = []
-        self.updates: list[bool] = []
+        self.bundles: dict[str, list[Mapping[str, str]]] = {"page": [], "text": []}
+        self.names: set[str] = set()
 
-    def __call__(self, bundle: Mapping[str, str], *, update: bool) -> None:
-        self.bundles.append(bundle)
-        self.updates.append(update)
+    def __call__(self, bundle: Mapping[str, str], *, update: bool, name: str) -> None:
+        kind = name.rpartition("-")[2]
+        assert update == bool(self.bundles[kind])
+        self.bundles[kind].append(bundle)
+        self.names.add(name)
+
+    @property
+    def runs(self) -> list[dict[str, Any]]:
+        """The runs that were posted to the page."""
+        found = (POSTED.search(bundle.get("text/html", "")) for bundle in self.bundles["text"])
+        return [json.loads(json.loads(one[1])) for one in found if one is not None]
 
 
 class Talker(Speaker):
@@ -42,10 +53,14 @@ class Talker(Speaker):
         return Reply(text="Nice")
 
 
+def _at_work(run: Mapping[str, Any]) -> bool:
+    return any(step["node"] == "wait" and step["status"] == "running" for step in run["steps"])
+
+
 @node
 async def wait(state: Trip, ctx: Context[Cell]) -> Update:
     """Until it was seen to run."""
-    while ctx.deps is not None and " wait" not in ctx.deps.bundles[-1]["text/plain"]:  # noqa: ASYNC110 - the view makes it so
+    while ctx.deps is not None and not any(_at_work(run) for run in ctx.deps.runs):  # noqa: ASYNC110 - the view makes it so
         await anyio.sleep(0.02)
     return {"notes": f"<script>alert(1)</script> {NASTY} {SECRET}"}
 
@@ -60,28 +75,37 @@ travel = Graph(
 )  # fmt: skip
 
 
-async def test_one_output_follows_the_run_and_ends_as_the_run() -> None:
+async def test_a_page_follows_the_run_and_the_cell_ends_with_its_picture() -> None:
     cell = Cell()
     async with Executor(model=Speaker(), deps=cell) as executor:
         run = await live(executor, travel, "x", run_id="t", show=cell)
         assert run.status == "paused"
-        assert cell.updates == [False, *[True] * (len(cell.updates) - 1)]
-        *pictures, last = cell.bundles
-        assert last == run._repr_mimebundle_()
-        assert set(last) == {"image/svg+xml", "text/plain"}
-        at_work = [one for one in pictures if " wait" in one["text/plain"]]
+        assert len(cell.names) == 2
+        pages, texts = cell.bundles["page"], cell.bundles["text"]
+        assert len(pages) == 2, "the page is made once; then it is told of the run"
+        assert pages[-1] == run._repr_mimebundle_()
+        assert set(pages[-1]) == {"image/svg+xml", "text/plain"}
+        assert texts[-1] == {"text/plain": f"paused after {run.steps} steps; run.page() shows its page"}
+        at_work = [bundle for bundle in texts[:-1] if " wait" in bundle["text/plain"]]
         assert "3/3" in at_work[-1]["text/plain"]
-        assert re.search(r'class="[^"]*\brunning\b', at_work[-1]["text/html"])
-        for one in pictures:
-            ET.fromstring(SVG.findall(one["text/html"])[0])
-            assert "<script>" not in one["text/html"]
-            assert SECRET not in one["text/html"]
+        heads = [posted["head"] for posted in cell.runs]
+        assert heads == sorted(heads)
+        for bundle in (pages[0], *texts):
+            assert SECRET not in str(bundle)
+            assert "<script>alert" not in str(bundle)
+        (inside,) = FRAME.findall(pages[0]["text/html"])
+        assert "default-src 'none'" in unescape(inside)
+
+
+async def test_a_run_is_followed_by_its_id() -> None:
+    async with Executor(model=Talker()) as executor:
+        run = await executor.start(travel, "x", run_id="t")
         later = Cell()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(executor.answer, "t", run.waiting[0].id, Approve())
             again = await live(executor, "t", show=later)
     assert again.status == "completed" or again.waiting
-    assert later.bundles[-1] == again._repr_mimebundle_()
+    assert later.bundles["page"][-1] == again._repr_mimebundle_()
 
 
 async def test_an_error_is_raised_as_it_is() -> None:
@@ -105,11 +129,15 @@ async def test_a_run_that_waits_is_not_followed_for_ever() -> None:
         with anyio.fail_after(30):
             found = await live(executor, run.run_id, show=cell)
     assert found.status == "paused"
-    assert cell.bundles[-1] == found._repr_mimebundle_()
+    assert cell.bundles["page"][-1] == found._repr_mimebundle_()
+
+
+async def nothing() -> Run:
+    raise AssertionError("nothing is loaded")
 
 
 def test_without_ipython_it_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "IPython", None)
     monkeypatch.setitem(sys.modules, "IPython.display", None)
     with pytest.raises(RuntimeError, match="pip install ipykernel"):
-        LiveView(travel)
+        LiveView(nothing, travel)

@@ -12,7 +12,7 @@ from hashlib import sha256
 from html import escape
 from importlib.resources import files
 from string import Template
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.render.backends import RenderError
@@ -32,8 +32,17 @@ _STYLE = re.compile(r"<style>.*?</style>", re.DOTALL)
 _LOOK = re.compile(r' style="[^"]*"')
 
 
-def page(graph: GraphDefinition, run: RunLike | None = None, other: Run | None = None) -> str:
-    """See `orchestrator.render.html.to_html`."""
+def page(
+    graph: GraphDefinition,
+    run: RunLike | None = None,
+    other: Run | None = None,
+    *,
+    frame: Literal["frozen", "live"] | None = None,
+) -> str:
+    """See `orchestrator.render.html.to_html`.
+
+    `frame`: the page is for a frame in another page, which posts the run if it is `live`.
+    """
     if run is None:
         return _filled(plain(graph.name, 80), _still(graph), [])
     for one in (run, other):
@@ -50,11 +59,13 @@ def page(graph: GraphDefinition, run: RunLike | None = None, other: Run | None =
     if len(told) == 2:
         panes.insert(0, _comparison(told[0], told[1]))
     title = " and ".join(f"{data['graph']} {data['run']}" for data in told)
-    return _filled(title, "".join(panes), told)
+    return _filled(title, "".join(panes), told, frame)
 
 
-def _filled(title: str, body: str, runs: Sequence[Mapping[str, object]]) -> str:
-    style, script = page_style(), shipped_bundle("frozen")
+def _filled(
+    title: str, body: str, runs: Sequence[Mapping[str, object]], frame: Literal["frozen", "live"] | None = None
+) -> str:
+    style, script = page_style(), shipped_bundle("frozen" if frame is None else "framed")
     policy = (
         f"default-src 'none'; script-src 'sha256-{_hash(script)}'; style-src 'sha256-{_hash(style)}'; "
         "base-uri 'none'; form-action 'none'"
@@ -65,7 +76,7 @@ def _filled(title: str, body: str, runs: Sequence[Mapping[str, object]]) -> str:
         title=escape(title),
         count={0: "none", 1: "one"}.get(len(runs), "two"),
         body=body,
-        data=embedded(runs),
+        data=embedded(runs if frame is None else {"live": frame == "live", "runs": runs}),
         script=script,
     )
 

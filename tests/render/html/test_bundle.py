@@ -91,7 +91,7 @@ def test_the_shipped_modules_are_all_used_and_small() -> None:
     import orchestrator.render.html
 
     folder = Path(orchestrator.render.html.__file__).parent / "modules"
-    script = shipped_bundle("frozen")
+    script = shipped_bundle("frozen") + shipped_bundle("framed")
     for file in folder.glob("*.js"):
         assert file.stem == "types" or f"const ${file.stem} =" in script
         assert len(file.read_text().splitlines()) <= 300, file.name
