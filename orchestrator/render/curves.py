@@ -6,8 +6,7 @@ from html import escape
 
 from orchestrator.render import sizes
 from orchestrator.render.drawing import Drawing, EdgeMark
-from orchestrator.render.geometry import Curve
-from orchestrator.render.layers import midway
+from orchestrator.render.geometry import Curve, midway
 
 
 def edge_svg(edge: EdgeMark, curve: Curve, drawing: Drawing, prefix: str) -> str:
@@ -34,10 +33,14 @@ def edge_svg(edge: EdgeMark, curve: Curve, drawing: Drawing, prefix: str) -> str
 
 def _label(edge: EdgeMark, curve: Curve) -> str:
     at = curve.label if curve.label is not None else midway(curve.points)
+    if curve.label is not None and curve.anchor != "middle":
+        away = sizes.label_room(edge).width / 2 - sizes.LABEL_INSET
+        at = at._replace(x=at.x - away if curve.anchor == "start" else at.x + away)
     times = edge.times
     gap = " " if edge.label and times else ""
     return (
-        f'<text class="label" x="{px(at.x)}" y="{px(at.y + 3.8)}">{escape(sizes.edge_label(edge))}{gap}'
+        f'<text class="label" text-anchor="{curve.anchor}" x="{px(at.x)}" y="{px(at.y + 3.8)}">'
+        f"{escape(sizes.edge_label(edge))}{gap}"
         f'<tspan class="times" data-slot="times">{times}</tspan></text>'
     )
 

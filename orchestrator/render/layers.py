@@ -13,7 +13,7 @@ from math import inf
 
 from orchestrator.render import sizes
 from orchestrator.render.drawing import Drawing, Level
-from orchestrator.render.geometry import Box, Curve, Direction, Layout, Position
+from orchestrator.render.geometry import Box, Curve, Direction, Layout, Position, midway
 from orchestrator.render.order import ranks
 from orchestrator.render.sizes import Size
 
@@ -35,13 +35,20 @@ class _Placed:
     """The row of each box of this level."""
 
 
-def layered(drawing: Drawing, direction: Direction = "TB", widest: float = inf) -> Layout:
-    """Lays out a drawing in ranks, which are broken into several rows at `widest` pixels."""
+def layered(drawing: Drawing, direction: Direction = "TB", widest: float = inf, spread: float = 1.0) -> Layout:
+    """Lays out a drawing in ranks, which are broken into several rows at `widest` pixels.
+
+    Args:
+        drawing: what to lay out.
+        direction: down the page or to the right.
+        widest: pixels of a row.
+        spread: how many times wider than usual gaps between ranks are.
+    """
     turned = direction == "LR"
     levels = drawing.levels()
     done: dict[str | None, _Placed] = {}
     for cluster in (*(mark.key for mark in reversed(drawing.clusters)), None):
-        done[cluster] = _place(levels[cluster], done, turned, widest)
+        done[cluster] = _place(levels[cluster], done, turned, widest, spread)
     found = done[None]
 
     def at(point: Position) -> Position:
@@ -60,7 +67,7 @@ def layered(drawing: Drawing, direction: Direction = "TB", widest: float = inf) 
     return Layout(width, height, nodes, clusters, edges, "simple")
 
 
-def _place(level: Level, done: Mapping[str | None, _Placed], turned: bool, widest: float) -> _Placed:
+def _place(level: Level, done: Mapping[str | None, _Placed], turned: bool, widest: float, spread: float) -> _Placed:
     """Puts one level's boxes into ranks, and what was laid out before into its clusters' boxes."""
     room: dict[str, Size] = {}
     for node in level.nodes:
@@ -75,7 +82,7 @@ def _place(level: Level, done: Mapping[str | None, _Placed], turned: bool, wides
         room[cluster.key] = Size(width, max(height, least)) if turned else Size(max(width, least), height)
     # To the right, labels stand between the ranks.
     labels = [sizes.label_size(edge).width + 12 for edge in level.edges] if turned else []
-    placed = _rows(_broken(_ranks(list(room), level), room, widest), room, max(_RANK_GAP, *labels, 0.0))
+    placed = _rows(_broken(_ranks(list(room), level), room, widest), room, max(_RANK_GAP * spread, *labels, 0.0))
     for cluster in level.clusters:
         corner = placed.boxes[cluster.key]
         inner_boxes, x, y = done[cluster.key], corner.left + shift.x, corner.top + shift.y
@@ -225,19 +232,6 @@ def _back(source: Box, target: Box, right: float, away: float) -> Curve:
         *(Position(out, base.y), Position(out - turn / 2, base.y), base),
     )
     return Curve(points, tip, Position(out, (upper.y + lower.y) / 2))
-
-
-def midway(points: tuple[Position, ...]) -> Position:
-    """The middle of the middle one of a way's Bézier curves."""
-    curves = max(1, (len(points) - 1) // 3)
-    chosen = points[3 * (curves // 2) : 3 * (curves // 2) + 4]
-    if len(chosen) < 4:
-        return points[len(points) // 2]
-    a, b, c, d = chosen
-    # de Casteljau at one half; with an even number of curves their common point
-    if curves % 2 == 0:
-        return a
-    return Position((a.x + 3 * b.x + 3 * c.x + d.x) / 8, (a.y + 3 * b.y + 3 * c.y + d.y) / 8)
 
 
 def _moved(curve: Curve, x: float, y: float) -> Curve:

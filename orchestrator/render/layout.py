@@ -11,13 +11,14 @@ import math
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from orchestrator.jsontypes import digest
 from orchestrator.render import sizes
 from orchestrator.render.backends import TIMEOUT, RenderError, engines, graphviz
 from orchestrator.render.drawing import ClusterMark, Drawing, EdgeMark, Level
 from orchestrator.render.geometry import Box, Curve, Direction, Engine, Layout, Position
+from orchestrator.render.labels import labelled
 from orchestrator.render.layers import layered
 from orchestrator.render.order import backward, ranks
 
@@ -27,6 +28,8 @@ _EM = 6.0  # pixels: Courier's advance at 10 points, the same in every Graphviz
 _LETTER: dict[Direction, float] = {"TB": 10.0, "LR": 17.0}
 """Points of labels of edges: to the right they stand above their lines, so what is drawn must be off these."""
 _POINTS = 72.0
+_AROUND, _APART = "around_", 14.0
+"""Of clusters that only keep others apart: what their names begin with, and their margin in points."""
 _MANY = 400  # edges
 _TANGLED = 20_000  # ranks that edges pass, squared, for each edge: what routing round nodes takes grows with it
 _FAR = 1_500  # ranks that edges skip: many more take Graphviz minutes
@@ -39,6 +42,28 @@ class _Ports(NamedTuple):
     into: str
     back: str
 
+
+class Spread(NamedTuple):
+    """How much wider than usual a layout is."""
+
+    ranks: float = 1.0
+    nodes: float = 1.0
+    room: Literal["labels", "counts", "none"] = "labels"
+    """What Graphviz leaves room for: labels, or the counts of all edges too. With room for any, boxes that stand in a
+    rank of labels come within 5 points of each other, whatever `nodes` says."""
+
+
+_NARROW = Spread()
+_SPREADS = (
+    Spread(1.3, 1.2),
+    Spread(1.2, 1.2, "counts"),
+    Spread(1.8, 1.5, "none"),
+    Spread(1.6, 1.6, "counts"),
+    Spread(2.5, 4, "none"),
+    Spread(2, 3, "counts"),
+)
+_SPREAD_EDGES = 150
+"""Edges; larger pictures are laid out once."""
 
 _kept: OrderedDict[tuple[str, str], Layout] = OrderedDict()
 _lock = threading.Lock()
@@ -59,17 +84,48 @@ def lay_out(
         RenderError: The engine that was asked for cannot do it. Never without `engine`.
     """
     source = layout_source(drawing, direction)
-    key = (digest(source), engine or "")
+    key = (digest([source, *_looks(drawing)]), engine or "")
     with _lock:
         if key in _kept:
             _kept.move_to_end(key)
             return _kept[key]
-    found = _make(drawing, source, direction, engine, timeout)
+    found = _settled(drawing, source, direction, engine, timeout)
     with _lock:
         _kept[key] = found
         while len(_kept) > KEPT:
             _kept.popitem(last=False)
     return found
+
+
+def _looks(drawing: Drawing) -> Iterator[str]:
+    """What places of labels depend on beside the source: their own sizes, and those of counts."""
+    for edge in drawing.edges:
+        yield f"{edge.path} {sizes.label_room(edge).width:.1f}"
+    for mark in drawing.by_key.values():
+        yield f"{mark.look == 'human'} {mark.per_item}"
+
+
+def _settled(drawing: Drawing, source: str, direction: Direction, engine: Engine | None, timeout: float) -> Layout:
+    """A layout in which nothing covers anything: as narrow as it can be, and wider where that has no room."""
+    best = labelled(drawing, _make(drawing, source, direction, engine, timeout))
+    for spread in _SPREADS if len(drawing.edges) <= _SPREAD_EDGES else ():
+        if not best.covered:
+            break
+        try:
+            again = _make_with(drawing, direction, best.layout.engine, timeout, spread)
+        except RenderError:
+            break
+        wider = labelled(drawing, again)
+        best = min(best, wider, key=lambda found: found.covered)
+    return best.layout
+
+
+def _make_with(drawing: Drawing, direction: Direction, engine: Engine, timeout: float, spread: Spread) -> Layout:
+    if engine == "simple":
+        return layered(drawing, direction, spread=spread.ranks)
+    size = len(drawing.nodes) + len(drawing.edges)
+    source = layout_source(drawing, direction, spread)
+    return read_layout(graphviz(source, "json0", engine, size=size, timeout=timeout), engine)
 
 
 def _make(drawing: Drawing, source: str, direction: Direction, engine: Engine | None, timeout: float) -> Layout:
@@ -89,19 +145,20 @@ def _make(drawing: Drawing, source: str, direction: Direction, engine: Engine | 
     return layered(drawing, direction)
 
 
-def layout_source(drawing: Drawing, direction: Direction = "TB") -> str:
+def layout_source(drawing: Drawing, direction: Direction = "TB", spread: Spread = _NARROW) -> str:
     """The DOT text that is laid out: boxes of a size, labels that are only as long as the real ones."""
-    return "\n".join(_source(drawing, direction))
+    return "\n".join(_source(drawing, direction, spread))
 
 
-def _source(drawing: Drawing, direction: Direction) -> Iterator[str]:
+def _source(drawing: Drawing, direction: Direction, spread: Spread) -> Iterator[str]:
     levels = drawing.levels()
+    ranks, nodes = (0.5 if direction == "TB" else 0.55) * spread.ranks, 0.4 * spread.nodes
     yield "digraph {"
-    yield f"graph [rankdir={direction} compound=true nodesep=0.4 ranksep={0.5 if direction == 'TB' else 0.55}"
+    yield f"graph [rankdir={direction} compound=true nodesep={nodes:g} ranksep={ranks:g}"
     yield f"  fontname=Courier fontsize=20 margin=0 {_effort(levels, len(drawing.edges))}]"
     yield 'node [shape=box fixedsize=true label=""]'
     yield f"edge [fontname=Courier fontsize={_LETTER[direction]:g} arrowsize=0.7]"
-    yield from _boxes(levels, None)
+    yield from _boxes(levels, None, spread != _NARROW)
     clusters = {mark.key: mark for mark in drawing.clusters}
     back = frozenset[str]().union(*map(backward, levels.values()))
     ports = _Ports("s", "n", "e") if direction == "TB" else _Ports("e", "w", "s")
@@ -112,6 +169,8 @@ def _source(drawing: Drawing, direction: Direction) -> Iterator[str]:
         beside = edge.source != edge.target and (edge.target, edge.source) in pairs
         # Nor for what stands on one line over the other.
         wide = sizes.label_size(edge).width or (sizes.COUNT_ROOM if beside else 0.0)
+        if spread.room != "labels":
+            wide = sizes.label_room(edge).width if spread.room == "counts" else 0.0
         label = "m" * math.ceil(wide * 10 / (_LETTER[direction] * _EM))
         chosen = ports._replace(back="") if (edge.target, edge.source) in pairs else ports
         yield _arrow(edge, edge.key in back, joins, clusters, chosen, label)
@@ -135,16 +194,18 @@ def _reach(levels: Mapping[str | None, Level]) -> int:
     return reach
 
 
-def _boxes(levels: Mapping[str | None, Level], cluster: str | None) -> Iterator[str]:
+def _boxes(levels: Mapping[str | None, Level], cluster: str | None, apart: bool) -> Iterator[str]:
     for node in levels[cluster].nodes:
         size = sizes.node_size(node)
         yield f"{node.key} [width={size.width / _POINTS:.4f} height={size.height / _POINTS:.4f}]"
     for inner in levels[cluster].clusters:
         head = "m" * math.ceil(sizes.head_size(inner).width / (2 * _EM))
+        if apart:  # Graphviz puts clusters side by side without a gap, so each is in a larger one
+            yield f'subgraph cluster_{_AROUND}{inner.key} {{ graph [margin={_APART:g} label=""]'
         yield f"subgraph cluster_{inner.key} {{"
         yield f'graph [margin={sizes.CLUSTER_GAP:g} labeljust=l label="{head}"]'
-        yield from _boxes(levels, inner.key)
-        yield "}"
+        yield from _boxes(levels, inner.key, apart)
+        yield "}}" if apart else "}"
 
 
 def _arrow(
@@ -200,6 +261,8 @@ def _read(found: dict[str, object], engine: Engine) -> Layout:
     clusters: dict[str, Box] = {}
     for thing in _objects(found.get("objects")):
         name = str(thing["name"])
+        if name.startswith(f"cluster_{_AROUND}"):
+            continue
         if name.startswith("cluster_"):
             x0, y0, x1, y1 = _numbers(str(thing["bb"]))
             clusters[name.removeprefix("cluster_")] = Box(*at(x0, y1), *at(x1, y0))

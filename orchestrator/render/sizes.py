@@ -20,6 +20,15 @@ PILL_HEIGHT, DOT = 26.0, 14.0
 CLUSTER_HEAD, CLUSTER_GAP = 26.0, 16.0
 LABEL_HEIGHT, COUNT_ROOM = 16.0, 26.0
 """Of an edge's label, and room in it for how often the edge was taken."""
+LABEL_INSET, BEHIND = 4.0, 5.0
+"""Pixels from a line to a label beside it; from a box that runs once per item to the one behind it."""
+COUNT_WIDTH, ITEMS_WIDTH, COUNT_HEIGHT, BADGE = 44.0, 66.0, 15.0, 9.0
+"""Of a node's count, of one of items, and of its badge (its radius)."""
+_LONGEST_TIMES, _LONGEST_TOOK = "×9999", "99 days"
+_SPARE = 8.0
+"""Pixels of `CARD_END` that a bold name may take."""
+_BOLD = 1.1
+"""How much wider the widest of the fonts is in bold than `text_width` says."""
 
 
 class Size(NamedTuple):
@@ -45,6 +54,8 @@ def node_size(node: NodeMark) -> Size:
         text_width(node_name(node), NAME_SIZE),
         *(text_width(text, DETAIL_SIZE) for text in (node_detail(node), counts)),
     )
+    # Names are bold, and some fonts are wider then: their ends may come nearer to the border than other texts.
+    texts = max(texts, text_width(node_name(node), NAME_SIZE) * _BOLD - _SPARE)
     slant = 12.0 if node.look == "human" else 0.0  # a card with pointed ends
     return Size(max(124.0, ICON_ROOM + texts + CARD_END) + 2 * slant, CARD_HEIGHT)
 
@@ -54,6 +65,18 @@ def label_size(edge: EdgeMark) -> Size:
     if not edge.label:
         return Size(0, 0)
     return Size(text_width(edge_label(edge), LABEL_SIZE) + COUNT_ROOM, LABEL_HEIGHT)
+
+
+def label_room(edge: EdgeMark) -> Size:
+    """The room that an edge's label takes at most, with how often a run took the edge."""
+    times = text_width(_LONGEST_TIMES, LABEL_SIZE) * _BOLD
+    label = text_width(f"{edge_label(edge)} ", LABEL_SIZE) if edge.label else 0.0
+    return Size(label + times + 2 * LABEL_INSET, LABEL_HEIGHT - 2)
+
+
+def took_width() -> float:
+    """The width of the longest time that a node can have taken."""
+    return text_width(_LONGEST_TOOK, 10.0)
 
 
 def head_size(cluster: ClusterMark) -> Size:

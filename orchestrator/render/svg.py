@@ -26,7 +26,6 @@ from orchestrator.render.style import BADGES, ICONS, stylesheet
 Theme: TypeAlias = Literal["auto", "light", "dark"]
 
 _MARGIN, _HEAD, _SLANT, _ROUND = 22.0, 46.0, 13.0, 10.0
-_COUNT_WIDTH, _ITEMS_WIDTH, _BADGE = 44.0, 66.0, 9.0
 _PILL, _APART = 10.5, 26.0
 
 
@@ -216,10 +215,10 @@ def _icon(node: NodeMark, x: float, y: float, size: float) -> str:
 def _marks(node: NodeMark, x: float, y: float, height: float) -> str:
     """The badge with all its signs, the count, the time; classes choose which of them show."""
     signs = "".join(f'<path class="{kind}" d="{drawn}"/>' for kind, drawn in BADGES.items())
-    wide = _ITEMS_WIDTH if node.per_item else _COUNT_WIDTH
-    left = x - _BADGE - wide - 3
+    wide = sizes.ITEMS_WIDTH if node.per_item else sizes.COUNT_WIDTH
+    left = x - sizes.BADGE - wide - 3
     return (
-        f'<g class="badge" transform="translate({px(x)} {px(y)})"><circle r="{px(_BADGE)}"/>{signs}</g>'
+        f'<g class="badge" transform="translate({px(x)} {px(y)})"><circle r="{px(sizes.BADGE)}"/>{signs}</g>'
         f'<g class="count"><rect x="{px(left)}" y="{px(y - 7.5)}" width="{px(wide)}" height="15"'
         f' rx="7.5"/><text data-slot="count" x="{px(left + wide / 2)}" y="{px(y + 3.6)}">{node.count}</text>'
         f'</g><text class="took" data-slot="took" x="{px(x - 6)}" y="{px(y + height + (16 if node.per_item else 12))}">'

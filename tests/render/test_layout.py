@@ -10,8 +10,8 @@ import pytest
 
 from orchestrator.render import RenderError, draw, engines, to_svg
 from orchestrator.render.backends import dot_program, graphviz
-from orchestrator.render.geometry import Direction, Engine
-from orchestrator.render.layers import layered, midway
+from orchestrator.render.geometry import Direction, Engine, midway
+from orchestrator.render.layers import layered
 from orchestrator.render.layout import lay_out, layout_source, read_layout
 from orchestrator.render.order import backward, dominators
 from orchestrator.render.sizes import node_size
