@@ -98,12 +98,24 @@ def _success(route: Endpoint, refs: Mapping[type[BaseModel], Any]) -> dict[str, 
     schema = refs[route.answer] if route.answer is not None else {"type": "string"}
     content: dict[str, Any] = {route.media: {"schema": schema}}
     if route.streams is not None:
-        # OpenAPI 3.1 has no words for the events of a stream: the model is that of the `data` of each.
-        content[STREAM] = {"schema": {"type": "string"}, "x-event-data": refs[route.streams]}
+        content[STREAM] = {"schema": _event(refs[route.streams])}
     found: dict[str, Any] = {"description": route.summary, "content": content}
     if route.headers:
         found["headers"] = {name: {"schema": {"type": "string"}} for name in route.headers}
     return found
+
+
+def _event(data: Mapping[str, str]) -> dict[str, Any]:
+    """An event of a stream. OpenAPI 3.1 has no words for streams: its schema is taken for that of each event."""
+    return {
+        "type": "object",
+        "description": "Of each event of the stream.",
+        "properties": {
+            "id": {"type": "string", "description": "The number of the record."},
+            "data": {"type": "string", "contentMediaType": "application/json", "contentSchema": data},
+        },
+        "required": ["data"],
+    }
 
 
 def _in_path(route: Endpoint) -> list[dict[str, Any]]:

@@ -23,7 +23,7 @@ SCRIPTS = (
 HIDDEN = "\u202e\u2066\u200b\u200e\u2028\u2029\ufeff\U000e0041\x00\x07\x1b[31m\x85"
 """Characters that cannot be seen, or that turn what is read."""
 HOSTILE = " ".join(SCRIPTS) + HIDDEN
-_RAW = re.compile(
+RAW = re.compile(
     "[\u200b\u200e\u200f\u202a-\u202e\u2028\u2029\u2066-\u2069\ufeff\U000e0000-\U000e007f\x00-\x08\x0b-\x1f\x7f-\x9f]"
 )
 _ADDRESSES = {"href", "src", "action", "formaction", "xlink:href", "data", "poster", "srcset"}
@@ -48,7 +48,7 @@ class _Reader(HTMLParser):
         for name, value in given.items():
             if name.startswith("on") or name in ("srcdoc", "style"):
                 self.faults.append(f"<{tag} {name}={value!r}>")
-            if name in ("title", "aria-label", "alt", "placeholder") and (found := _RAW.search(value)):
+            if name in ("title", "aria-label", "alt", "placeholder") and (found := RAW.search(value)):
                 self.faults.append(f"{found[0]!r} in <{tag} {name}={value[:200]!r}>")
             if name in _ADDRESSES and not re.match(r"/(?!/)|#|data:image/svg", value):
                 self.faults.append(f"<{tag} {name}={value!r}>")
@@ -56,7 +56,7 @@ class _Reader(HTMLParser):
     def handle_data(self, data: str) -> None:
         if self._script is not None:
             self._script.append(data)
-        elif found := _RAW.search(data):
+        elif found := RAW.search(data):
             self.faults.append(f"{found[0]!r} in {data[:200]!r}")
 
     def handle_endtag(self, tag: str) -> None:

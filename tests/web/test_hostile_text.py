@@ -25,7 +25,7 @@ RUNS = ("mail", "choice", "broken", "cancelled", "denied", "child", "plain", NAM
 
 
 @tool(risk="write", description=HOSTILE[:400])
-def send_email(to: str, body: str) -> str:
+def send_email(to: str, body: str, more: dict[str, list[str]] | None = None) -> str:
     return f"sent to {to}"
 
 
@@ -58,7 +58,8 @@ def said(request: Any) -> Reply:
     calls = (
         ToolCall(id="a", name="fails", arguments={"query": HOSTILE}),
         ToolCall(id="b", name=HOSTILE, arguments={HOSTILE: HOSTILE}),
-        ToolCall(id="c", name="send_email", arguments={"to": HOSTILE, "body": HOSTILE, HOSTILE: {HOSTILE: [HOSTILE]}}),
+        ToolCall(id="c", name="send_email", arguments={"to": HOSTILE, HOSTILE: {HOSTILE: [HOSTILE]}}),
+        ToolCall(id="d", name="send_email", arguments={"to": HOSTILE, "body": HOSTILE, "more": {HOSTILE: [HOSTILE]}}),
     )
     return Reply(text=HOSTILE, tool_calls=calls, usage=Usage(input_tokens=10))
 
@@ -83,6 +84,7 @@ def filled(found: Api) -> None:
     found.settled("denied")
     found.post("runs/plain/fork", 201, at=2, update={"topic": HOSTILE}, run_id="child", labels=labels)
     found.settled("child")
+    assert [one["run_id"] for one in found.get("questions")["questions"]] == ["mail", "choice"]
     found.post("runs/choice/send", event=SCRIPTS[1], data={HOSTILE: HOSTILE}, by=BY)
 
 

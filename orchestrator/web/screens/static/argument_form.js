@@ -22,7 +22,7 @@ function resolved(schema, whole) {
 function field(name, value, schema) {
   const label = { "aria-label": name, "data-field": name };
   if (Array.isArray(schema.enum) && schema.enum.every((one) => typeof one === "string") && typeof value === "string") {
-    const options = schema.enum.map((one) => make("option", { selected: one === value }, one));
+    const options = schema.enum.map((one) => make("option", { selected: one === value, value: one }, one));
     const element = /** @type {HTMLSelectElement} */ (make("select", label, ...options));
     return { element, read: () => element.value };
   }

@@ -1,5 +1,9 @@
 // @ts-check
-// Making elements. Text of models, tools and people becomes text nodes, never markup.
+// Making elements. Text of models, tools and people becomes text nodes, never markup, with escapes for what cannot be seen.
+
+import { visible } from "./modules/texts.js";
+
+const READ = new Set(["title", "aria-label", "placeholder", "alt"]); // attributes that people read
 
 /** @typedef {Node | string | number | null | undefined | false} Child */
 
@@ -15,9 +19,9 @@ export function make(tag, attributes = {}, ...children) {
     if (value === null || value === undefined || value === false) continue;
     if (name === "class") element.className = value;
     else if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
-    else element.setAttribute(name, value === true ? "" : String(value));
+    else element.setAttribute(name, value === true ? "" : READ.has(name) ? visible(value) : String(value));
   }
-  for (const child of children.flat()) if (child !== null && child !== undefined && child !== false) element.append(typeof child === "number" ? String(child) : child);
+  for (const child of children.flat()) if (child !== null && child !== undefined && child !== false) element.append(child instanceof Node ? child : visible(child));
   return element;
 }
 

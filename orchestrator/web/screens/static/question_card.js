@@ -4,6 +4,7 @@
 import { call, Problem, root } from "./api.js";
 import { ArgumentForm } from "./argument_form.js";
 import { make } from "./elements.js";
+import { visible } from "./modules/texts.js";
 import { changes } from "./text_changes.js";
 
 /**
@@ -175,7 +176,7 @@ export class Card {
 
   /** @param {string} text @param {boolean} [bad] */
   say(text, bad = false) {
-    this.outcome.textContent = text;
+    this.outcome.textContent = visible(text);
     this.outcome.classList.toggle("bad", bad);
   }
 }

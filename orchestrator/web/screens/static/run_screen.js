@@ -6,6 +6,7 @@ import { byId } from "./elements.js";
 import "./finder.js";
 import { LiveSource } from "./live_source.js";
 import { openPage } from "./modules/page.js";
+import { visible } from "./modules/texts.js";
 
 /** @import { RunEvent } from "./live_source.js" */
 
@@ -30,8 +31,8 @@ function take(event) {
 function draw() {
   const last = [...replies.values()].at(-1);
   byId("reply").hidden = !last;
-  byId("reply-node").textContent = last ? last.node : "";
-  byId("reply-text").textContent = last ? last.text : "";
+  byId("reply-node").textContent = last ? visible(last.node) : "";
+  byId("reply-text").textContent = last ? visible(last.text) : "";
 }
 
 let before = "";

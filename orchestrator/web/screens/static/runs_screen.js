@@ -135,7 +135,10 @@ function sure(question, yes) {
 const KEY = "orchestrator.views";
 /** @returns {Record<string, string>} */
 function views() {
-  try { return JSON.parse(localStorage.getItem(KEY) ?? "{}"); } catch { return {}; }
+  try {
+    const kept = Object.entries(JSON.parse(localStorage.getItem(KEY) ?? "{}") ?? {});
+    return Object.fromEntries(kept.filter(([, search]) => typeof search === "string" && search.startsWith("?"))); // others may have written it
+  } catch { return {}; }
 }
 
 function drawViews() {
