@@ -32,8 +32,11 @@ _SVG, _PNG, _HTML, _TEXT = "image/svg+xml", "image/png", "text/html", "text/plai
 _DOTS = 144
 """Per inch; a page shows 96, and screens have more."""
 _EMBEDDED = re.compile(r'src="data:image/svg\+xml;base64,([^"]*)"')
-_FRAME = re.compile(r"<style>.*?</style>|<iframe .*?</iframe>", re.DOTALL)
-"""What previews leave out, and is large."""
+_PICTURES = re.compile(
+    r"<style>.*?</style>|<iframe .*?</iframe>|<figure>.*?</figure>|<div [^>]*>|</div>|<img [^>]*>", re.DOTALL
+)
+"""What previews leave out of HTML, or may."""
+_SIZE = re.compile(r'viewBox="0 0 ([\d.]+) ([\d.]+)"')
 _TOOK = re.compile(r"(?: #183;)? \d+(?:(?:\.|#46;)\d+)? (?:ms|s|min|h)(?=[\s\"]|$)")
 _SECONDS = re.compile(r"(?<= )\d+\.\d\d$", re.MULTILINE)
 _SECONDS_CELL = re.compile(r"<td>\d+\.\d\d</td></tr>")
@@ -104,9 +107,7 @@ def _comparable(output: nbformat.NotebookNode) -> dict[str, Any]:
     if "data" not in output:
         return dict(output)
     data = {name: text for name, text in output.data.items() if name != _PNG}
-    if _HTML in data:
-        data[_HTML] = re.sub(r'<img [^>]*src="data:image/[^>]*>', "<img>", data[_HTML])
-    return {"type": output.output_type, "data": data, "shapes": output.metadata.get("shapes")}
+    return {"type": output.output_type, "data": data, "shape": output.metadata.get("shape")}
 
 
 def _settled(book: nbformat.NotebookNode, paint: bool) -> nbformat.NotebookNode:
@@ -122,7 +123,7 @@ def _settled(book: nbformat.NotebookNode, paint: bool) -> nbformat.NotebookNode:
             continue
         number += 1
         cell.execution_count = number
-        cell.outputs = [_kept(output, number, paint) for output in _joined(cell.outputs)]
+        cell.outputs = [one for output in _joined(cell.outputs) for one in _kept(output, number, paint)]
     return book
 
 
@@ -137,42 +138,42 @@ def _joined(outputs: list[nbformat.NotebookNode]) -> list[nbformat.NotebookNode]
     return found
 
 
-def _kept(output: nbformat.NotebookNode, number: int, paint: bool) -> nbformat.NotebookNode:
+def _kept(output: nbformat.NotebookNode, number: int, paint: bool) -> Iterator[nbformat.NotebookNode]:
+    """Texts without times, and a PNG for each picture: pictures inside of HTML may be left out."""
     if output.output_type == "stream":
         output.text = _timeless(output.text)
     if "execution_count" in output:
         output.execution_count = number
-    if "data" in output:
-        output.data, output.metadata = _pictured(output.data, paint)
+    if "data" not in output:
+        yield output
+        return
+    data = output.data
+    output.data = nbformat.from_dict({name: _timeless(data[name]) for name in (_TEXT, "text/markdown") if name in data})
+    output.metadata = nbformat.from_dict({})
+    svgs = [data[_SVG]] if _SVG in data else [b64decode(one).decode() for one in _EMBEDDED.findall(data.get(_HTML, ""))]
+    table = _PICTURES.sub("", data.get(_HTML, ""))
+    if "<table" in table or not svgs:
+        if table:
+            output.data = nbformat.from_dict({_HTML: _SECONDS_CELL.sub("<td>…</td></tr>", table), **output.data})
+        yield output
+    else:
+        yield _with_picture(output, svgs.pop(0), paint)
+    for svg in svgs:
+        yield _with_picture(nbformat.v4.new_output("display_data", data={_TEXT: _label(svg)}), svg, paint)
+
+
+def _with_picture(output: nbformat.NotebookNode, svg: str, paint: bool) -> nbformat.NotebookNode:
+    """The same output with a picture; its metadata say how large it is, and what it shows."""
+    svg = untimed(svg)
+    width, height = (round(float(one)) for one in _SIZE.findall(svg)[0])
+    png = b64encode(indexed(painted(svg, dpi=_DOTS))).decode() if paint else ""
+    output.data = nbformat.from_dict({_PNG: png, **output.data})
+    output.metadata = nbformat.from_dict({_PNG: {"width": width, "height": height}, "shape": _digest(shape(svg))})
     return output
 
 
-def _pictured(data: dict[str, str], paint: bool) -> tuple[nbformat.NotebookNode, nbformat.NotebookNode]:
-    """Texts without times, and pictures as PNG; and, as metadata, how large a picture is and what pictures show."""
-    found = {name: _timeless(text) for name, text in data.items() if name in (_TEXT, "text/markdown")}
-    shapes: list[str] = []
-    about: dict[str, object] = {}
-
-    def embedded(one: re.Match[str]) -> str:
-        return f'src="data:{_PNG};base64,{_png(b64decode(one[1]).decode(), shapes, paint)}"'
-
-    if _SVG in data:
-        found[_PNG] = _png(data[_SVG], shapes, paint)
-        size = re.search(r' width="(\d+)" height="(\d+)"', data[_SVG])
-        assert size is not None, "a drawing has a size"
-        about[_PNG] = {"width": int(size[1]), "height": int(size[2])}
-    if _HTML in data:
-        data[_HTML] = _FRAME.sub("", data[_HTML])
-        found[_HTML] = _SECONDS_CELL.sub("<td>…</td></tr>", _EMBEDDED.sub(embedded, data[_HTML]))
-    if shapes:
-        about["shapes"] = shapes
-    return nbformat.from_dict(dict(sorted(found.items()))), nbformat.from_dict(about)
-
-
-def _png(svg: str, shapes: list[str], paint: bool) -> str:
-    svg = untimed(svg)
-    shapes.append(_digest(shape(svg)))
-    return b64encode(indexed(painted(svg, dpi=_DOTS))).decode() if paint else ""
+def _label(svg: str) -> str:
+    return re.findall(r' aria-label="([^"]*)"', svg)[0]
 
 
 def _timeless(text: str) -> str:
