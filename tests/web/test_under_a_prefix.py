@@ -83,9 +83,9 @@ def served(kind: str) -> Iterator[tuple[str, httpx2.Client, BlockingPortal, Exec
     with (
         start_blocking_portal("asyncio") as portal,
         portal.wrap_async_context_manager(_served(kind)) as (url, executor),
+        httpx2.Client(base_url=url, timeout=60) as client,
     ):
-        with httpx2.Client(base_url=url, timeout=60) as client:
-            yield url, client, portal, executor
+        yield url, client, portal, executor
 
 
 @contextmanager
@@ -145,7 +145,7 @@ def test_every_screen_works_below_a_path(browser: Browser, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["mounted", "prefixed"])
 def test_a_run_is_followed_below_a_path(browser: Browser, kind: str) -> None:
-    with served(kind) as (url, client, portal, executor), window(browser, url) as page:
+    with served(kind) as (url, client, *_), window(browser, url) as page:
         body = {"graph": "letter", "input": "bees", "run_id": "one", "wait": True}
         (question,) = client.post(f"{PREFIX}/api/runs", json=body).json()["waiting"]
         page.goto(f"{url}{PREFIX}/runs/one")
