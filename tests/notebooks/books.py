@@ -168,8 +168,13 @@ def _with_picture(output: nbformat.NotebookNode, svg: str, paint: bool) -> nbfor
     width, height = (round(float(one)) for one in _SIZE.findall(svg)[0])
     png = b64encode(indexed(painted(svg, dpi=_DOTS))).decode() if paint else ""
     output.data = nbformat.from_dict({_PNG: png, **output.data})
-    output.metadata = nbformat.from_dict({_PNG: {"width": width, "height": height}, "shape": _digest(shape(svg))})
+    output.metadata = nbformat.from_dict({_PNG: {"width": width, "height": height}, "shape": _digest(_parts(svg))})
     return output
+
+
+def _parts(svg: str) -> list[object]:
+    """Nodes, edges and texts, each with its state; in no order, and without the shapes that they are made of."""
+    return sorted(([sorted(said.items()), text] for _, said, text in shape(svg) if said or text), key=str)
 
 
 def _label(svg: str) -> str:
