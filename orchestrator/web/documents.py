@@ -94,6 +94,16 @@ class RunPage(Document):
     cursor: Annotated[str | None, Field(description="`after` of the next page; null: this is the last.")]
 
 
+class RunsEvent(Document):
+    """The data of an event about a page of the list of runs: `ready` when the stream begins, then each `changed`."""
+
+    type: Literal["ready", "changed"]
+    run_ids: Annotated[
+        list[str], Field(description="Runs that are new on the page, are not as they were, or have left it.")
+    ] = []
+    questions: Annotated[int, Field(description="How many questions wait for people; 100 stands for more than 99.")]
+
+
 class QuestionDocument(Document):
     """An open question, as it is: what is approved is what is shown."""
 

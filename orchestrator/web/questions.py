@@ -4,24 +4,31 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
 from orchestrator.errors import StoreError
 from orchestrator.executor import RunQuestion
+from orchestrator.kernel.question import QuestionKind
 from orchestrator.stores.base import RunInfo
 from orchestrator.web.documents import AskedDocument, QuestionEvent, QuestionPage, blank, labels_of, question_of
 from orchestrator.web.endpoint import Call
 from orchestrator.web.problems import fields_problem
 from orchestrator.web.requests import QuestionsQuery
+from orchestrator.web.store_watch import StoreWatch
 from orchestrator.web.streams import MEDIA, EventStream
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
+FOR_PEOPLE: tuple[QuestionKind, ...] = ("approval", "input", "unknown_outcome", "pause", "limit")
+"""Kinds of questions that people answer."""
+COUNTED = 99
+"""The most open questions that are counted where they are not shown."""
 _STREAMED = 1000
-"""Questions, the oldest, whose changes a stream has."""
+"""Questions, the oldest, whose changes a stream has if it names no `limit`."""
 
 
 async def listing(call: Call[QuestionsQuery]) -> QuestionPage | ASGIApp:
@@ -65,7 +72,9 @@ def _document(call: Call[QuestionsQuery], one: RunQuestion) -> AskedDocument:
 async def _changes(call: Call[QuestionsQuery]) -> AsyncIterator[str]:
     known: dict[tuple[str, str, str], AskedDocument] = {}
     ready = False
+    watch = StoreWatch(call.executor.store, call.settings)
     while True:
+        await watch.turn()
         now = {(one.run_id, one.question.id, one.question.digest): one for one in await _all(call)}
         for key in known.keys() - now.keys():
             yield _text(QuestionEvent(type="closed", run_id=key[0], question=key[1]))
@@ -80,11 +89,20 @@ async def _changes(call: Call[QuestionsQuery]) -> AsyncIterator[str]:
 
 
 async def _all(call: Call[QuestionsQuery]) -> list[AskedDocument]:
-    found, cursor = await _page(call, None, 200)
-    while cursor is not None and len(found) < _STREAMED:
-        more, cursor = await _page(call, cursor, 200)
+    query = call.query
+    most = query.limit if "limit" in query.model_fields_set else _STREAMED
+    found, cursor = await _page(call, query.after, min(most, 200))
+    while cursor is not None and len(found) < most:
+        more, cursor = await _page(call, cursor, min(most - len(found), 200))
         found += more
     return found
+
+
+async def waiting_for_people(call: Call[Any, Any]) -> int:
+    """How many questions wait for people, also for a request about something else; more than `COUNTED` are one more."""
+    query = QuestionsQuery.model_validate({"kind": FOR_PEOPLE, "limit": COUNTED})
+    found = await page_of(replace(call, query=query))
+    return len(found.questions) + (found.cursor is not None)
 
 
 def _text(event: QuestionEvent) -> str:

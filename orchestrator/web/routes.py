@@ -9,6 +9,7 @@ from orchestrator.web import (
     graphs,
     questions,
     requests,
+    run_changes,
     run_commands,
     runs,
     statistics,
@@ -20,8 +21,8 @@ _RUN = "/api/runs/{run_id}"
 
 ROUTES: tuple[Endpoint, ...] = (
     Endpoint(
-        "GET", "/api/runs", "list_runs", runs.listing, "List runs, the newest first.", documents.RunPage,
-        query=requests.RunsQuery,
+        "GET", "/api/runs", "list_runs", run_changes.listing, "List runs, the newest first.", documents.RunPage,
+        query=requests.RunsQuery, streams=documents.RunsEvent,
     ),
     Endpoint(
         "POST", "/api/runs", "start_run", run_commands.start, "Start a run.", documents.RunResult,

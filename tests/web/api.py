@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -161,7 +161,7 @@ class Api:
         headers = {} if after is None else {"Last-Event-ID": str(after)}
         yield from self.stream(f"runs/{run_id}/events", headers)
 
-    def stream(self, path: str, headers: dict[str, str]) -> Iterator[dict[str, Any]]:
+    def stream(self, path: str, headers: dict[str, str]) -> Generator[dict[str, Any], None, None]:
         """The data of a stream."""
         with self.client.stream("GET", f"/api/{path}", headers=headers) as found:
             assert found.status_code == 200, found.read()

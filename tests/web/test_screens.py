@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from sqlite3 import Connection
 from typing import Any
 
 import pytest
 
+from orchestrator.stores.sqlite import SQLiteStore
+from tests.support.many_runs import copied
 from tests.web.api import Api, api
 from tests.web.mail import LETTER, QUESTION, THOUGHT, Post
 
@@ -94,6 +99,19 @@ def test_pages_follow_each_other(served: Api) -> None:
     assert 'rel="next"' not in second
 
 
+def test_pages_of_the_inbox_follow_each_other(served: Api) -> None:
+    first = page(served, "/inbox?limit=2")
+    assert '<p class="lead" id="summary">3 questions wait; these are the 2 oldest</p>' in first
+    later = re.search(r'id="later" rel="next" href="([^"]*)"', first)
+    assert later is not None
+    second = page(served, later[1].replace("&amp;", "&"))
+    assert "3 questions wait; these are later ones" in second
+    assert 'id="later"' not in second
+    assert '<a href="/inbox?limit=2">Oldest</a>' in second
+    runs = [re.findall(r'<article[^>]* data-run="(\w+)"', text) for text in (first, second)]
+    assert runs == [["asks", "mail"], ["x"]]
+
+
 def test_a_card_has_the_call_what_led_to_it_and_what_its_form_is_made_from(served: Api) -> None:
     text = page(served, "/inbox")
     card = next(one for one in re.findall(r"<article.*?</article>", text, re.DOTALL) if 'data-run="mail"' in one)
@@ -177,3 +195,54 @@ def test_a_server_that_only_reads_says_so_on_its_screens() -> None:
     with api(settings={"read_only": True}) as found:
         assert "data-read-only" in found.client.get("/runs").text
         assert found.client.get("/inbox").status_code == 200
+
+
+def test_a_screen_costs_the_same_among_many_runs_as_among_few(tmp_path: Path) -> None:
+    with api(store=f"sqlite:///{tmp_path}/runs.db") as found:
+        found.start("plain", run_id="done")
+        found.start("chat", run_id="asks")
+        store = found.executor.store
+        assert isinstance(store, SQLiteStore)
+        statements: list[str] = []
+        read = store._readers.read_now
+
+        def traced(action: Callable[[Connection], Any]) -> Any:
+            def watched(connection: Connection) -> Any:
+                connection.set_trace_callback(statements.append)
+                try:
+                    return action(connection)
+                finally:
+                    connection.set_trace_callback(None)
+
+            return read(watched)
+
+        store._readers.read_now = traced  # type: ignore[method-assign]
+
+        def costs() -> dict[str, tuple[int, int, int]]:
+            told = {}
+            for path in (
+                "/runs",
+                "/runs?status=paused",
+                "/runs?label=team:t3",
+                "/runs?q=bees",
+                "/inbox",
+                "/inbox?limit=5",
+            ):
+                page(found, path)  # what is read once is read
+                statements.clear()
+                text = page(found, path)
+                lists = [one for one in statements if one.startswith(("SELECT runs.", "SELECT count"))]
+                told[path] = len(lists), text.count("<tr id="), text.count("<article ")
+            return told
+
+        found.portal.call(partial(copied, store, ["done", "asks"], 200))
+        few = costs()
+        found.portal.call(partial(copied, store, ["done", "asks"], 1800, first=200))
+        many = costs()
+        assert {path: count for path, (count, _, _) in many.items()} == {
+            path: count for path, (count, _, _) in few.items()
+        }
+        assert {path: (rows, cards) for path, (_, rows, cards) in many.items()} == {
+            "/runs": (50, 0), "/runs?status=paused": (50, 0), "/runs?label=team:t3": (50, 0), "/runs?q=bees": (50, 0),
+            "/inbox": (0, 50), "/inbox?limit=5": (0, 5),
+        }  # fmt: skip

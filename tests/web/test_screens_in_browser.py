@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import httpx2
 import pytest
 
+from orchestrator import Reply, ToolCall, tool
+from orchestrator.strategies.react import react
+from orchestrator.testing import ScriptedModel
 from tests.render.html.test_browser import axe_script
+from tests.support.shell import Shell
 from tests.web.api import Api, api
 from tests.web.mail import LETTER, QUESTION, Post
+from tests.web.test_serve import LOADED
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -241,6 +249,144 @@ def test_chosen_runs_are_deleted_after_a_question(screens: Screens, served: Api)
     page.click("dialog button.risky")
     page.wait_for_selector("tr[data-run=one]", state="detached")
     assert [row["run_id"] for row in served.get("runs")["runs"]] == ["two"]
+
+
+LARGE = 2**53 + 1
+"""The first whole number that JavaScript rounds."""
+
+
+def test_large_numbers_keep_their_digits_in_the_form(browser: Browser) -> None:
+    given: list[dict[str, object]] = []
+
+    @tool(risk="write")
+    def transfer(account: int, parts: list[int], rate: float, note: str) -> str:
+        """Transfer."""
+        given.append({"account": account, "parts": parts, "rate": rate, "note": note})
+        return "done"
+
+    args = {"account": LARGE, "parts": [LARGE, 1], "rate": 1.0, "note": "first\r\nsecond"}
+    replies = [Reply(text="I pay.", tool_calls=(ToolCall(id=f"c{number}", name="transfer", arguments={**args}),))
+               for number in range(2)]  # fmt: skip
+    model = ScriptedModel(lambda request: Reply(text="ok") if request.messages[-1].role == "tool" else replies.pop(0))
+    with api(react(tools=[transfer], name="bank"), model=model) as served:
+        screens = Screens(browser, served.url)
+        for run_id in ("one", "two"):
+            served.post("runs", 201, graph="bank", input="Pay", run_id=run_id, wait=True)
+        page = screens.open("/inbox")
+        one, two = (page.locator(f".card[data-run={run_id}]") for run_id in ("one", "two"))
+        assert str(LARGE) in one.inner_text()
+        one.get_by_text("Edit", exact=True).click()
+        one.locator("[data-field=rate]").fill("2.50")
+        one.locator("summary").click()
+        one.locator(".diff .add").wait_for()
+        assert one.locator(".diff .add, .diff .cut").all_inner_texts() == ["rate: 1.0", "rate: 2.50"]
+        one.get_by_text("Approve as edited").click()
+        page.wait_for_selector(".card.over[data-run=one]")
+        assert served.settled("one")["status"] == "completed"
+        two.get_by_text("Edit", exact=True).click()
+        two.locator("[data-field=account]").fill(str(LARGE + 2))
+        two.locator("[data-field=parts]").fill(f"[{LARGE + 4}]")
+        two.get_by_text("Approve as edited").click()
+        page.wait_for_selector(".card.over[data-run=two]")
+        assert served.settled("two")["status"] == "completed"
+        screens.close()
+        assert not screens.faults
+    assert given == [{**args, "rate": 2.5}, {**args, "account": LARGE + 2, "parts": [LARGE + 4]}]
+
+
+def test_more_questions_than_a_page_has_are_behind_a_link_and_move_up(screens: Screens, served: Api) -> None:
+    for run_id in ("one", "two", "three"):
+        start(served, run_id)
+    page = screens.open("/inbox?limit=1")
+    assert page.inner_text("#summary") == "3 questions wait; these are the 1 oldest"
+    page.click("#later")
+    page.wait_for_selector(".card[data-run=two]")
+    page.wait_for_selector("html[data-ready]")
+    assert page.inner_text("#summary") == "3 questions wait; these are later ones"
+    page.click("text=Approve")
+    page.wait_for_selector(".card.over[data-run=two]")
+    page.wait_for_selector(".card:not(.over)[data-run=three]")
+    page.wait_for_selector("#later", state="detached")
+    page.click("text=Oldest")
+    page.wait_for_selector(".card[data-run=one]")
+    assert page.locator(".card").count() == 1
+
+
+def test_rows_leave_a_list_whose_filter_they_no_longer_fit(screens: Screens, served: Api) -> None:
+    for run_id in ("one", "two"):
+        start(served, run_id)
+    page = screens.open("/runs?status=paused")
+    question = served.get("questions")["questions"][0]["question"]
+    served.post("runs/one/answer", question=question["id"], digest=question["digest"], approve=True)
+    page.wait_for_selector("tr[data-run=one]", state="detached")
+    assert page.locator("#runs tbody tr").count() == 1
+    page.wait_for_selector("#open-questions:text-is('1')")
+
+
+def test_new_rows_push_the_oldest_to_the_next_page(screens: Screens, served: Api) -> None:
+    for number in range(2):
+        start(served, f"old-{number}")
+    page = screens.open("/runs?limit=2")
+    start(served, "new")
+    page.wait_for_selector("tr[data-run=old-0]", state="detached")
+    assert [row.get_attribute("data-run") for row in page.locator("#runs tbody tr").all()] == ["new", "old-1"]
+    page.click("#older")
+    page.wait_for_selector("tr[data-run=old-0]")
+
+
+ASKING = """
+from orchestrator import Graph
+from orchestrator.nodes import Ask
+from pydantic import BaseModel
+
+class S(BaseModel):
+    topic: str = ""
+    said: str = ""
+
+graph = Graph(
+    name="asking", state=S, input="topic", output="said", nodes={"ask": Ask(prompt="What?", answer="said")},
+    edges="START -> ask -> END"
+)
+"""
+
+
+def test_screens_say_that_the_connection_is_lost_and_come_back_by_themselves(browser: Browser, tmp_path: Path) -> None:
+    shell = Shell(tmp_path, inside=True)
+    (tmp_path / "shop.py").write_text(ASKING)
+
+    def ask(run_id: str) -> None:
+        body = {"graph": "asking", "input": "bees", "run_id": run_id, "wait": True}
+        assert httpx2.post(f"{url}/api/runs", json=body, timeout=60).status_code == 201
+
+    with shell.begin("serve", "shop:graph", "--port", 0, loads=LOADED) as process:
+        line = process.line(err=True)
+        while "serving" not in line:
+            line = process.line(err=True)
+        url = line.split()[1].rstrip("/;").removesuffix("/")
+        ask("one")
+        screens = Screens(browser, url)
+        runs, inbox = screens.open("/runs"), screens.open("/inbox")
+        process.signal(signal.SIGKILL)
+        process.wait()
+        for page in (runs, inbox):
+            page.wait_for_selector("#link:has-text('Connection lost')")
+        inbox.fill(".card textarea", "honey")
+        inbox.click(".card button:text-is('Answer')")
+        inbox.wait_for_selector(".outcome:has-text('nothing was changed')")
+    with shell.begin("serve", "shop:graph", "--port", url.rpartition(":")[2], loads=LOADED) as process:
+        while "serving" not in process.line(err=True):
+            pass
+        for page in (runs, inbox):
+            page.wait_for_selector("#link:text-is('')", state="attached")
+        ask("two")
+        runs.wait_for_selector("tr[data-run=two]")
+        inbox.wait_for_selector(".card[data-run=two]")
+        inbox.fill(".card[data-run=one] textarea", "honey")
+        inbox.click(".card[data-run=one] button:text-is('Answer')")
+        inbox.wait_for_selector(".card.over[data-run=one]")
+        runs.wait_for_selector("tr[data-run=one][data-status=completed]")
+        assert all("ERR_" in fault or "404" in fault for fault in screens.faults), screens.faults
+        screens.close()
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

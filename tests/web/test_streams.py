@@ -6,6 +6,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
+from pathlib import Path
 
 import anyio
 import httpx2
@@ -15,9 +16,10 @@ from orchestrator import Executor
 from orchestrator.web import configured
 from orchestrator.web.server import serve
 from orchestrator.web.settings import Settings
+from orchestrator.web.store_watch import StoreWatch
 from tests.support.shell import Shell
 from tests.support.sizes import sized
-from tests.web.api import Api, api, held
+from tests.web.api import Api, api, held, plain
 
 
 @pytest.fixture(scope="module")
@@ -192,3 +194,74 @@ def test_questions_are_listed_the_oldest_first_and_streamed_as_they_change(serve
     stream.close()
     asked = [one["asked"] for one in server.get("questions")["questions"]]
     assert all(one <= other for one, other in pairwise(asked))
+
+
+def test_a_stream_of_questions_has_those_of_the_page_that_it_names(server: Api) -> None:
+    for name in ("page-1", "page-2", "page-3"):
+        server.start("letter", run_id=name, labels={"page": "yes"})
+    first = server.get("questions?label=page:yes&limit=1")
+    stream = server.stream(f"questions?label=page:yes&limit=1&after={first['cursor']}", EVENTS)
+    seen = [next(stream) for _ in range(2)]
+    assert [(one["type"], one["run_id"]) for one in seen] == [("opened", "page-2"), ("ready", "")]
+    question = seen[0]["opened"]["question"]
+    server.post("runs/page-2/answer", question=question["id"], digest=question["digest"], approve=True)
+    assert [(one["type"], one["run_id"]) for one in (next(stream), next(stream))] == [
+        ("closed", "page-2"), ("opened", "page-3"),
+    ]  # fmt: skip
+    stream.close()
+
+
+def test_a_stream_of_runs_says_which_rows_of_its_page_are_others(server: Api) -> None:
+    whole, asking = server.stream("runs?limit=2", EVENTS), server.stream("runs?label=of:stream&status=paused", EVENTS)
+    first = next(whole)
+    assert (first["type"], first["run_ids"]) == ("ready", [])
+    assert next(asking)["type"] == "ready"
+    server.start("chat", run_id="of-stream", labels={"of": "stream"})
+    found = next(whole)
+    while "of-stream" not in found["run_ids"]:
+        found = next(whole)
+    assert found["type"] == "changed"
+    while found["questions"] == first["questions"]:  # it may be seen while it runs, and then once more
+        found = next(whole)
+    assert found["questions"] == first["questions"] + 1
+    assert next(asking)["run_ids"] == ["of-stream"]
+    server.post("runs/of-stream/cancel")
+    assert next(asking)["run_ids"] == ["of-stream"]
+    for stream in (whole, asking):
+        stream.close()
+
+
+EVENTS = {"Accept": "text/event-stream"}
+
+
+@pytest.mark.parametrize("url", ["sqlite", "memory"])
+def test_a_stream_looks_at_a_store_that_tells_of_changes_only_after_a_change(url: str, tmp_path: Path) -> None:
+    async def look() -> None:
+        async with Executor("memory://" if url == "memory" else f"sqlite:///{tmp_path}/runs.db") as executor:
+            await executor.start(plain, run_id="one")
+            watch = StoreWatch(executor.store, Settings(poll=0.001, heartbeat=3600))
+            looks = 0
+
+            async def turns() -> None:
+                nonlocal looks
+                while True:
+                    await watch.turn()
+                    looks += 1
+                    await anyio.sleep(0.001)
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(turns)
+                with anyio.fail_after(60):
+                    while looks < 1:  # noqa: ASYNC110  the watch has nothing else to wait for
+                        await anyio.sleep(0.001)
+                    for _ in range(20):
+                        await anyio.sleep(0.002)
+                    quiet = looks
+                    await executor.start(plain, run_id="two")
+                    while looks == quiet:  # noqa: ASYNC110
+                        await anyio.sleep(0.001)
+                if url == "sqlite":
+                    assert quiet == 1
+                tasks.cancel_scope.cancel()
+
+    anyio.run(look)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from urllib.parse import urlencode
 
 from orchestrator.redaction import redact
 from orchestrator.render.terminal.texts import short
@@ -15,6 +16,7 @@ from orchestrator.web.screens.shell import key_of
 if TYPE_CHECKING:
     from orchestrator.views.approval_context import ApprovalContext
     from orchestrator.web.documents import AskedDocument
+    from orchestrator.web.requests import QuestionsQuery
 
 _LONG = 60
 """Characters from which on an argument has a block of its own."""
@@ -59,7 +61,8 @@ class Card:
     deadline: float | None
     arguments: Sequence[Argument]
     source: Mapping[str, object]
-    """What the form is made from: `args`, `schema`, `choices`."""
+    """What the form is made from: `args`, each as JSON text, `schema`, `choices`. JavaScript rounds large numbers, so
+    their digits go through a browser as text."""
 
     def waits(self, now: float) -> str:
         """How long it waits, as text."""
@@ -100,11 +103,54 @@ def card_of(asked: AskedDocument, question_of_run: str, context: ApprovalContext
         deadline=question.deadline,
         arguments=[_argument(str(name), value) for name, value in {**args, **payload}.items()],
         source={
-            "args": args,
+            "args": {str(name): _json(value) for name, value in args.items()},
             "schema": context.schema if question.kind == "approval" else question.schema_,
             "choices": question.choices,
         },
     )
+
+
+@dataclass(frozen=True, slots=True)
+class InboxAddress:
+    """The address of a part of the inbox: its query, with another place in it."""
+
+    root: str
+    query: Sequence[tuple[str, str]]
+
+    @property
+    def oldest(self) -> str:
+        """The address of the oldest questions."""
+        kept = self._kept()
+        return f"{self.root}/inbox{'?' if kept else ''}{urlencode(kept)}"
+
+    def page(self, cursor: str | None) -> str:
+        """The address of the questions after a cursor; empty without one."""
+        return f"{self.root}/inbox?{urlencode([*self._kept(), ('after', cursor)])}" if cursor else ""
+
+    def changes(self, query: QuestionsQuery) -> str:
+        """The path below `/api` of the stream that has the same questions."""
+        others = [pair for pair in self.query if pair[0] not in ("kind", "limit")]
+        kinds = [("kind", kind) for kind in query.kind]
+        return f"/questions?{urlencode([*others, *kinds, ('limit', str(query.limit))])}"
+
+    def _kept(self) -> list[tuple[str, str]]:
+        return [(name, value) for name, value in self.query if name != "after"]
+
+
+def summary_of(shown: int, waiting: str, after: str | None) -> str:
+    """How many questions wait, and which of them are shown.
+
+    Args:
+        shown: how many cards there are.
+        waiting: how many questions wait, as text; empty: none.
+        after: the cursor behind which they are; None: they are the oldest.
+    """
+    if not waiting:
+        return ""
+    said = f"{waiting} {'question waits' if waiting == '1' else 'questions wait'}"
+    if after is not None:
+        return f"{said}; these are later ones"
+    return f"{said}, the oldest first" if waiting == str(shown) else f"{said}; these are the {shown} oldest"
 
 
 def _in_order(args: Mapping[str, object], parameters: Mapping[str, object] | None) -> Mapping[str, object]:
@@ -120,5 +166,9 @@ def _title(kind: str, tool: object) -> str:
 
 
 def _argument(name: str, value: object) -> Argument:
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
+    text = value if isinstance(value, str) else _json(value)
     return Argument(name, text, len(text) > _LONG or "\n" in text)  # all of it: what is approved is what is shown
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=2)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from typing import Any
+from urllib.parse import urlencode
 
 from markupsafe import Markup
 from pydantic import Field
 from starlette.responses import Response
 
 from orchestrator.errors import RunUnknown, StoreCorrupt
-from orchestrator.kernel.question import QuestionKind
 from orchestrator.render.html.page import page_style
 from orchestrator.views.approval_context import ApprovalContext, context_of
 from orchestrator.web import questions
@@ -19,16 +19,12 @@ from orchestrator.web import runs as run_lists
 from orchestrator.web.documents import AskedDocument, RunPage, first_line
 from orchestrator.web.endpoint import Call, Endpoint
 from orchestrator.web.requests import NoQuery, Query, QuestionsQuery, RunsQuery
-from orchestrator.web.screens.inbox import card_of
+from orchestrator.web.screens.inbox import InboxAddress, card_of, summary_of
 from orchestrator.web.screens.runs import STATUSES, Address, span_of, view_of
 from orchestrator.web.screens.shell import page
 
-FOR_PEOPLE: tuple[QuestionKind, ...] = ("approval", "input", "unknown_outcome", "pause", "limit")
-"""Kinds of questions that people answer."""
 _KEPT = 2000
 """Surroundings of questions that are kept: a journal is long, and a question never changes."""
-_COUNTED = 99
-"""The most open questions that are counted for a screen that does not show them."""
 
 
 async def runs(call: Call[RunsQuery]) -> Response:
@@ -49,8 +45,10 @@ async def runs(call: Call[RunsQuery]) -> Response:
             "older": address.page(found.cursor), "newest": address({}) if call.query.after else "",
             "open_questions": waiting, "waiting": call.query.waiting is True,
             "failed_tool": call.query.failed_tool or "", "scanned": _scanned(found),
+            "changes": f"/runs?{urlencode(address.query)}",
         },
-        root=address.root, version=["runs", address.query, [[row.id, row.version] for row in rows], waiting],
+        root=address.root,
+        version=["runs", address.query, [[row.id, row.version] for row in rows], waiting, found.cursor],
     )  # fmt: skip
 
 
@@ -65,19 +63,22 @@ def _scanned(found: RunPage) -> str:
 
 async def inbox(call: Call[QuestionsQuery]) -> Response:
     """The open questions that people answer, the oldest first."""
-    query = call.query.model_copy(update={"kind": list(call.query.kind) or list(FOR_PEOPLE)})
+    query = call.query.model_copy(update={"kind": list(call.query.kind) or list(questions.FOR_PEOPLE)})
     found = await questions.page_of(replace(call, query=query))
     cards = [card_of(one, *await _surroundings(call, one)) for one in found.questions]
-    waiting = f"{len(cards)}{'' if found.cursor is None else '+'}"
-    said = "question waits" if waiting == "1" else "questions wait"
+    whole = call.query.after is None and found.cursor is None
+    waiting = str(len(cards) or "") if whole else await _open_questions(call)
+    address = InboxAddress(root_of(call), call.request.query_params.multi_items())
     return page(
         call, "inbox",
         {
-            "title": f"Inbox ({waiting})" if cards else "Inbox", "cards": cards,
-            "open_questions": waiting if cards else "",
-            "summary": f"{waiting} {said}, the oldest first" if cards else "", "moment": time.time(),
+            "title": f"Inbox ({waiting})" if waiting else "Inbox", "cards": cards, "open_questions": waiting,
+            "summary": summary_of(len(cards), waiting, call.query.after), "moment": time.time(),
+            "later": address.page(found.cursor), "oldest": address.oldest if call.query.after else "",
+            "changes": address.changes(query),
         },
-        root=root_of(call), version=["inbox", waiting, [[card.run_id, card.question, card.digest] for card in cards]],
+        root=address.root,
+        version=["inbox", waiting, found.cursor, [[card.run_id, card.question, card.digest] for card in cards]],
     )  # fmt: skip
 
 
@@ -130,9 +131,8 @@ async def _surroundings(call: Call[Any, Any], one: AskedDocument) -> tuple[str, 
 
 async def _open_questions(call: Call[Any, Any]) -> str:
     """How many questions wait for people, as text; empty: none."""
-    query = QuestionsQuery.model_validate({"kind": FOR_PEOPLE, "limit": _COUNTED})
-    found = await questions.page_of(replace(call, query=query))
-    return f"{len(found.questions) or ''}{'' if found.cursor is None else '+'}"
+    count = await questions.waiting_for_people(call)
+    return f"{questions.COUNTED}+" if count > questions.COUNTED else str(count or "")
 
 
 def root_of(call: Call[Any, Any]) -> str:

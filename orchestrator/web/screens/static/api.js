@@ -14,16 +14,21 @@ export class Problem extends Error {
   }
 }
 
+/** An object as JSON text. @param {Record<string, string | undefined>} fields each as JSON text */
+export const object = (fields) => `{${Object.entries(fields).flatMap(([name, text]) => (text === undefined ? [] : [`${JSON.stringify(name)}:${text}`])).join(",")}}`;
+
 /**
  * Send a request and return the JSON of the answer.
  * @param {string} path below `/api`
- * @param {{method?: string, body?: unknown, signal?: AbortSignal}} [how]
+ * @param {{method?: string, body?: unknown, texts?: Record<string, string>, signal?: AbortSignal}} [how]  `texts`: more
+ *   fields of the body, as JSON text, for numbers that JavaScript would round
  * @returns {Promise<any>}
  * @throws {Problem} the server refused it
  */
-export async function call(path, { method = "GET", body, signal } = {}) {
+export async function call(path, { method = "GET", body, texts = {}, signal } = {}) {
   const headers = body === undefined ? undefined : { "Content-Type": "application/json" };
-  const answer = await fetch(`${root}/api${path}`, { method, headers, signal, body: body === undefined ? undefined : JSON.stringify(body) });
+  const sent = body === undefined ? undefined : object({ ...texts, ...Object.fromEntries(Object.entries(Object(body)).map(([name, value]) => [name, JSON.stringify(value)])) });
+  const answer = await fetch(`${root}/api${path}`, { method, headers, signal, body: sent });
   const text = await answer.text();
   const data = text ? JSON.parse(text) : null;
   if (!answer.ok) throw new Problem(answer.status, data ?? {});

@@ -4,11 +4,12 @@
 import { root } from "./api.js";
 import { byId } from "./elements.js";
 import { Card } from "./question_card.js";
-import { refreshed, regularly, takeCount } from "./refresh.js";
+import { following, refreshed, takeCount } from "./refresh.js";
 import { addKeys, note } from "./shell.js";
 import { tell } from "./times.js";
 
 const cards = byId("cards");
+const KEPT = 20; // cards that are over and still shown
 const readOnly = document.body.hasAttribute("data-read-only");
 
 /** @type {Map<string, Card>} */
@@ -25,15 +26,34 @@ async function follow() {
   byId("summary").textContent = page.getElementById("summary")?.textContent ?? "";
   const there = page.getElementById("cards");
   if (!there) return;
-  for (const [id, card] of known) if (!card.over && !page.getElementById(id)) void card.gone();
+  byId("pages").replaceChildren(...[...(page.getElementById("pages")?.childNodes ?? [])].map((one) => document.adoptNode(one)));
+  for (const [id, card] of known) {
+    const then = page.getElementById(id);
+    if (!then && !card.over) void card.gone();
+    if (!then || then.dataset.digest === card.element.dataset.digest) continue;
+    known.delete(id); // it asks something else by now
+    card.element.replaceWith(document.adoptNode(then));
+    tell(then);
+  }
+  take();
+  clear();
   const more = [...there.querySelectorAll(".card")].filter((one) => !known.has(one.id));
   if (!more.length) return;
   cards.querySelector(".empty")?.remove();
   cards.append(...more.map((one) => document.adoptNode(one)));
   tell(cards);
   take();
-  if (!first && Notification.permission === "granted" && document.visibilityState !== "visible")
+  if (!first && "Notification" in globalThis && Notification.permission === "granted" && document.visibilityState !== "visible")
     new Notification(more.length === 1 ? "A run waits for you" : `${more.length} runs wait for you`, { body: more[0].querySelector("h2")?.textContent ?? "", tag: "orchestrator-inbox" });
+}
+
+/** Remove the first of many cards that are over. */
+function clear() {
+  const over = [...known].filter(([, card]) => card.over && !card.element.contains(document.activeElement));
+  for (const [id, card] of over.slice(0, Math.max(0, over.length - KEPT))) {
+    known.delete(id);
+    card.element.remove();
+  }
 }
 
 const open = () => [...known.values()].filter((card) => !card.over);
@@ -69,5 +89,5 @@ if ("Notification" in globalThis && Notification.permission === "default") {
 }
 take();
 first = false;
-regularly(follow, 1000);
+following(follow, { background: () => "Notification" in globalThis && Notification.permission === "granted" });
 document.documentElement.dataset.ready = "yes";

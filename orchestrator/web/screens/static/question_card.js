@@ -1,15 +1,15 @@
 // @ts-check
 // A card of a question: approved, denied, edited, answered; what became of it.
 
-import { call, Problem, root } from "./api.js";
+import { call, object, Problem, root } from "./api.js";
 import { ArgumentForm } from "./argument_form.js";
 import { make } from "./elements.js";
 import { visible } from "./modules/texts.js";
 import { changes } from "./text_changes.js";
 
 /**
- * What a card asks.
- * @typedef {{args?: Record<string, unknown>, schema?: Record<string, any> | null, choices?: string[]}} Source
+ * What a card asks. Arguments are JSON texts.
+ * @typedef {{args?: Record<string, string>, schema?: Record<string, any> | null, choices?: string[]}} Source
  */
 
 /** A question, and what is done about it. */
@@ -71,12 +71,10 @@ export class Card {
     const form = /** @type {HTMLFormElement} */ (make("form", { class: "acts reason" }, input, make("button", { class: "first" }, "Answer")));
     form.addEventListener("submit", (event) => {
       event.preventDefault();
-      /** @type {unknown} */
-      let value = input.value;
       if (!text) {
-        try { value = JSON.parse(input.value); } catch { this.say("The answer has to be JSON.", true); return; }
+        try { JSON.parse(input.value); } catch { this.say("The answer has to be JSON.", true); return; }
       }
-      void this.send({ value });
+      void this.send({}, { value: text ? JSON.stringify(input.value) : input.value });
     });
     input.addEventListener("keydown", (event) => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) form.requestSubmit(); });
     return form;
@@ -110,7 +108,7 @@ export class Card {
 
   async approveEdited() {
     const args = this.form?.read();
-    if (args) await this.send({ approve: { args } });
+    if (args) await this.send({}, { approve: object({ args: object(args) }) });
   }
 
   /** Ask why before denying. */
@@ -128,11 +126,15 @@ export class Card {
     await this.saying(() => call(`/runs/${encodeURIComponent(this.run)}/resume`, { method: "POST", body: {} }), "Resumed.");
   }
 
-  /** Send an answer with the digest of what was shown here. @param {Record<string, unknown>} answer */
-  async send(answer) {
+  /**
+   * Send an answer with the digest of what was shown here.
+   * @param {Record<string, unknown>} answer
+   * @param {Record<string, string>} [texts]  Parts of the answer as JSON text.
+   */
+  async send(answer, texts = {}) {
     const body = { question: this.question, digest: this.element.dataset.digest ?? "", ...answer };
-    const said = answer.deny ? "Denied." : answer.approve ? "Approved." : "Answered.";
-    await this.saying(() => call(`/runs/${encodeURIComponent(this.run)}/answer`, { method: "POST", body }), said);
+    const said = answer.deny ? "Denied." : answer.approve || texts.approve ? "Approved." : "Answered.";
+    await this.saying(() => call(`/runs/${encodeURIComponent(this.run)}/answer`, { method: "POST", body, texts }), said);
   }
 
   /** @param {() => Promise<unknown>} what @param {string} said */
@@ -181,5 +183,5 @@ export class Card {
   }
 }
 
-/** JSON in which texts keep their line breaks, for people. @param {Record<string, unknown>} args */
-const readable = (args) => Object.entries(args).map(([name, value]) => `${name}: ${typeof value === "string" ? value : JSON.stringify(value, null, 2)}`).join("\n");
+/** JSON in which texts keep their line breaks, for people. @param {Record<string, string>} args */
+const readable = (args) => Object.entries(args).map(([name, text]) => `${name}: ${text.startsWith('"') ? JSON.parse(text) : text}`).join("\n");

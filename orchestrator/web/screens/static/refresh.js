@@ -1,8 +1,10 @@
 // @ts-check
 // The page as the server has it now. Templates of the server are the only thing that writes rows and cards.
 
+import { root } from "./api.js";
 import { connected } from "./shell.js";
 
+const PATIENCE = 4000; // milliseconds before a stream that was refused is asked for again
 let tag = "";
 
 /**
@@ -32,15 +34,55 @@ export function takeCount(page) {
 }
 
 /**
- * Call something again and again while the page is seen, each time after the last call has ended.
- * @param {() => Promise<void>} what
- * @param {number} [every] milliseconds
+ * Follow what this page shows: call something whenever the stream of the page says that it is another one. Where there is
+ * no stream, because the server is away or has too many, call it every few seconds.
+ * @param {() => Promise<void>} changed
+ * @param {{background?: () => boolean}} [how]  Whether the page is followed while it is not seen. A browser has six
+ *   connections to a server, so a page that is not seen gives its own back.
  */
-export function regularly(what, every = 1500) {
-  const turn = async () => {
-    if (document.visibilityState === "visible") await what();
-    setTimeout(turn, every);
+export function following(changed, { background = () => false } = {}) {
+  /** @type {EventSource | null} */
+  let stream = null;
+  let [asking, again, timer] = [false, false, 0];
+
+  const ask = async () => {
+    again = true;
+    if (asking) return;
+    asking = true;
+    while (again) {
+      again = false;
+      await changed();
+    }
+    asking = false;
   };
-  document.addEventListener("visibilitychange", () => { if (document.visibilityState === "visible") void what(); });
-  setTimeout(turn, every);
+  const stop = () => {
+    clearTimeout(timer);
+    stream?.close();
+    stream = null;
+  };
+  const listen = () => {
+    stop();
+    const mine = new EventSource(`${root}/api${document.body.dataset.changes}`);
+    let ready = false;
+    stream = mine;
+    mine.onmessage = (message) => {
+      ready ||= JSON.parse(message.data).type === "ready"; // before it comes what was there already
+      if (ready) void ask();
+    };
+    mine.onerror = () => {
+      void ask(); // which says whether the server answers
+      if (mine.readyState === EventSource.CLOSED && stream === mine) timer = setTimeout(listen, PATIENCE);
+    };
+  };
+  document.addEventListener("visibilitychange", () => {
+    if (document.visibilityState !== "visible") {
+      if (!background()) stop();
+      return;
+    }
+    if (!stream) listen();
+    void ask();
+  });
+  addEventListener("pagehide", stop);
+  addEventListener("pageshow", (event) => { if (event.persisted) listen(); });
+  listen();
 }

@@ -3,7 +3,7 @@
 
 import { call, Problem, root } from "./api.js";
 import { byId, make } from "./elements.js";
-import { refreshed, regularly, takeCount } from "./refresh.js";
+import { following, refreshed, takeCount } from "./refresh.js";
 import { addKeys, note } from "./shell.js";
 import { tell } from "./times.js";
 
@@ -27,43 +27,54 @@ function update(page) {
   takeCount(page);
   for (const now of rows()) {
     const then = page.getElementById(now.id);
+    now.classList.toggle("gone", !then); // deleted, not what the filters want any more, or pushed to the next page
     if (!(then instanceof HTMLTableRowElement) || then.dataset.version === now.dataset.version) continue;
     const focused = now.contains(document.activeElement) && document.activeElement === link(now);
-    const other = box(then);
-    other.checked = box(now).checked;
-    then.className = now.className;
-    then.classList.add("changed");
-    now.replaceWith(document.adoptNode(then));
-    tell(then);
-    if (focused) link(then).focus();
+    const row = document.importNode(then, true);
+    box(row).checked = box(now).checked;
+    row.className = now.className;
+    row.classList.add("changed");
+    now.replaceWith(row);
+    tell(row);
+    if (focused) link(row).focus();
   }
 }
 
 /** Rows of a page that are not here. @param {Document} page */
 const missing = (page) => [...page.querySelectorAll("#runs tbody tr")].filter((row) => !document.getElementById(row.id));
 
-/** Show new rows at the top, unless that would move a row away from under the pointer. */
-function bring() {
-  const page = held;
-  if (!page) return;
-  const more = missing(page);
-  if (!more.length || new URLSearchParams(location.search).has("after")) {
-    fresh.hidden = true;
-    return;
-  }
+/** Show the rows of a page, and those alone. What is here of them stays. @param {Document} page */
+function arrange(page) {
   const place = body();
-  if (!place) { // the list was empty
+  const there = [...page.querySelectorAll("#runs tbody tr")];
+  if (!place || !there.length) { // the list was empty, or is now
     location.reload();
     return;
   }
-  if (pointed || picked().length || place.contains(document.activeElement) || scrollY > 120) {
-    fresh.hidden = false;
-    fresh.textContent = more.length === 1 ? "1 new run" : `${more.length} new runs`;
+  const links = byId("pages");
+  links.replaceChildren(...[...(page.getElementById("pages")?.childNodes ?? [])].map((one) => document.adoptNode(one)));
+  place.replaceChildren(...there.map((row) => document.getElementById(row.id) ?? document.importNode(row, true)));
+  fresh.hidden = true;
+  tell(place);
+  shown();
+}
+
+/** Show new rows and take away those that left, unless that would move a row away from under the pointer. */
+function bring() {
+  const page = held;
+  if (!page) return;
+  const more = missing(page).length;
+  if (!more && !rows().some((row) => row.classList.contains("gone"))) {
+    fresh.hidden = true;
     return;
   }
-  fresh.hidden = true;
-  place.prepend(...more.map((row) => document.adoptNode(row)));
-  tell(place);
+  if (!(pointed || picked().length || body()?.contains(document.activeElement) || scrollY > 120)) {
+    arrange(page);
+    return;
+  }
+  if (!more || new URLSearchParams(location.search).has("after")) return;
+  fresh.hidden = false;
+  fresh.textContent = more === 1 ? "1 new run" : `${more} new runs`;
 }
 
 async function follow() {
@@ -162,7 +173,7 @@ function keep(kept) {
 document.addEventListener("change", (event) => { if (event.target instanceof HTMLInputElement && event.target.type === "checkbox") shown(); });
 document.addEventListener("pointerover", (event) => { pointed = event.target instanceof Element && event.target.closest("#runs tbody") !== null; });
 document.documentElement.addEventListener("pointerleave", () => { pointed = false; bring(); });
-fresh.addEventListener("click", () => { const place = body(); if (place && held) { place.prepend(...missing(held).map((row) => document.adoptNode(row))); tell(place); } fresh.hidden = true; scrollTo(0, 0); });
+fresh.addEventListener("click", () => { if (held) arrange(held); scrollTo(0, 0); });
 bulk.addEventListener("click", (event) => { if (event.target instanceof HTMLElement && event.target.dataset.bulk) void act(event.target.dataset.bulk); });
 document.addEventListener("click", (event) => {
   if (!(event.target instanceof Element) || event.target.closest("a, button, input") || getSelection()?.toString()) return;
@@ -179,5 +190,5 @@ addKeys([
 if (document.body.hasAttribute("data-read-only")) for (const one of document.querySelectorAll("td.pick input")) one.setAttribute("hidden", "");
 drawViews();
 shown();
-regularly(follow, new URLSearchParams(location.search).has("q") ? 10000 : 1500); // a search may read journals
+following(follow);
 document.documentElement.dataset.ready = "yes";

@@ -69,7 +69,7 @@ export function note(text, { bad = false } = {}) {
 
 /** Say whether the server answers. @param {boolean} there */
 export function connected(there) {
-  const text = there ? "" : "The server does not answer. Trying again …";
+  const text = there ? "" : "Connection lost: the server does not answer. Trying again …";
   const link = byId("link");
   if (link.textContent !== text) link.textContent = text;
 }
