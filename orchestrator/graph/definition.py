@@ -432,7 +432,7 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT]):
             NotSerialisable: a node is a closure or a lambda, or the state is a local class; names it.
             OSError: the file cannot be written.
         """
-        from orchestrator.graph.files import save
+        from orchestrator.graph.file_form import save
 
         save(self, Path(path))
 
@@ -442,7 +442,7 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT]):
         Raises:
             NotSerialisable: as `save`.
         """
-        from orchestrator.graph.files import to_yaml
+        from orchestrator.graph.file_form import to_yaml
 
         return to_yaml(self)
 

@@ -108,7 +108,7 @@ def _tool_data(given: object, name: str, in_file: bool) -> str | JsonObject:
     if graph is None:
         return data
     from orchestrator.graph.definition import GraphDefinition
-    from orchestrator.graph.files import file_form
+    from orchestrator.graph.file_form import file_form
 
     assert isinstance(graph, GraphDefinition)
     if _tools_deep(graph) >= MOST_TOOLS_DEEP:

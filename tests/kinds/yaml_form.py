@@ -12,7 +12,7 @@ from pydantic import BaseModel, JsonValue
 
 from orchestrator.graph.arrows import format_edges
 from orchestrator.graph.definition import GraphDefinition
-from orchestrator.graph.files import file_form
+from orchestrator.graph.file_form import file_form
 from orchestrator.graph.node import Node
 from orchestrator.graph.state import StateSchema
 
