@@ -1,4 +1,4 @@
-"""The browser in which pages are tested."""
+"""The browser in which pages are tested, and what looks for faults there."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -25,3 +26,13 @@ def chromium() -> Iterator[Browser]:
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
         yield browser
         browser.close()
+
+
+def axe_script() -> str:
+    """axe-core, from where AXE says it is."""
+    given = os.environ.get("AXE")
+    nearby = (folder / "node_modules/axe-core/axe.min.js" for folder in Path(__file__).resolve().parents)
+    found = given or next((str(path) for path in nearby if path.exists()), None)
+    if found is None:
+        pytest.skip("axe-core is not there: npm install axe-core, and name axe.min.js in AXE")
+    return Path(found).read_text(encoding="utf-8")

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 from collections.abc import Iterator
 from itertools import product
 from typing import TYPE_CHECKING
@@ -14,6 +12,7 @@ from urllib.parse import quote
 import pytest
 
 from orchestrator.testing import ScriptedModel
+from tests.support.browser import chromium
 from tests.web.api import Api, api
 from tests.web.hostile import HOSTILE, RAW, SCRIPTS
 from tests.web.test_hostile_text import BY, GRAPHS, RUNS, filled, said
@@ -27,14 +26,8 @@ pytestmark = pytest.mark.browser
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """Debian's Chromium."""
-    sync_api = pytest.importorskip("playwright.sync_api")
-    chromium = os.environ.get("CHROMIUM") or shutil.which("chromium")
-    if chromium is None:
-        pytest.skip("no chromium")
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+    with chromium() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")

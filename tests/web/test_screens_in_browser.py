@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +13,7 @@ import pytest
 from orchestrator import Reply, ToolCall, tool
 from orchestrator.strategies.react import react
 from orchestrator.testing import ScriptedModel
-from tests.render.html.test_browser import axe_script
+from tests.support.browser import axe_script, chromium
 from tests.support.shell import Shell
 from tests.web.api import Api, api
 from tests.web.mail import LETTER, QUESTION, Post
@@ -32,14 +30,8 @@ SIZES = [(390, 844), (1280, 900), (2000, 1200)]
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """Debian's Chromium."""
-    sync_api = pytest.importorskip("playwright.sync_api")
-    chromium = os.environ.get("CHROMIUM") or shutil.which("chromium")
-    if chromium is None:
-        pytest.skip("no chromium")
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+    with chromium() as browser:
         yield browser
-        browser.close()
 
 
 class Screens:

@@ -3,8 +3,6 @@ proxy that hands the path on."""
 
 from __future__ import annotations
 
-import os
-import shutil
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -23,6 +21,7 @@ from orchestrator import Executor, web
 from orchestrator.web import configured
 from orchestrator.web.server import serve
 from orchestrator.web.settings import Settings
+from tests.support.browser import chromium
 from tests.web.api import GRAPHS, pay
 
 if TYPE_CHECKING:
@@ -36,14 +35,8 @@ PREFIX = "/team-1/agents"
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """Debian's Chromium."""
-    sync_api = pytest.importorskip("playwright.sync_api")
-    chromium = os.environ.get("CHROMIUM") or shutil.which("chromium")
-    if chromium is None:
-        pytest.skip("no chromium")
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+    with chromium() as browser:
         yield browser
-        browser.close()
 
 
 def mounted(executor: Executor) -> Starlette:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -18,6 +16,7 @@ from tests.render.html.growing import growing_page
 from tests.render.html.opened import Opened
 from tests.render.html.sample import run_count, run_mended, run_tour
 from tests.render.html.talks import run_guarded, run_weather
+from tests.support.browser import chromium
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -48,14 +47,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.fixture(scope="module")
 def browser(files: dict[str, Path]) -> Iterator[Browser]:
     """Debian's Chromium. Begun when all runs are made: while it is there, no event loop of ours can run."""
-    sync_api = pytest.importorskip("playwright.sync_api")
-    chromium = os.environ.get("CHROMIUM") or shutil.which("chromium")
-    if chromium is None:
-        pytest.skip("no chromium")
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+    with chromium() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,13 +48,3 @@ def until(page: Page, condition: str) -> None:
 
 def on(name: str, **options: Any) -> Any:
     return pytest.mark.parametrize("opened", [(name, options)], indirect=True)
-
-
-def axe_script() -> str:
-    """axe-core, from where AXE says it is."""
-    given = os.environ.get("AXE")
-    nearby = (folder / "node_modules/axe-core/axe.min.js" for folder in Path(__file__).resolve().parents)
-    found = given or next((str(path) for path in nearby if path.exists()), None)
-    if found is None:
-        pytest.skip("axe-core is not there: npm install axe-core, and name axe.min.js in AXE")
-    return Path(found).read_text(encoding="utf-8")

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.render.html.opened import Opened, axe_script, on, texts, until
+from tests.render.html.opened import Opened, on, texts, until
+from tests.support.browser import axe_script
 
 pytestmark = pytest.mark.browser
 
