@@ -17,18 +17,20 @@ def indexed(png: bytes) -> bytes:
     """The same picture; a colour that is none of the 256 most frequent becomes the nearest one of these.
 
     Args:
-        png: of eight bits per channel, with alpha, not interlaced, as resvg writes it.
+        png: of eight bits per channel, not interlaced: with alpha, as resvg writes it, or without, as browsers do.
     """
     chunks = [*_chunks(png)]
     width, height, *form = struct.unpack(">IIBBBBB", chunks[0][1])
-    assert form == [8, 6, 0, 0, 0]
+    assert form in ([8, 6, 0, 0, 0], [8, 2, 0, 0, 0])
+    channels = 4 if form[1] == 6 else 3
+    opaque = [bytes([255]) * width] * (4 - channels)
     raw = zlib.decompress(b"".join(body for kind, body in chunks if kind == b"IDAT"))
     rows: list[list[tuple[int, ...]]] = []
-    above = [bytes(width)] * 4
-    for at in range(0, len(raw), width * 4 + 1):
-        line = raw[at + 1 : at + 1 + width * 4]
-        above = [unfiltered(raw[at], line[channel::4], above[channel]) for channel in range(4)]
-        rows.append([*zip(*above, strict=True)])
+    above = [bytes(width)] * channels
+    for at in range(0, len(raw), width * channels + 1):
+        line = raw[at + 1 : at + 1 + width * channels]
+        above = [unfiltered(raw[at], line[channel::channels], above[channel]) for channel in range(channels)]
+        rows.append([*zip(*above, *opaque, strict=True)])
     counts = Counter(pixel for row in rows for pixel in row)
     colours = [colour for colour, _ in counts.most_common(_ROOM)]
     places = {colour: _nearest(colour, colours) for colour in counts}

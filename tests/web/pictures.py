@@ -1,25 +1,27 @@
-"""The pictures of the live page in docs/pictures: each screen, light and dark, over real runs.
+"""The pictures of the live page in docs/pictures: each screen, light and dark, at three widths, over real runs.
 
 `python -m tests.web.pictures` takes them; it needs Chromium and Playwright.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 from pathlib import Path
 
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Page, sync_playwright
 
 from orchestrator import Graph, Reply, Tool, ToolCall, Usage, tool
 from orchestrator.strategies.react import react
 from orchestrator.testing import ScriptedModel
+from tests.notebooks.palette import indexed
 from tests.web.api import api
 from tests.web.mail import LETTER
 
 PLACE = Path(__file__).parents[2] / "docs" / "pictures"
-SIZE = (1280, 800)
-"""Width and height, pixels."""
+SIZES = {"": (1280, 800), "_390": (390, 844), "_2000": (2000, 1100)}
+"""What a file's name says -> width and height, pixels."""
 
 
 def _tools() -> list[Tool]:
@@ -92,19 +94,20 @@ def main() -> None:
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
             for path, name in (("/runs", "runs"), ("/inbox", "inbox"), ("/runs/run-4", "run")):
-                for theme in ("light", "dark"):
-                    _take(browser, served.url + path, PLACE / f"live_{name}_{theme}.png", theme)
+                for (size, (width, height)), theme in itertools.product(SIZES.items(), ("light", "dark")):
+                    page = browser.new_page(
+                        viewport={"width": width, "height": height}, reduced_motion="reduce",
+                        color_scheme="dark" if theme == "dark" else "light",
+                    )  # fmt: skip
+                    _take(page, served.url + path, PLACE / f"live_{name}{size}_{theme}.png")
             browser.close()
 
 
-def _take(browser: Browser, address: str, file: Path, theme: str) -> None:
-    page = browser.new_page(
-        viewport={"width": SIZE[0], "height": SIZE[1]}, reduced_motion="reduce",
-        color_scheme="dark" if theme == "dark" else "light",
-    )  # fmt: skip
+def _take(page: Page, address: str, file: Path) -> None:
+    """Take one picture, with a palette: a third of the bytes."""
     page.goto(address)
     page.wait_for_selector("html[data-ready]")
-    page.screenshot(path=str(file))
+    file.write_bytes(indexed(page.screenshot()))
     page.close()
 
 
