@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Protocol
 import anyio
 import anyio.to_thread
 
-from orchestrator.errors import RunUnknown
+from orchestrator.errors import OrchestratorError
 from orchestrator.executor.failures import without_group
 from orchestrator.executor.lease import is_held
 from orchestrator.kernel.plan import Plan
@@ -132,10 +132,13 @@ class LiveView:
     async def _page(self) -> str:
         """Show the page where it is not shown; what posts the run into the page that is."""
         try:
-            run = await self._load()
-        except RunUnknown:  # it is about to begin
+            return await self._posted()
+        except OrchestratorError:  # the run is about to begin, or its store is busy: no reason to interrupt it
             self._changed = True
             return ""
+
+    async def _posted(self) -> str:
+        run = await self._load()
         data = await anyio.to_thread.run_sync(lambda: run_data(run)[0])
         parts = frozenset(data["kinds"])
         if parts != self._parts:  # the picture of a page has the parts that it began with

@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from orchestrator import Approve, Context, Executor, Graph, Run, Update, node
-from orchestrator.errors import ModelUnavailable, RunUnknown
+from orchestrator.errors import ModelUnavailable, RunUnknown, StoreUnavailable
 from orchestrator.models import Reply
 from orchestrator.nodes import Confirm
 from orchestrator.notebook import LiveView, live
@@ -120,6 +120,31 @@ async def test_an_error_is_raised_as_it_is() -> None:
             await live(executor, travel, "x", show=Cell())
         with pytest.raises(RunUnknown):
             await live(executor, "nosuch", show=Cell())
+
+
+async def test_a_store_that_the_view_cannot_read_does_not_interrupt_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    cell = Cell()
+    async with Executor(model=Talker()) as executor:
+        load, failures = executor.load, [StoreUnavailable("not now")]
+
+        async def fails_at_first(run_id: str) -> Run:
+            if failures:
+                raise failures.pop()
+            return await load(run_id)
+
+        monkeypatch.setattr(executor, "load", fails_at_first)
+        run = await live(executor, travel, "x", show=cell)
+    assert not failures
+    assert run.status == "paused"
+    assert cell.bundles["page"][-1] == run._repr_mimebundle_()
+
+
+@pytest.mark.parametrize("height", [0, -1, True, "7", 1.5])
+async def test_a_height_is_a_number_of_pixels(height: Any) -> None:
+    async with Executor(model=Talker()) as executor:
+        run = await executor.start(travel, "x")
+        with pytest.raises(ValueError, match="height is a number of pixels"):
+            run.page(height=height)
 
 
 async def test_a_run_that_waits_is_not_followed_for_ever() -> None:
