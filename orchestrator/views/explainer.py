@@ -223,12 +223,12 @@ class Explainer:
         waiting = list(self.causes.run.questions.values())
         if waiting:
             asked = [f"{one.kind} at {plain(one.node)}" if one.node else told(one.prompt, 80) for one in waiting]
-            running = sum(row.status == "running" for row in self.rows.rows if row.live)
+            running = sum(row.status == "running" for row in self.rows.live.values())
             more = f"; {running} more running" if status == "running" else ""
             outside = all(one.kind == "timer" or one.event for one in waiting)
             stuck = f"; {self.standby.line()}" if self.standby is not None and self.standby.deaths else ""
             return f"it is waiting{'' if outside else ' for an answer'}: {_some(asked)}{more}{stuck}"
-        live = [step_name(row) for row in self.rows.rows if row.live]
+        live = [step_name(row) for row in sorted(self.rows.live.values(), key=lambda row: row.number)]
         if self.standby is not None:
             return self.standby.line(_some(live))
         if status == "interrupted":

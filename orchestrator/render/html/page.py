@@ -51,10 +51,10 @@ def page(
     from orchestrator.render.html.data import run_data
 
     runs = [cast("Run", one) for one in (run, other) if one is not None]
-    panes, told = [], []
+    panes, told, heading = [], [], "h1" if other is None else "h2"
     for prefix, one in zip("ab", runs, strict=False):
         data, marks = run_data(one)
-        panes.append(_pane(prefix, data, *_forms(one.definition, marks, prefix)))
+        panes.append(_pane(prefix, data, heading, *_forms(one.definition, marks, prefix)))
         told.append(data)
     if len(told) == 2:
         panes.insert(0, _comparison(told[0], told[1]))
@@ -88,7 +88,7 @@ def live_pane(writer: RunWriter, data: Mapping[str, Any]) -> str:
         writer: writes the run.
         data: its document.
     """
-    return _pane("a", data, *_forms(writer.run.definition, writer.overlay(), "a"))
+    return _pane("a", data, "h1", *_forms(writer.run.definition, writer.overlay(), "a"))
 
 
 def live_picture(writer: RunWriter) -> str:
@@ -118,9 +118,11 @@ def _still(graph: GraphDefinition) -> str:
     )
 
 
-def _pane(prefix: str, data: Mapping[str, Any], svg: str, fold: str) -> str:
+def _pane(prefix: str, data: Mapping[str, Any], heading: str, svg: str, fold: str) -> str:
     said = {name: escape(data[name]) for name in ("graph", "run", "status", "why")}
-    return Template(_text("run.html")).substitute(said, p=prefix, head=data["head"], svg=svg, fold=fold)
+    return Template(_text("run.html")).substitute(
+        said, p=prefix, head=data["head"], heading=heading, svg=svg, fold=fold
+    )
 
 
 def _inside(svg: str) -> str:

@@ -52,7 +52,7 @@ class IdleSpans:
     def __init__(self, rows: Timeline) -> None:
         self._rows = rows
         self._busy: list[_Span] = []
-        """Times in which rows that ended worked, apart from each other and in order."""
+        """Times in which rows that ended worked, in order, and further apart than the shortest idle span."""
         self._added: dict[int, _Span] = {}
         """Row -> when it began and ended."""
 
@@ -96,9 +96,9 @@ class IdleSpans:
     def _add(self, row: TimelineRow) -> None:
         for start, end in self._worked(row):
             busy = self._busy
-            first = bisect_left(busy, start, key=lambda span: span[1])
+            first = bisect_left(busy, start - _SHORTEST, key=lambda span: span[1])
             last = first
-            while last < len(busy) and busy[last][0] <= end:
+            while last < len(busy) and busy[last][0] - end <= _SHORTEST:
                 start, end = min(start, busy[last][0]), max(end, busy[last][1])
                 last += 1
             busy[first:last] = [(start, end)]

@@ -16,7 +16,7 @@ from orchestrator.render.html.page import page_style
 from orchestrator.views.approval_context import ApprovalContext, context_of
 from orchestrator.web import questions
 from orchestrator.web import runs as run_lists
-from orchestrator.web.documents import AskedDocument, RunPage, first_line
+from orchestrator.web.documents import AskedDocument, RunPage, blank, first_line, question_of
 from orchestrator.web.endpoint import Call, Endpoint
 from orchestrator.web.requests import NoQuery, Query, QuestionsQuery, RunsQuery
 from orchestrator.web.screens.inbox import InboxAddress, card_of, summary_of
@@ -95,6 +95,26 @@ async def run(call: Call[NoQuery]) -> Response:
     )  # fmt: skip
 
 
+async def run_questions(call: Call[NoQuery]) -> Response:
+    """The open questions of one run that people answer, as cards, which the page of the run puts into itself."""
+    found = await call.executor.load(call.run_id)
+    cards = []
+    for question in found.waiting:
+        if question.kind in questions.FOR_PEOPLE:
+            shown = question_of(question, answerable=not call.settings.read_only)
+            labels = blank(dict(found.labels))
+            one = AskedDocument(run_id=call.run_id, graph=found.graph, labels=labels, asked=0, question=shown)
+            said, context = await _surroundings(call, one)
+            records = await call.executor.store.read(call.run_id, after=context.seq - 1, upto=context.seq)
+            asked = one.model_copy(update={"asked": records[0].ts if records else time.time()})
+            cards.append(card_of(asked, said, context))
+    waiting = await _open_questions(call)
+    return page(
+        call, "run_questions", {"cards": cards, "open_questions": waiting, "moment": time.time()},
+        root=root_of(call), version=["questions", waiting, [[card.question, card.digest] for card in cards]],
+    )  # fmt: skip
+
+
 class DataQuery(Query):
     """What a page has of a run."""
 
@@ -143,6 +163,15 @@ def root_of(call: Call[Any, Any]) -> str:
 SCREENS: tuple[Endpoint, ...] = (
     Endpoint("GET", "/runs", "view_runs", runs, "The list of runs.", None, query=RunsQuery, media="text/html"),
     Endpoint("GET", "/runs/{run_id}", "view_run", run, "A run.", None, media="text/html"),
+    Endpoint(
+        "GET",
+        "/runs/{run_id}/questions",
+        "view_run_questions",
+        run_questions,
+        "Its open questions as cards.",
+        None,
+        media="text/html",
+    ),
     Endpoint("GET", "/runs/{run_id}/data", "view_run_data", run_data, "The data of its page.", None, query=DataQuery),
     Endpoint(
         "GET", "/static/page.css", "view_style", page_css, "The style of the page of a run.", None, media="text/css"

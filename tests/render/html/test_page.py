@@ -20,64 +20,84 @@ from orchestrator.views.overlay import Overlay
 from tests.render.html.sample import EVIL, SECRET, run_count, run_tour, tour
 
 STRUCTURE = """\
-main.run Run tour
-  header
-    div.title
-      h2
-      div.actions
-        span.bad-text status
-      dl.facts
-    p.why
-    div.cards
-  div.replay group Replay
-    button First record
-    button Step back
-    button Play
-    button Next step
-    button Last record
-    input Record
-    output
-    button
-  div.panes
-    section.steps Timeline
-      div.bar
-        input Search
-        div.choices
-          span.chips group Only steps that are
-          button.chip
-          label.chip
-          span.note status
-      div.head
-      div.rows tree Steps
-      p.none
-    div.split separator Width of the steps
-    section.picture Graph
-      div.tools
-        button
-        button Smaller
-        button Larger
-        button
-        button
-      div.canvas region Picture of the graph
-        svg
-        svg
-    div.split separator Width of the details
-    section.detail Step
-      div.tabs tablist What to show
-        button tab
-        button tab
-        button tab
-        button tab
-        button tab
-      div.panel tabpanel
+main
+  section.run Run tour
+    header
+      div.title
+        h1
+        div.actions
+          span.bad-text status
+        dl.facts
+      p.why
+      div.cards
+    div.replay group Replay
+      button First record
+      button Step back
+      button Play
+      button Next step
+      button Last record
+      input Record
+      output
+      button
+    div.panes
+      section.steps Timeline
+        div.bar
+          input Search
+          div.choices
+            span.chips group Only steps that are
+            button.chip
+            label.chip
+            span.zoom group Times
+              button Shorter part of the time
+              button Longer part of the time
+              button All of the time
+            span.note status
+        div.head
+        div.rows tree Steps
+        p.none
+      div.split separator Width of the steps
+      section.picture Graph
+        div.tools
+          button
+          button Smaller
+          button Larger
+          button
+          button
+        div.canvas region Picture of the graph
+          svg
+          svg
+      div.split separator Width of the details
+      section.detail Step
+        div.tabs tablist What to show
+          button tab
+          button tab
+          button tab
+          button tab
+          button tab
+        div.panel tabpanel
 """
 
 
 class Page(HTMLParser):
     """The elements of a page, its ids, its addresses, what its scripts and styles hold."""
 
-    KEPT = ("main", "header", "section", "div", "button", "h2", "dl", "p", "input", "output", "label", "svg", "span")
-    LEAVES = ("svg", "h2", "label", "button", "p")
+    KEPT = (
+        "main",
+        "header",
+        "section",
+        "div",
+        "button",
+        "h1",
+        "h2",
+        "dl",
+        "p",
+        "input",
+        "output",
+        "label",
+        "svg",
+        "span",
+    )
+    LEAVES = ("svg", "h1", "h2", "label", "button", "p")
     VOID = ("meta", "input", "br", "link", "img")
 
     def __init__(self, text: str) -> None:

@@ -4,6 +4,7 @@ import { keysDialog, press } from "./keys.js";
 import { RunView } from "./view.js";
 
 /** @import { Source } from "./source.js" */
+/** @import { RunDocument } from "./types.js" */
 
 const AGAIN = 30; // milliseconds; what a run does in between is shown together
 
@@ -67,29 +68,30 @@ export class RunPage {
 /**
  * Show runs, and show what becomes of those that go on.
  * @param {Source[]} sources
+ * @param {(run: RunDocument) => void} shown  Called with each run as it is shown at first, and whenever it has changed.
  * @returns {Promise<RunPage>}
  */
-export async function openPage(sources) {
+export async function openPage(sources, shown = () => undefined) {
   const runs = await Promise.all(sources.map((source) => source.run()));
   /** @type {RunPage} */
   let page;
   const views = sources.map((source, at) => new RunView("ab"[at], runs[at], source, (view) => page.moved(view)));
   page = new RunPage(views);
   page.arrive();
-  views.forEach((view) => watch(view));
+  views.forEach((view) => { shown(view.data.run); watch(view, shown); });
   document.documentElement.dataset.ready = "yes";
   return page;
 }
 
-/** Take what became of a run when it has grown, one time after the other. @param {RunView} view */
-function watch(view) {
+/** Take what became of a run when it has grown, one time after the other. @param {RunView} view @param {(run: RunDocument) => void} shown */
+function watch(view, shown) {
   let waits = false, asks = false;
   const take = async () => {
     if (asks) { waits = true; return; }
     asks = true;
     await view.tell(async () => {
       const change = await view.source.change();
-      if (change) view.update(change);
+      if (change) { view.update(change); shown(view.data.run); }
     });
     asks = false;
     if (waits) { waits = false; setTimeout(take, AGAIN); }

@@ -14,10 +14,12 @@ export class StepList {
    * @param {Outline} outline
    * @param {HTMLElement} box
    * @param {HTMLElement} scale
-   * @param {(row: Row, twisted: boolean) => void} choose  A row was clicked, perhaps on what folds it.
+   * @param {{ row: (row: Row, twisted: boolean) => void, part: (whole: boolean) => void }} chosen  A row was clicked,
+   *   perhaps on what folds it; another part of the time is seen.
    */
-  constructor(outline, box, scale, choose) {
+  constructor(outline, box, scale, chosen) {
     this.outline = outline;
+    this.looked = chosen.part;
     this.box = box;
     this.scale = scale;
     this.cursor = make("span", { class: "cursor", hidden: true });
@@ -36,7 +38,7 @@ export class StepList {
     box.addEventListener("scroll", () => this.draw());
     box.addEventListener("click", (event) => {
       const target = /** @type {Element} */ (event.target), row = this.rowAt(target);
-      if (row && !this.dragged) choose(row, target.closest(".twist") !== null);
+      if (row && !this.dragged) chosen.row(row, target.closest(".twist") !== null);
     });
     new ResizeObserver(() => this.draw()).observe(box);
     this.dragged = false;
@@ -107,6 +109,7 @@ export class StepList {
     this.part = part.to - part.from > 0.999 ? WHOLE : part;
     this.box.classList.toggle("zoomed", this.part !== WHOLE);
     this.setAxis(this.squeezed);
+    this.looked(this.part === WHOLE);
   }
 
   /** @param {Element} element @returns {Row | null} */

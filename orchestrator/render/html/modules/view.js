@@ -47,7 +47,7 @@ export class RunView {
     this.summary = new Summary(prefix, (index) => { this.tab = "step"; this.choose(index); this.list.bringIntoView(); });
     this.outline = new Outline(this.data);
     this.picture = new Picture(this.at("canvas"), prefix, this.data, { node: (part) => this.chooseNode(part), edge: (edge) => this.pick(edge) });
-    this.list = new StepList(this.outline, this.at("rows"), this.at("scale"), (row, twisted) => this.click(row, twisted));
+    this.list = new StepList(this.outline, this.at("rows"), this.at("scale"), { row: (row, twisted) => this.click(row, twisted), part: (whole) => this.zoomed(whole) });
     this.filters = new Filters(prefix, this.outline, (choice) => this.filter(choice));
     this.detail = new Detail(prefix, this.data, { tab: (tab) => this.show(tab), edge: (edge) => this.pick(edge), step: (index) => { this.edge = null; this.choose(index); } });
     this.splitters = new Splitters(this.at("panes"));
@@ -181,7 +181,7 @@ export class RunView {
     this.filters.grow();
     this.summary.show(data);
     if (!waits && data.run.idle.length) this.idle();
-    const open = this.following ? data.open() ?? this.index : this.index;
+    const open = this.following ? data.open() ?? data.stepAt(data.head) : this.index;
     const same = open === this.index && this.tab !== "run" && !this.edge && growth !== null && !growth.shifted && !growth.touched.has(open);
     if (this.following) this.seq = data.head;
     this.index = open;
@@ -193,6 +193,9 @@ export class RunView {
 
   /** Waiting can be left out where there is any. */
   idle() { /** @type {HTMLElement} */ (this.at("squeeze").parentElement).hidden = !new TimeAxis(this.data, true).cuts.length; }
+
+  /** The part of the time that is seen has changed. @param {boolean} whole  Whether it is all of it. */
+  zoomed(whole) { for (const name of ["longer", "wholly"]) /** @type {HTMLButtonElement} */ (this.at(name)).disabled = whole; }
 
   /** @param {boolean} following */
   follow(following) {
@@ -267,6 +270,9 @@ export class RunView {
     click("fit", () => this.picture.fit());
     click("real", () => this.picture.zoom(0));
     click("all", () => this.foldAll());
+    click("shorter", () => this.list.zoom(2));
+    click("longer", () => this.list.zoom(0.5));
+    click("wholly", () => this.list.zoom(0));
     click("clear", () => this.filters.clear());
     document.getElementById(this.prefix + "-fold")?.addEventListener("click", () => {
       const button = this.at("fold"), closed = button.getAttribute("aria-pressed") !== "true";

@@ -29,6 +29,7 @@ export class LiveSource {
     this.first = first;
     this.version = first.version ?? "";
     this.head = first.head;
+    this.lost = false;
     this.took = 0;
     this.asked = 0;
     /** @type {((head: number) => void) | null} */
@@ -74,7 +75,11 @@ export class LiveSource {
     this.stream?.close();
     const stream = new EventSource(`${root}/api${this.path}/events?after=${this.head}`);
     this.stream = stream;
-    stream.onopen = () => this.connected(true);
+    stream.onopen = () => {
+      this.connected(true);
+      if (this.lost) this.callback?.(this.head); // what became of the run meanwhile may be in no record
+      this.lost = false;
+    };
     stream.onmessage = (message) => {
       /** @type {RunEvent} */
       const event = JSON.parse(message.data);
@@ -86,6 +91,7 @@ export class LiveSource {
     };
     stream.onerror = () => {
       this.connected(false);
+      this.lost = true;
       if (stream.readyState === EventSource.CLOSED && this.callback) setTimeout(() => { if (this.stream === stream) this.listen(); }, PATIENCE);
     };
   }
@@ -101,7 +107,6 @@ export class LiveSource {
     /** @param {...string} statuses */
     const when = (...statuses) => (/** @type {RunDocument} */ run) => statuses.includes(run.status);
     return [
-      { name: "Answer", title: "Open the inbox", offered: (run) => run.status === "paused" && asks(run), act: async () => location.assign(`${root}/inbox`) },
       { name: "Pause", title: "Stop after the steps that run", offered: when("running"), act: tell("pause") },
       { name: "Resume", title: "Go on", offered: (run) => run.status === "interrupted" || (run.status === "paused" && !asks(run)), act: tell("resume") },
       { name: "Retry", title: "Go on from what failed", offered: when("failed", "exhausted", "cancelled"), act: tell("resume", { retry: true }) },

@@ -7,6 +7,7 @@ import "./finder.js";
 import { LiveSource } from "./live_source.js";
 import { openPage } from "./modules/page.js";
 import { visible } from "./modules/texts.js";
+import { RunQuestions } from "./run_questions.js";
 
 /** @import { RunEvent } from "./live_source.js" */
 
@@ -44,9 +45,14 @@ document.addEventListener("keydown", (event) => {
 }, true);
 byId("keys-open").addEventListener("click", () => document.dispatchEvent(new KeyboardEvent("keydown", { key: "?", bubbles: true })));
 
-const source = new LiveSource(document.body.dataset.run ?? "", JSON.parse(byId("data").textContent ?? "{}"), {
+const runId = document.body.dataset.run ?? "", readOnly = document.body.hasAttribute("data-read-only");
+const questions = new RunQuestions(runId, readOnly);
+const source = new LiveSource(runId, JSON.parse(byId("data").textContent ?? "{}"), {
   event: take,
-  connected: (there) => { byId("link").textContent = there ? "" : "The server does not answer. Trying again …"; },
-  readOnly: document.body.hasAttribute("data-read-only"),
+  connected: (there) => {
+    byId("link").textContent = there ? "" : "The server does not answer. Trying again …";
+    if (there) { replies.clear(); draw(); } // the stream begins with what there is of them
+  },
+  readOnly,
 });
-void openPage([source]);
+void openPage([source], (run) => { void questions.show(run); });

@@ -1,0 +1,85 @@
+// @ts-check
+// The open questions of a run on its own page: the cards of the inbox.
+
+import { root } from "./api.js";
+import { byId } from "./elements.js";
+import { Card } from "./question_card.js";
+import { tell } from "./times.js";
+
+/** @import { RunDocument } from "./modules/types.js" */
+
+const AGAIN = 2000; // milliseconds before cards that could not be had are asked for again
+
+/** What people are asked, as text that is another one whenever a question comes or goes. @param {RunDocument} run */
+const asked = (run) =>
+  run.steps.flatMap((step) => (step.status === "waiting" ? (step.asked ?? []).filter((one) => !one.answer && one.kind !== "timer" && one.kind !== "event").map((one) => one.seq) : [])).join();
+
+export class RunQuestions {
+  /**
+   * @param {string} runId
+   * @param {boolean} readOnly
+   */
+  constructor(runId, readOnly) {
+    this.address = `${root}/runs/${encodeURIComponent(runId)}/questions`;
+    this.readOnly = readOnly;
+    this.box = byId("questions");
+    byId("a-cards").after(this.box); // where the answer will be
+    /** @type {Map<string, Card>} */
+    this.cards = new Map();
+    this.asked = "";
+    document.addEventListener("keydown", (event) => this.press(event));
+    setInterval(() => tell(this.box), 1000);
+  }
+
+  /** The run as it is now. @param {RunDocument} run */
+  async show(run) {
+    const now = asked(run);
+    if (now === this.asked) return;
+    this.asked = now;
+    if (!now && !this.cards.size) return;
+    try {
+      await this.take();
+    } catch {
+      this.asked = "";
+      setTimeout(() => { void this.show(run); }, AGAIN);
+    }
+  }
+
+  /** Take the cards that the server has. */
+  async take() {
+    const answer = await fetch(this.address, { cache: "no-store" });
+    if (!answer.ok) throw new Error(`The server answered ${answer.status}.`);
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const found = [...page.querySelectorAll("article.card")];
+    for (const card of this.open) if (!found.some((one) => one.id === card.element.id)) void card.gone();
+    const more = found.filter((one) => !this.cards.has(one.id));
+    if (more.length) for (const [id, card] of this.cards) if (card.over) { card.element.remove(); this.cards.delete(id); }
+    for (const one of more) {
+      const element = /** @type {HTMLElement} */ (document.adoptNode(one));
+      element.querySelector(".from")?.remove(); // the page says it
+      this.box.append(element);
+      this.cards.set(element.id, new Card(element, { readOnly: this.readOnly, answered: () => undefined, left: () => (this.open[0]?.element ?? byId("a-rows")).focus() }));
+    }
+    const count = page.getElementById("open-questions"), shown = byId("open-questions");
+    shown.textContent = count?.textContent ?? "";
+    shown.hidden = !shown.textContent;
+    tell(this.box);
+    this.box.hidden = !this.cards.size;
+    document.body.classList.toggle("asks", found.length > 0);
+  }
+
+  get open() { return [...this.cards.values()].filter((card) => !card.over); }
+
+  /** The keys of the inbox, for the card that has the focus, else the first one. @param {KeyboardEvent} event */
+  press(event) {
+    const target = /** @type {HTMLElement} */ (event.target);
+    if (event.ctrlKey || event.metaKey || event.altKey || this.readOnly || document.querySelector("dialog[open]") || target.matches("input, textarea, select")) return;
+    const card = this.open.find((one) => one.element.contains(target)) ?? this.open[0];
+    if (card?.kind !== "approval") return;
+    if (event.key === "a") void (card.form ? card.approveEdited() : card.send({ approve: true }));
+    else if (event.key === "d") card.ask();
+    else if (event.key === "e" && !card.form) card.edit(true);
+    else return;
+    event.preventDefault();
+  }
+}
