@@ -157,7 +157,7 @@ def test_a_link_in_a_page_of_two_runs_stays_in_the_page(notebook: Notebook, tour
     frame = notebook.frame()
     frame.locator("a.look").click()
     assert frame.url == "about:srcdoc"
-    assert frame.locator("main.run").count() == 2
+    assert frame.locator("section.run").count() == 2
 
 
 def test_the_page_follows_what_is_posted_and_a_reader_keeps_their_place(

@@ -133,3 +133,28 @@ def test_a_record_costs_the_same_however_long_the_run_is(tmp_path: Path) -> None
 
     short, long = sent(10), sent(400)
     assert long < short + 150  # numbers have more digits
+
+
+COUNT = """() => { window.made = { rows: 0, drawn: 0 }; new MutationObserver((changes) => {
+  for (const { addedNodes, target } of changes) for (const node of addedNodes) {
+    if (node.classList?.contains('row')) window.made.rows++;
+    if (node.nodeType === 1 && target.closest?.('svg')) window.made.drawn++;
+  } }).observe(document.body, { subtree: true, childList: true }); }"""
+
+
+@pytest.mark.browser
+def test_a_record_makes_as_many_elements_however_long_the_run_is(browser: Browser, tmp_path: Path) -> None:
+    found = []
+    for steps in (60, 600):
+        run = made(run_count, f"sqlite:///{tmp_path}/runs.db", steps)
+        page = opened(browser, tmp_path / "grows.html", growing_page(run, [run.seq - 5, run.seq - 4, run.seq - 3]))
+        page.evaluate(COUNT)
+        for number in (1, 2):
+            page.evaluate("grow()")
+            until(page, f"taken() === {number}")
+            until(page, f"shown().head === {run.seq - 5 + number}")
+        found.append(page.evaluate("made"))
+        page.close()
+    assert found[0] == found[1]
+    assert found[0]["drawn"] == 0
+    assert 0 < found[0]["rows"] <= 4
