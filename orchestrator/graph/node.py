@@ -450,6 +450,8 @@ class UnresolvedNode(Node, kind="unresolved"):
         """See `Node.does`. Of a function the same as when it is loaded."""
         if self.original != "function":
             return ""
+        if self.model is not None or self.stored.get("model") is not None:
+            return "asks a model, calls tools" if self.calls_tools else "asks a model"
         return "calls tools" if self.calls_tools else "runs code"
 
     @cached_property

@@ -240,10 +240,12 @@ def _forked(topology: Topology, names: Iterable[str]) -> frozenset[int]:
 def _look(node: Node) -> Look:
     if node.subgraph is not None:
         return "graph"
-    asked = asked_by(node)
-    if asked is None and _original(node) == "function" and _setting(node, "model") is not None:
-        return "model"
-    return _LOOKS.get(_original(node), "custom") if asked is None else _ASKING[asked]
+    asked, original = asked_by(node), _original(node)
+    if asked is not None:
+        return _ASKING[asked]
+    look = _LOOKS.get(original, "custom")
+    declared = _setting(node, "model") is not None  # that its code asks one: a kind of the library's own says so itself
+    return "model" if declared and (look == "custom" or original == "function") else look
 
 
 def _does(node: Node, label: str) -> str:

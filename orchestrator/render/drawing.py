@@ -160,6 +160,11 @@ class EdgeMark:
         return self.mark.texts.get("times", "")
 
     @property
+    def counted(self) -> str:
+        """How often, as `×3`, also for once; empty for never. For drawings that have no other sign of it."""
+        return self.times or ("×1" if self.taken else "")
+
+    @property
     def tooltip(self) -> str:
         """The edge as arrow text, and how often it was taken."""
         text = f"{self.names[0]} -> {self.names[1]}{f' : {self.label}' if self.label else ''}"

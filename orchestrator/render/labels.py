@@ -8,7 +8,7 @@ free place are tried again before all others.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, pairwise, product
 from math import hypot, inf
@@ -30,6 +30,8 @@ _LAST = 40.0
 """What a place costs that is not at the line."""
 _BORDER = 14.0
 """Pixels that a label may stand out at the left and at the top, where the picture has a margin."""
+_CROWD = 10.0
+"""Pixels round a gap between boxes in which their counts and times are."""
 _DEEP = 5.0
 """Pixels that an edge may reach into the box where it begins or ends."""
 _MOST_LINES = 400
@@ -42,7 +44,9 @@ class Labelled:
 
     layout: Layout
     covered: int
-    """Labels that found no free place, and counts and times that cover each other."""
+    """How many labels, counts, times and boxes cover others, and how many edges run behind boxes."""
+    tight: Sequence[Box] = ()
+    """Where there is too little room, as far as more would help."""
 
 
 def labelled(drawing: Drawing, layout: Layout) -> Labelled:
@@ -57,15 +61,15 @@ def labelled(drawing: Drawing, layout: Layout) -> Labelled:
     """
     room = _Room(drawing, layout)
     order = sorted(room.labels, key=lambda label: label.freedom)
-    best: tuple[int, Mapping[str, Box]] | None = None
+    best: tuple[int, Mapping[str, Box], set[str]] | None = None
     for _ in range(_ROUNDS):
         places, failed = _placed(order, room)
         if best is None or len(failed) < best[0]:
-            best = len(failed), places
+            best = len(failed), places, failed
         if not failed:
             break
         order.sort(key=lambda label: label.edge.key not in failed)
-    covered, found = best or (0, {})
+    covered, found, failed = best or (0, {}, set())
     curves = {
         label.edge.key: replace(layout.edges[label.edge.key], label=_centre(box), anchor=_anchor(label, box))
         for label in room.labels
@@ -79,6 +83,7 @@ def labelled(drawing: Drawing, layout: Layout) -> Labelled:
             edges={**layout.edges, **curves},
         ),
         covered + room.crowded,
+        [*room.tight, *(_around_line(label) for label in room.labels if label.edge.key in failed)],
     )
 
 
@@ -132,7 +137,8 @@ class _Label:
                 across, down = after.x - x, after.y - y
                 return x + across * left / step, y + down * left / step, across / step, down / step
             left -= step
-        return *self.line[-1], 0.0, 1.0
+        last = self.line[-1]
+        return last.x, last.y, 0.0, 1.0
 
 
 def _anchor(label: _Label, box: Box) -> Anchor:
@@ -157,7 +163,7 @@ def _placed(order: list[_Label], room: _Room) -> tuple[dict[str, Box], set[str]]
                     continue
                 if one.cost is None:
                     one.cost = one.base + room.cost(label, one.box)
-                if one.cost < least and (cost := one.cost + _COVERED * taken.meets(one.box)) < least:
+                if one.cost < least and (cost := one.cost + _COVERED * len(taken.met(one.box))) < least:
                     least, chosen = cost, one.box
         if least >= _COVERED:
             failed.add(label.edge.key)
@@ -181,7 +187,8 @@ def _first(label: _Label) -> Iterator[tuple[float, float, float]]:
         away = min(max(abs(point.x - x) - wide, abs(point.y - y) - high) for point in label.line)
         yield max(0.0, away - 12.0) / 4, x, y
     elif not named:
-        yield 0.0, *midway(curve.points)
+        middle = midway(curve.points)
+        yield 0.0, middle.x, middle.y
 
 
 def _beside(label: _Label, rank: int) -> Iterator[tuple[float, float, float]]:
@@ -225,11 +232,15 @@ class _Room:
             for box in _frame(_with_behind(cluster.node, layout.clusters[cluster.key])):
                 self.boxes.add(box)
             self._add(_head(cluster, layout.clusters[cluster.key]))
+        self.tight: list[Box] = []
+        """From the middle of one box to that of another one that is too near."""
         self.crowded = 0
         """Boxes, counts and times that stand on others, and edges that pass behind boxes."""
         for node in drawing.nodes:
             box = _with_behind(node, _box_of(node, layout.nodes[node.key]))
-            self.crowded += self.solid.meets(box)
+            for other in self.solid.met(box):
+                self.crowded += 1
+                self.tight.append(_between(box, other))
             self._add(box)
         for node in drawing.nodes:
             if not node.terminal:
@@ -272,7 +283,10 @@ class _Room:
     def _mark(self, node: NodeMark, box: Box, inset: float) -> None:
         marks = [*_of_marks(node, box, inset)]
         own = _with_behind(node, box)
-        self.crowded += sum(self.solid.meets(mark, own) for mark in marks)
+        for mark in marks:
+            for other in self.solid.met(mark, own):
+                self.crowded += 1
+                self.tight.append(_between(box, other))
         for mark in marks:
             self._add(mark)
 
@@ -284,7 +298,7 @@ class _Room:
         """What a label costs in this place."""
         edge, tip = label.edge, label.curve.tip
         level = self.levels[edge.key]
-        cost = _COVERED * self.boxes.meets(box)
+        cost = _COVERED * len(self.boxes.met(box))
         own = self.inside.get(level or "", frozenset())
         for key, frame in self.clusters.items():
             if key in own:
@@ -314,10 +328,10 @@ class _Grid:
         for cell in _cells(box):
             self.cells[cell].append(box)
 
-    def meets(self, box: Box, own: Box | None = None) -> int:
-        """How many boxes one covers beside its own."""
+    def met(self, box: Box, own: Box | None = None) -> set[Box]:
+        """The boxes that one covers beside its own."""
         found = {other for cell in _cells(box) for other in self.cells.get(cell, ()) if _meet(box, other)}
-        return len(found - {own})
+        return found - {own}
 
 
 def _cells(box: Box) -> Iterator[tuple[int, int]]:
@@ -367,6 +381,27 @@ def _of_marks(node: NodeMark, box: Box, inset: float) -> Iterator[Box]:
     yield Box(left, box.top - high, left + wide, box.top + high)
     base = box.bottom + (16 if node.per_item else 12)
     yield Box(x - 6 - sizes.took_width(), base - 8, x - 6, base + 3)
+
+
+def _between(one: Box, other: Box) -> Box:
+    """What is between two boxes: from border to border, or from middle to middle where they are beside each other."""
+    left, right = _gap((one.left, one.right), (other.left, other.right))
+    top, bottom = _gap((one.top, one.bottom), (other.top, other.bottom))
+    return Box(left, top, right, bottom)
+
+
+def _gap(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:
+    first, second = sorted((one, other))
+    if first[1] <= second[0]:
+        return first[1] - _CROWD, second[0] + _CROWD
+    middle, following = sorted((sum(one) / 2, sum(other) / 2))
+    return middle, following
+
+
+def _around_line(label: _Label) -> Box:
+    """All of an edge."""
+    across, down = [point.x for point in label.line], [point.y for point in label.line]
+    return Box(min(across), min(down), max(across), max(down))
 
 
 def _meet(one: Box, other: Box) -> bool:

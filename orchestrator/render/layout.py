@@ -18,9 +18,10 @@ from orchestrator.render import sizes
 from orchestrator.render.backends import TIMEOUT, RenderError, engines, graphviz
 from orchestrator.render.drawing import ClusterMark, Drawing, EdgeMark, Level
 from orchestrator.render.geometry import Box, Curve, Direction, Engine, Layout, Position
-from orchestrator.render.labels import labelled
+from orchestrator.render.labels import Labelled, labelled
 from orchestrator.render.layers import layered
 from orchestrator.render.order import backward, ranks
+from orchestrator.render.seams import opened
 
 KEPT = 128
 """Layouts that are kept."""
@@ -62,6 +63,8 @@ _SPREADS = (
     Spread(2.5, 4, "none"),
     Spread(2, 3, "counts"),
 )
+_SEAMS = 5
+"""How often a picture is drawn apart before it is laid out wider."""
 _SPREAD_EDGES = 150
 """Edges; larger pictures are laid out once."""
 
@@ -107,7 +110,7 @@ def _looks(drawing: Drawing) -> Iterator[str]:
 
 def _settled(drawing: Drawing, source: str, direction: Direction, engine: Engine | None, timeout: float) -> Layout:
     """A layout in which nothing covers anything: as narrow as it can be, and wider where that has no room."""
-    best = labelled(drawing, _make(drawing, source, direction, engine, timeout))
+    best = _with_room(drawing, _make(drawing, source, direction, engine, timeout), direction)
     for spread in _SPREADS if len(drawing.edges) <= _SPREAD_EDGES else ():
         if not best.covered:
             break
@@ -115,9 +118,21 @@ def _settled(drawing: Drawing, source: str, direction: Direction, engine: Engine
             again = _make_with(drawing, direction, best.layout.engine, timeout, spread)
         except RenderError:
             break
-        wider = labelled(drawing, again)
+        wider = _with_room(drawing, again, direction)
         best = min(best, wider, key=lambda found: found.covered)
     return best.layout
+
+
+def _with_room(drawing: Drawing, layout: Layout, direction: Direction) -> Labelled:
+    """A layout with its labels; it is drawn apart where they have no room."""
+    best = found = labelled(drawing, layout)
+    for _ in range(_SEAMS if len(drawing.edges) <= _SPREAD_EDGES else 0):
+        wider = opened(drawing, layout, found.tight, direction) if found.tight else None
+        if wider is None:
+            break
+        layout, found = wider, labelled(drawing, wider)
+        best = min(best, found, key=lambda one: one.covered)
+    return best
 
 
 def _make_with(drawing: Drawing, direction: Direction, engine: Engine, timeout: float, spread: Spread) -> Layout:

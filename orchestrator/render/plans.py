@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.render import sizes
-from orchestrator.render.drawing import Drawing, EdgeMark, Look, NodeMark
+from orchestrator.render.drawing import LONGEST_DOES, Drawing, EdgeMark, Look, NodeMark
 from orchestrator.render.geometry import Layout, Position
 from orchestrator.render.layers import layered
 from orchestrator.render.layout import lay_out
@@ -107,6 +107,7 @@ def _drawing(number: int, plan: Planned, marks: Mapping[str, Mark]) -> Drawing:
 def _step(number: int, index: int, step: PlannedStep, marks: Mapping[str, Mark]) -> NodeMark:
     item = step.item if isinstance(step.item, Mapping) else {}
     named = next((item[name] for name in _NAMES if isinstance(item.get(name), str) and item[name]), "")
+    given = item.get("input")
     look: Look = "tool" if isinstance(item.get("tool"), str) and item["tool"] else "custom"
     return NodeMark(
         key=f"p{number}s{index}",
@@ -115,6 +116,9 @@ def _step(number: int, index: int, step: PlannedStep, marks: Mapping[str, Mark])
         path=f"plan-{number}",
         look=look,
         kind=told(str(named), 40).strip() or "step",
+        does=told(
+            f"{named}[{given}]" if look == "tool" and isinstance(given, str) else str(named), LONGEST_DOES
+        ).strip(),
         tooltip=told(f"{step.id}: {json.dumps(step.item, ensure_ascii=False, default=str)}", 400),
         mark=marks[step_id(number, index)],
     )

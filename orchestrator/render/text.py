@@ -164,8 +164,7 @@ def _state(node: NodeMark) -> str:
 
 
 def _arrow(edges: list[EdgeMark], way: str) -> str:
-    label = ", ".join(edge.label for edge in edges if edge.label)
-    words = " ".join(filter(None, (label, *(edge.times for edge in edges))))
+    words = ", ".join(filter(None, (f"{edge.label} {edge.counted}".strip() for edge in edges)))
     if way == "down":
         return f"{_pick(edges, '⇊', '⇣', '↓')} {words}"
     return f"{f' {words} ' if words else ''}{_pick(edges, '⇉', '⇢', '→')}"

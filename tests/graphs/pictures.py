@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
 
 from orchestrator import Graph, OfflineModel, Run, ToolCall, tool
 from orchestrator.models.base import Model
-from orchestrator.render import to_svg
+from orchestrator.render import draw, to_svg
+from orchestrator.render.plans import plan_drawings, steps_of
+from orchestrator.render.svg import drawing_to_svg
 from orchestrator.strategies import (
     chat,
     function_call,
@@ -68,6 +71,14 @@ async def run_of(name: str) -> Run:
     return await graph.run(question, model=model(), tools=tools, approve="none")
 
 
+def plan_of(run: Run) -> str:
+    """The sheet with the plan that a run made, as a picture of its own."""
+    _, plan, drawing, mark = next(plan_drawings(draw(run.definition, run).planned))
+    name = f"the plan of a run of {run.definition.name}"
+    done = replace(mark, texts={"status": mark.texts["times"]})
+    return drawing_to_svg(replace(drawing, name=name, about=f"{name}: {steps_of(plan)}.", status=done))
+
+
 def states() -> str:
     """A picture with all states."""
     return to_svg(research(), everything())
@@ -78,6 +89,11 @@ async def main() -> None:
     for name in RUNS:
         run = await run_of(name)
         (PLACE / f"{name}.svg").write_text(untimed(to_svg(run.definition, run)), encoding="utf-8")
+        if name == "react":
+            closed = to_svg(run.definition, run, closed=True)
+            (PLACE / "react_closed.svg").write_text(untimed(closed), encoding="utf-8")
+        if name == "rewoo":
+            (PLACE / "rewoo_plan.svg").write_text(plan_of(run), encoding="utf-8")
     (PLACE / "states.svg").write_text(states(), encoding="utf-8")
     (PLACE / "witness.svg").write_text(witness(), encoding="utf-8")
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from tests.graphs.pictures import PLACE, RUNS, states
-from tests.render.pictures import shape
+import anyio
+
+from orchestrator.render import to_svg
+from tests.graphs.pictures import PLACE, RUNS, plan_of, run_of, states
+from tests.render.pictures import shape, untimed
 
 
 def test_the_picture_of_all_states_is_what_is_drawn() -> None:
@@ -12,5 +15,23 @@ def test_the_picture_of_all_states_is_what_is_drawn() -> None:
 
 
 def test_there_is_a_picture_of_everything_and_no_other() -> None:
-    others = {"states", "witness", "architecture", "executor", "terminal", "terminal_still"}
+    others = {
+        "react_closed",
+        "rewoo_plan",
+        "states",
+        "witness",
+        "architecture",
+        "executor",
+        "terminal",
+        "terminal_still",
+    }
     assert {path.stem for path in PLACE.glob("*.svg")} == {*RUNS, *others}
+
+
+def test_the_pictures_in_the_readme_are_what_is_drawn() -> None:
+    """A run of ReAct with its subgraph closed, and the plan of a run of ReWOO."""
+    react, rewoo = anyio.run(run_of, "react"), anyio.run(run_of, "rewoo")
+    drawn = {"react_closed": untimed(to_svg(react.definition, react, closed=True)), "rewoo_plan": plan_of(rewoo)}
+    for name, svg in drawn.items():
+        kept = (PLACE / f"{name}.svg").read_text(encoding="utf-8")
+        assert shape(kept) == shape(svg), f"{name}: draw anew: python -m tests.graphs.pictures"

@@ -59,6 +59,11 @@ def plain(state: State) -> None:
     return None
 
 
+@node(model="large")
+async def sums_up(state: State, ctx: Context) -> None:
+    await ctx.model("Sum it up.")
+
+
 @node(tools=["look"])
 async def looks(state: State, ctx: Context) -> None:
     return None
@@ -132,15 +137,20 @@ def test_a_users_kind_with_the_nodes_name_is_not_said_twice() -> None:
 
 
 def test_it_is_the_same_without_the_code_of_functions() -> None:
-    for found in (plain, looks):
+    for found in (plain, looks, sums_up, sums_up.with_(tools=("look",))):
         graph = Graph(name="g", state=State, nodes={"it": found}, edges="START -> it -> END")
-        assert [mark.detail for mark in draw(graph).nodes] == [
-            mark.detail for mark in draw(Graph.from_data(graph.data())).nodes
+        assert [(mark.detail, mark.look) for mark in draw(graph).nodes] == [
+            (mark.detail, mark.look) for mark in draw(Graph.from_data(graph.data())).nodes
         ]
 
 
 def test_what_a_kind_asks_decides_its_picture() -> None:
     assert (drawn(Judge()).look, drawn(Weigh()).look, drawn(Ask(prompt="?")).look) == ("model", "custom", "human")
+
+
+def test_a_users_kind_that_names_a_model_is_drawn_as_one_that_asks_it() -> None:
+    mark = drawn(Weigh(model="large"))
+    assert (mark.look, mark.detail) == ("model", "asks a model")
 
 
 @pytest.mark.parametrize(("tools", "said"), [(None, "asks a model"), (["look"], "asks a model, calls tools")])

@@ -32,12 +32,12 @@ def test_a_run() -> None:
         == """\
 essay  [paused]
 ● START
-↓
+↓ ×1
 write  runs code  ✓ ×2
 ↓ ×2
 grade  runs code  ✓ ×2
-├─ retry → write ↑
-↓ good
+├─ retry ×1 → write ↑
+↓ good ×1
 publish  asks a person  ‖ waiting
 ├─ approved → ◎ END
 └─ denied → write ↑
@@ -51,7 +51,7 @@ def test_forks_joins_maps_and_graphs_inside() -> None:
         == """\
 research  [running]
 ● START
-↓
+↓ ×1
 plan  asks a model  ✓
 ⇊ each questions ×3
 look  runs search · per item  ▶ running ×2
@@ -64,9 +64,9 @@ look  runs search · per item  ▶ running ×2
 ┊ └─ enough → ◎ END
 ↓ ×2
 merge  runs code · join all  ✓
-├─→ facts  runs code  ✗ failed
+├─ ×1 → facts  runs code  ✗ failed
 │  └─→ vote
-├─→ tone  runs code  ▶ running
+├─ ×1 → tone  runs code  ▶ running
 │  └─→ vote
 │
 vote  runs code · join 1
