@@ -61,7 +61,7 @@ def plain(state: State) -> None:
 
 @node(model="large")
 async def sums_up(state: State, ctx: Context) -> None:
-    await ctx.model("Sum it up.")
+    await ctx.model.complete("Sum it up.")
 
 
 @node(tools=["look"])
@@ -157,7 +157,7 @@ def test_a_users_kind_that_names_a_model_is_drawn_as_one_that_asks_it() -> None:
 def test_a_function_that_names_a_model_is_drawn_as_one_that_asks_it(tools: list[str] | None, said: str) -> None:
     @node(model="large", tools=tools)
     async def summarise(state: State, ctx: Context) -> None:
-        await ctx.model("Summarise.")
+        await ctx.model.complete("Summarise.")
 
     drawn = draw(Graph(name="g", state=State, nodes={"summarise": summarise}, edges="START -> summarise -> END"))
     mark = next(mark for mark in drawn.nodes if mark.name == "summarise")
