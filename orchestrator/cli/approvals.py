@@ -11,6 +11,9 @@ from orchestrator.visible import narrow
 if TYPE_CHECKING:
     from orchestrator.executor import Executor, Run
 
+_SHOWN = 160
+"""Characters of a call's arguments that are shown when it was answered."""
+
 
 async def approvals(executor: Executor, run: Run) -> list[str]:
     """Lines that say what the run's journal approves, and what of it is believed here.
@@ -45,10 +48,14 @@ async def approvals(executor: Executor, run: Run) -> list[str]:
         answer = record.answer
         args = answer.args if isinstance(answer, Approve) and answer.args is not None else question.payload.get("args")
         tool = question.payload.get("tool")
-        call = "" if tool is None else f" {narrow(str(tool))} {texts.compact(args)}"
+        pending = record.question in waiting
+        given = texts.compact(args)
+        # What is still to be done is shown whole.
+        call = (
+            "" if tool is None else f" {narrow(str(tool))} {given if pending else texts.short(str(redacted(given)), _SHOWN)}"
+        )
         said = answer.type if isinstance(answer, Approve | Deny) else "answer"
         who = "policy" if record.policy else narrow(record.by)
-        pending = record.question in waiting
         lines.append(
             f"{'pending' if pending else 'answered'}  {record.seq}  {said}{redacted(call)}  by {who or '?'}"
             + (doubt(record.seq in checked.believed) if pending else "")

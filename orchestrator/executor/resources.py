@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, cast
 
 import anyio
 
@@ -176,10 +176,21 @@ class Resources:
     def tools_for_answers(self, graph: GraphDefinition | None) -> Mapping[str, Tool]:
         """The tools that arguments in an answer are checked by: those whose names mean the same at every node.
 
-        A call of a tool that is a node's own is checked by the node when the answer has come.
+        A call of a tool whose name has several schemas is checked by the node when the answer has come.
         """
-        own = frozenset().union(*(names for _, _, names in _nodes(graph))) if graph is not None else frozenset[str]()
-        return {name: tool for name, tool in self.tool_map.items() if name not in own} if own else self.tool_map
+        own: dict[str, list[Tool]] = {}
+        for _, node, _ in _nodes(graph) if graph is not None else ():
+            for one in node.toolset or ():
+                if not isinstance(one, str):
+                    own.setdefault(one.name, []).append(cast("Tool", one))
+        if not own:
+            return self.tool_map
+        found = {name: tool for name, tool in self.tool_map.items() if name not in own}
+        for name, tools in own.items():
+            meant = [*tools, self.tool_map[name]] if name in self.tool_map else tools
+            if len({tool.schema_digest for tool in meant}) == 1:
+                found[name] = meant[0]
+        return found
 
     def version(self, name: str, structure: str, content: str) -> GraphDefinition | None:
         """The version of a graph that a run of these digests goes on in as it is: the one of its content, else the

@@ -29,6 +29,7 @@ from orchestrator.web.requests import NoQuery
 from orchestrator.web.routes import routes
 from orchestrator.web.screens.pages import FOLDERS, SCREENS
 from orchestrator.web.screens.run_feed import RunFeeds
+from orchestrator.web.screens.shell import problem_page
 from orchestrator.web.streams import OpenStreams
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def make(executor: Executor, settings: Settings) -> Starlette:
     app = Starlette(
         routes=made,
         middleware=[Middleware(Guard, settings=settings)],
-        exception_handlers={HTTPException: _no_route},
+        exception_handlers={HTTPException: _no_route(settings)},
     )
     app.router.redirect_slashes = False
     app.state.streams = service.streams
@@ -85,13 +86,21 @@ async def respond(service: Service, endpoint: Endpoint, request: Request) -> Res
         except ExceptionGroup as group:
             raise _alone(group) from None
     except HttpProblem as problem:
-        return problems.answer(problem)
+        found = problem
     except OrchestratorError as error:
-        return problems.answer(problems.problem_of(error))
+        found = problems.problem_of(error)
     except ClientDisconnect:
         return Response(status_code=400)  # there is no client to read it
     except Exception:
-        return problems.answer(problems.fault())
+        found = problems.fault()
+    return _refusal(service.settings, request, found, page=endpoint.media == "text/html")
+
+
+def _refusal(settings: Settings, request: Request, problem: HttpProblem, *, page: bool) -> Response:
+    """What went wrong: as a page where a browser has asked for one."""
+    if page and request.method in ("GET", "HEAD") and "text/html" in request.headers.get("accept", ""):
+        return problem_page(problem, root=f"{_root(request)}{settings.prefix}", read_only=settings.read_only)
+    return problems.answer(problem)
 
 
 def _alone(group: ExceptionGroup[Exception]) -> Exception:
@@ -172,11 +181,16 @@ def _entry(settings: Settings) -> Callable[[Request], Awaitable[Response]]:
     return entry
 
 
-async def _no_route(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    what = f"{request.method} {request.url.path}"
-    if error.status_code == 405:
-        allowed = dict(error.headers or {})
-        detail = f"this address has {allowed.get('Allow', 'no such method')}, and not {what}"
-        return problems.answer(HttpProblem(405, "method-not-allowed", detail, headers=allowed))
-    return problems.answer(HttpProblem(error.status_code, "not-found", f"there is no such address: {what}"))
+def _no_route(settings: Settings) -> Callable[[Request, Exception], Awaitable[Response]]:
+    async def no_route(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        what = f"{request.method} {request.url.path}"
+        if error.status_code == 405:
+            allowed = dict(error.headers or {})
+            detail = f"this address has {allowed.get('Allow', 'no such method')}, and not {what}"
+            return problems.answer(HttpProblem(405, "method-not-allowed", detail, headers=allowed))
+        problem = HttpProblem(error.status_code, "not-found", f"there is no such address: {what}")
+        api = request.url.path.startswith(f"{_root(request)}{settings.prefix}/api/")
+        return _refusal(settings, request, problem, page=not api)
+
+    return no_route

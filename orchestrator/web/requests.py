@@ -21,6 +21,8 @@ Moment = Annotated[
     Field(description="Unix seconds, or ISO 8601 with a time zone."),
 ]
 Name = Annotated[str, StringConstraints(max_length=200)]
+Labels = Annotated[dict[Annotated[str, StringConstraints(min_length=1, max_length=200)], str], Field(max_length=100)]
+"""Labels of a run. Lists show all of them."""
 Label = Annotated[str, StringConstraints(pattern=r"^[^:]+:", max_length=1000)]
 RunIds = Annotated[str, StringConstraints(max_length=2000)]
 

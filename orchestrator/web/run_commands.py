@@ -127,9 +127,11 @@ async def fork(call: Call[NoQuery, ForkBody]) -> RunResult:
 async def replay(call: Call[NoQuery, ReplayBody]) -> ReplayDocument:
     """Replay a run."""
     body = call.body
-    await call.check_new(body.run_id, call.run.graph, {})
+    graph = None if body.graph is None else call.graph(body.graph)
+    # A replay has no labels of its own; whose it is is decided by those of the run.
+    await call.check_new(body.run_id, call.run.graph if graph is None else graph.name, call.run.labels)
     found = await call.executor.replay(
-        call.run_id, None if body.graph is None else call.graph(body.graph), update=body.update, result=body.result,
+        call.run_id, graph, update=body.update, result=body.result,
         answer=None if body.answer is None else body.answer.answer(), at=body.at, approve=call.risk(body.approve),
         live=body.live, replay_id=body.run_id,
     )  # fmt: skip

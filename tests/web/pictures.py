@@ -93,10 +93,10 @@ def main() -> None:
         chromium = os.environ.get("CHROMIUM") or shutil.which("chromium")
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
-            for path, name in (("/runs", "runs"), ("/inbox", "inbox"), ("/runs/run-4", "run")):
+            for path, name, more in (("/runs", "runs", 0), ("/inbox", "inbox", 0), ("/runs/run-4", "run", 380)):
                 for (size, (width, height)), theme in itertools.product(SIZES.items(), ("light", "dark")):
                     page = browser.new_page(
-                        viewport={"width": width, "height": height}, reduced_motion="reduce",
+                        viewport={"width": width, "height": height + more}, reduced_motion="reduce",
                         color_scheme="dark" if theme == "dark" else "light",
                     )  # fmt: skip
                     _take(page, served.url + path, PLACE / f"live_{name}{size}_{theme}.png")
@@ -107,6 +107,8 @@ def _take(page: Page, address: str, file: Path) -> None:
     """Take one picture, with a palette: a third of the bytes."""
     page.goto(address)
     page.wait_for_selector("html[data-ready]")
+    if "/runs/" in address:
+        page.wait_for_selector("#questions article.card")
     file.write_bytes(indexed(page.screenshot()))
     page.close()
 

@@ -733,6 +733,22 @@ def test_a_server_that_only_reads_blanks_what_is_asked_too() -> None:
         assert secret not in found.client.get("/api/questions").text
 
 
+def test_a_replay_on_another_graph_is_asked_about_as_a_run_of_that_graph() -> None:
+    asked: list[tuple[str, str, dict[str, str]]] = []
+
+    def authorize(request: Any, action: str, run: Any) -> str | None:
+        if run is not None:
+            asked.append((action, run.graph, dict(run.labels)))
+        return "ann" if run is None or (run.graph != "loud" and run.labels.get("team") == "a") else None
+
+    with api(settings={"authorize": authorize}) as found:
+        found.start("plain", run_id="one", labels={"team": "a"})
+        found.post("runs/one/replay", 403, graph="loud", live="always", run_id="two")
+        assert asked[-1] == ("replay_run", "loud", {"team": "a"})
+        assert found.post("runs/one/replay", 201)["same"]
+        found.get("runs/two", 404)
+
+
 def test_a_fault_of_authorize_is_a_problem_on_every_address_and_lets_no_one_in() -> None:
     def authorize(request: Any, action: str, run: Any) -> str:
         raise ZeroDivisionError("secret of the application")

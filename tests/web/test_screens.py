@@ -144,6 +144,29 @@ def test_a_page_that_has_not_changed_is_not_sent_again(served: Api) -> None:
     assert served.client.get("/runs", headers={"If-None-Match": tag}).status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("path", "status", "said"),
+    [
+        ("/runs/none", 404, "none"),
+        ("/runs?status=bogus", 422, "status"),
+        ("/nowhere<b>", 404, "there is no such address: GET /nowhere&lt;b&gt;"),
+        ("/runs?after=nonsense", 422, "after"),
+    ],
+)
+def test_what_goes_wrong_is_a_page_for_a_browser_and_a_problem_for_others(
+    served: Api, path: str, status: int, said: str
+) -> None:
+    answer = served.client.get(path, headers={"Accept": "text/html,application/xhtml+xml"})
+    assert (answer.status_code, answer.headers["content-type"]) == (status, "text/html; charset=utf-8")
+    assert said in answer.text
+    assert 'href="/runs"' in answer.text
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+    other = served.client.get(path)
+    assert (other.status_code, other.headers["content-type"]) == (status, "application/problem+json")
+    api = served.client.get("/api" + path, headers={"Accept": "text/html"})
+    assert api.headers["content-type"] == "application/problem+json"
+
+
 def test_the_policy_of_a_screen_allows_its_own_files_only(served: Api) -> None:
     answer = served.client.get("/runs")
     policy = answer.headers["content-security-policy"]

@@ -137,11 +137,11 @@ class SQLiteStore(SQLiteItems):
         rows, updated = writes.rows_of(run_id, records), records[-1].ts if records else None
         row = writes.row_after(after + len(rows), updated, status, due, waiting, release)
         asked = None if questions is None else tuple(questions)
-        handled, waits = None if release and status in FINAL else tuple(consumed), waiting is not None
+        handled = None if release and status in FINAL else tuple(consumed)
         return await self._writer.write(
             lambda connection: writes.append(
                 connection, self._numbers, run_id, rows, after, row, handled, lease, release, summary, totals, asked,
-                waits,
+                waiting,
             ),
             size=_size(rows),
         )  # fmt: skip

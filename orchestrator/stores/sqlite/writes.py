@@ -95,7 +95,7 @@ def create(
     if info.questions:
         write_questions(connection, number, info.questions)
     elif info.waiting:
-        note_unlisted(connection, number)
+        note_unlisted(connection, number, None, info.waiting)
     _remember(numbers, info.run_id, number)
 
 
@@ -164,9 +164,20 @@ def write_questions(connection: sqlite3.Connection, number: int, questions: Sequ
         )
 
 
-def note_unlisted(connection: sqlite3.Connection, number: int) -> None:
-    """Note whether a run waits for answers and has no questions: a list of open questions looks at these runs."""
+def note_unlisted(
+    connection: sqlite3.Connection, number: int, questions: Sequence[OpenQuestion] | None, waiting: int | None
+) -> None:
+    """Note whether a run waits for answers and has no questions: a list of open questions looks at these runs.
+
+    Args:
+        connection: with what it asks about already written.
+        number: the run's.
+        questions: those that were written; None: those that were there stay.
+        waiting: how many are open, as its row says now; None: as it said before.
+    """
     connection.execute("DELETE FROM unlisted WHERE run = ?", (number,))
+    if questions or waiting == 0:
+        return
     connection.execute(
         "INSERT INTO unlisted SELECT id FROM runs WHERE id = ? AND waiting > 0"
         " AND NOT EXISTS (SELECT 1 FROM questions WHERE run = runs.id)",
@@ -187,12 +198,12 @@ def append(
     summary: RunSummary | None,
     totals: RunTotals | None,
     questions: Sequence[OpenQuestion] | None,
-    waits: bool,
+    waiting: int | None,
 ) -> int:
     """The compare-and-set. `numbers` remembers runs' numbers between calls; a wrong one does no harm.
 
-    `consumed`: the messages to delete; None: all of the run's but notices. `waits`: `row` says how many questions are
-    open.
+    `consumed`: the messages to delete; None: all of the run's but notices. `waiting`: how many questions
+    are open, if `row` says it.
     """
     number = numbers.get(run_id, 0)
     if not _move(connection, row, number, run_id, after, lease):
@@ -208,8 +219,8 @@ def append(
         write_totals(connection, number, totals)
     if questions is not None:
         write_questions(connection, number, questions)
-    if questions is not None or waits:
-        note_unlisted(connection, number)
+    if questions is not None or waiting is not None:
+        note_unlisted(connection, number, questions, waiting)
     if release:
         numbers.pop(run_id, None)
     if consumed is None:

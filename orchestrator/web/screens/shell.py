@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from orchestrator.web.endpoint import Call
+    from orchestrator.web.problems import HttpProblem
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -59,6 +60,24 @@ def page(call: Call[Any, Any], name: str, data: Mapping[str, object], *, root: s
         screen=name, root=root, read_only=read_only, static=lambda file: f"{root}/static/{file}", **data
     )  # fmt: skip
     return HTMLResponse(text, headers=headers)
+
+
+def problem_page(problem: HttpProblem, *, root: str, read_only: bool) -> Response:
+    """What went wrong, as a page for people.
+
+    Args:
+        problem: what went wrong.
+        root: the path under which the routes are.
+        read_only: whether the server is.
+    """
+    from starlette.responses import HTMLResponse
+
+    document = problem.document()
+    text = templates().get_template("problem.html").render(
+        screen="problem", root=root, read_only=read_only, static=lambda file: f"{root}/static/{file}",
+        title=document["title"], detail=document["detail"], open_questions="",
+    )  # fmt: skip
+    return HTMLResponse(text, problem.status, headers={**HEADERS, **problem.headers})
 
 
 @cache

@@ -12,10 +12,10 @@ const KEYS = [
   ["/", "search; Enter goes to the next found"], ["Esc", "end the search, leave an edge"], ["?", "this"],
 ];
 
-/** @returns {HTMLDialogElement} */
-export function keysDialog() {
+/** @param {[string, string][]} more  Keys beside those of every page. @returns {HTMLDialogElement} */
+export function keysDialog(more) {
   const dialog = /** @type {HTMLDialogElement} */ (make("dialog", { "aria-label": "Keys" }, make("h2", {}, "Keys"),
-    make("dl", { class: "keys" }, KEYS.map(([key, does]) => [make("dt", {}, make("kbd", {}, key)), make("dd", {}, does)])),
+    make("dl", { class: "keys" }, [...KEYS.slice(0, -1), ...more, ...KEYS.slice(-1)].map(([key, does]) => [make("dt", {}, make("kbd", {}, key)), make("dd", {}, does)])),
     make("form", { method: "dialog" }, make("button", {}, "Close"))));
   dialog.querySelector("form")?.addEventListener("submit", (event) => { event.preventDefault(); dialog.close(); });
   return dialog;

@@ -9,13 +9,13 @@ import { RunView } from "./view.js";
 const AGAIN = 30; // milliseconds; what a run does in between is shown together
 
 export class RunPage {
-  /** @param {RunView[]} views */
-  constructor(views) {
+  /** @param {RunView[]} views @param {[string, string][]} keys  Keys beside those of every page, for the list of them. */
+  constructor(views, keys) {
     this.views = views;
     this.active = views[0];
     this.quiet = false;
     this.together = /** @type {HTMLInputElement | null} */ (document.getElementById("together"));
-    const help = keysDialog();
+    const help = keysDialog(keys);
     document.body.append(help);
     document.addEventListener("keydown", (event) => { if (this.active) press(event, this.active, help); });
     const enter = (/** @type {Event} */ event) => { this.active = views.find((view) => view.at("run").contains(/** @type {Node} */ (event.target))) ?? this.active; };
@@ -69,14 +69,15 @@ export class RunPage {
  * Show runs, and show what becomes of those that go on.
  * @param {Source[]} sources
  * @param {(run: RunDocument) => void} shown  Called with each run as it is shown at first, and whenever it has changed.
+ * @param {[string, string][]} [keys]  Keys that the page has beside its own, for the list of them.
  * @returns {Promise<RunPage>}
  */
-export async function openPage(sources, shown = () => undefined) {
+export async function openPage(sources, shown = () => undefined, keys = []) {
   const runs = await Promise.all(sources.map((source) => source.run()));
   /** @type {RunPage} */
   let page;
   const views = sources.map((source, at) => new RunView("ab"[at], runs[at], source, (view) => page.moved(view)));
-  page = new RunPage(views);
+  page = new RunPage(views, keys);
   page.arrive();
   views.forEach((view) => { shown(view.data.run); watch(view, shown); });
   document.documentElement.dataset.ready = "yes";
@@ -93,6 +94,7 @@ function watch(view, shown) {
       const change = await view.source.change();
       if (change) { view.update(change); shown(view.data.run); }
     });
+    view.offer(); // what can be done may be less
     asks = false;
     if (waits) { waits = false; setTimeout(take, AGAIN); }
   };

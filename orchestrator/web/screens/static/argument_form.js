@@ -16,6 +16,22 @@ function resolved(schema, whole) {
   return (name && whole.$defs?.[name]) || schema || {};
 }
 
+/** What a schema allows besides null, as `Optional` has it. @param {Schema} schema @param {Schema} whole @returns {Schema} */
+function given(schema, whole) {
+  const found = resolved(schema, whole);
+  const ways = (found.anyOf ?? found.oneOf ?? []).filter((/** @type {Schema} */ one) => one.type !== "null");
+  return ways.length === 1 ? resolved(ways[0], whole) : found;
+}
+
+/** The kind of field that a value has; of one that is not there, or null, its schema decides. @param {unknown} value @param {Schema} schema */
+function kindOf(value, schema) {
+  const there = value !== undefined && value !== null;
+  const words = Array.isArray(schema.enum) && schema.enum.every((one) => typeof one === "string");
+  if (words && (!there || schema.enum.includes(value))) return "enum";
+  if (there) return typeof value;
+  return { string: "string", boolean: "boolean", integer: "number", number: "number" }[/** @type {string} */ (schema.type)] ?? "json";
+}
+
 /**
  * A field for one value. What has no field of its own is edited as JSON.
  * @param {string} name
@@ -25,29 +41,36 @@ function resolved(schema, whole) {
  */
 function field(name, before, schema) {
   const value = before === undefined ? undefined : JSON.parse(before);
+  const none = value === undefined || value === null; // what stays empty stays as it was
+  const placeholder = none ? (value === null ? "null" : "not given") : null;
   const label = { "aria-label": name, "data-field": name };
-  if (Array.isArray(schema.enum) && schema.enum.every((one) => typeof one === "string") && typeof value === "string") {
-    const options = schema.enum.map((one) => make("option", { selected: one === value, value: one }, one));
-    const element = /** @type {HTMLSelectElement} */ (make("select", label, ...options));
-    return { element, read: () => JSON.stringify(element.value) };
+  const kind = kindOf(value, schema);
+  if (kind === "enum" || (kind === "boolean" && none)) {
+    /** @type {string[]} */
+    const words = kind === "enum" ? schema.enum : ["true", "false"];
+    const options = words.map((one) => make("option", { selected: one === value, value: one }, one));
+    const element = /** @type {HTMLSelectElement} */ (make("select", label, ...(none ? [make("option", { value: "", selected: true }, placeholder)] : []), ...options));
+    const write = (/** @type {string} */ one) => (kind === "enum" ? JSON.stringify(one) : one);
+    return { element, read: () => (none && element.selectedIndex === 0 ? before : write(element.value)) };
   }
-  if (typeof value === "boolean") {
+  if (kind === "boolean") {
     const element = /** @type {HTMLInputElement} */ (make("input", { ...label, type: "checkbox", checked: value }));
     return { element, read: () => String(element.checked) };
   }
-  if (typeof value === "string") {
-    const long = value.length > 60 || value.includes("\n");
+  if (kind === "string") {
+    const text = none ? "" : /** @type {string} */ (value);
+    const long = text.length > 60 || text.includes("\n");
     const element = /** @type {HTMLInputElement | HTMLTextAreaElement} */ (
-      long ? make("textarea", { ...label, rows: Math.min(16, value.split("\n").length + 1), spellcheck: "false" }) : make("input", { ...label, type: "text", spellcheck: "false", autocomplete: "off" })
+      long ? make("textarea", { ...label, rows: Math.min(16, text.split("\n").length + 1), spellcheck: "false" }) : make("input", { ...label, type: "text", spellcheck: "false", autocomplete: "off", placeholder })
     );
-    element.value = value;
+    element.value = text;
     const shown = element.value; // other line breaks, perhaps
     return { element, read: () => (element.value === shown ? before : JSON.stringify(element.value)) };
   }
-  if (typeof value === "number") {
-    const element = /** @type {HTMLInputElement} */ (make("input", { ...label, type: "text", inputmode: "decimal", autocomplete: "off" }));
-    element.value = before ?? "";
-    return { element, read: () => numberOf(element.value.trim(), schema.type === "integer") };
+  if (kind === "number") {
+    const element = /** @type {HTMLInputElement} */ (make("input", { ...label, type: "text", inputmode: "decimal", autocomplete: "off", placeholder }));
+    element.value = none ? "" : before ?? "";
+    return { element, read: () => (none && element.value.trim() === "" ? before : numberOf(element.value.trim(), schema.type === "integer")) };
   }
   const text = before ?? "";
   const element = /** @type {HTMLTextAreaElement} */ (make("textarea", { ...label, class: "json", rows: Math.min(16, text.split("\n").length + 1), spellcheck: "false", placeholder: "not given" }));
@@ -79,7 +102,7 @@ export class ArgumentForm {
     /** @type {Map<string, Field & {fault: HTMLElement}>} */
     this.fields = new Map();
     const rows = names.map((name) => {
-      const made = field(name, args[name], resolved(schema?.properties?.[name], schema ?? {}));
+      const made = field(name, args[name], given(schema?.properties?.[name], schema ?? {}));
       const fault = make("span", { class: "fault", role: "alert" });
       this.fields.set(name, { ...made, fault });
       return make("div", {}, make("dt", { class: "data" }, name), make("dd", {}, made.element, fault));
@@ -87,8 +110,12 @@ export class ArgumentForm {
     this.element = make("dl", { class: "arguments form" }, ...rows);
   }
 
-  /** The arguments as they were edited; each as JSON text; null: a field says what is wrong with it. @returns {Record<string, string> | null} */
-  read() {
+  /**
+   * The arguments as they were edited, each as JSON text.
+   * @param {{focus?: boolean}} [how]  Whether the first field with a fault gets the focus.
+   * @returns {Record<string, string> | null} null: a field says what is wrong with it
+   */
+  read({ focus = true } = {}) {
     /** @type {Record<string, string>} */
     const args = {};
     let good = true;
@@ -99,7 +126,7 @@ export class ArgumentForm {
         one.fault.textContent = "";
       } catch (error) {
         one.fault.textContent = error instanceof Error ? error.message : String(error);
-        if (good) one.element.focus();
+        if (good && focus) one.element.focus();
         good = false;
       }
     }

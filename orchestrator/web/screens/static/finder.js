@@ -81,7 +81,8 @@ class Finder {
       if (turn !== this.turn) return;
       const found = runs.map((one) => ({ name: one.input || one.run_id, about: `${one.graph} · ${one.status} · ${one.run_id}`, act: go(`/runs/${encodeURIComponent(one.run_id)}`) }));
       const named = /\s/.test(text) || runs.some((one) => one.run_id === text) ? [] : [{ name: `The run ${text}`, about: "go to", act: go(`/runs/${encodeURIComponent(text)}`) }];
-      this.show([...here, ...found, { name: `Search all runs for “${text}”`, about: "go to", act: go(`/runs?q=${encodeURIComponent(text)}`) }, ...named]);
+      const first = /[\d_-]/.test(text) ? named : []; // as ids have them
+      this.show([...here, ...first, ...found, { name: `Search all runs for “${text}”`, about: "go to", act: go(`/runs?q=${encodeURIComponent(text)}`) }, ...(first.length ? [] : named)]);
     }, PAUSE);
   }
 

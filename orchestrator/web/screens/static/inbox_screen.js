@@ -15,12 +15,12 @@ const readOnly = document.body.hasAttribute("data-read-only");
 /** @type {Map<string, Card>} */
 const known = new Map();
 const take = () => {
-  for (const element of cards.querySelectorAll(".card")) if (element instanceof HTMLElement && !known.has(element.id)) known.set(element.id, new Card(element, { readOnly, answered: follow, left: () => move(1) }));
+  for (const element of cards.querySelectorAll(".card")) if (element instanceof HTMLElement && !known.has(element.id)) known.set(element.id, new Card(element, { readOnly, answered: follow, left: (card) => behind(card) }));
 };
 
 let first = true;
 async function follow() {
-  const page = await refreshed();
+  const page = await refreshed({ answers: () => { for (const card of known.values()) card.reached(); } });
   if (!page) return;
   takeCount(page);
   byId("summary").textContent = page.getElementById("summary")?.textContent ?? "";
@@ -65,14 +65,23 @@ function move(by) {
   next?.element.focus();
   next?.element.scrollIntoView({ block: "nearest" });
 }
+/** Go to the question behind one that is over; behind the last one, to the one before it. @param {Card} card */
+function behind(card) {
+  const all = [...known.values()], at = all.indexOf(card);
+  const next = all.slice(at + 1).find((one) => !one.over) ?? all.slice(0, at).reverse().find((one) => !one.over);
+  if (!next) return;
+  next.came = performance.now();
+  next.element.focus();
+  next.element.scrollIntoView({ block: "nearest" });
+}
 const current = () => open().find((card) => card.element.contains(document.activeElement));
 /** @param {(card: Card) => unknown} act */
-const withCurrent = (act) => () => { const card = current(); if (card && card.kind === "approval" && !readOnly) act(card); else if (!card) move(0); };
+const withCurrent = (act) => () => { const card = current(); if (card && card.kind === "approval" && !readOnly) act(card); else if (!card && !document.activeElement?.closest(".card")) move(0); };
 
 addKeys([
-  { keys: "j or ArrowDown", does: "next question", act: () => move(1) },
-  { keys: "k or ArrowUp", does: "previous question", act: () => move(-1) },
-  { keys: "a", does: "approve", act: withCurrent((card) => (card.form ? card.approveEdited() : card.send({ approve: true }))) },
+  { keys: "j or ArrowDown", does: "next question", repeats: true, act: () => move(1) },
+  { keys: "k or ArrowUp", does: "previous question", repeats: true, act: () => move(-1) },
+  { keys: "a", does: "approve", act: withCurrent((card) => card.approveByKey()) },
   { keys: "d", does: "deny, with a reason", act: withCurrent((card) => card.ask()) },
   { keys: "e", does: "edit the arguments", act: withCurrent((card) => { if (!card.form) card.edit(true); }) },
   { keys: "Enter", does: "open the run", act: () => { const card = current(); if (card) location.assign(`${root}/runs/${encodeURIComponent(card.run)}`); } },

@@ -8,6 +8,8 @@ import { call, root } from "./api.js";
 /** @typedef {{type: string, seq: number | null} & Record<string, any>} RunEvent */
 
 const PATIENCE = 2000; // milliseconds before a stream that was refused is asked for again
+const REST = 5000; // milliseconds between two looks at a run that has ended: another page may retry it
+const ENDED = ["completed", "failed", "cancelled", "exhausted"];
 const SHARE = 3; // what takes a second to get is asked for every four seconds at most
 
 /** Whether a step waits for an answer. @param {RunDocument} run */
@@ -20,15 +22,20 @@ export class LiveSource {
   /**
    * @param {string} runId
    * @param {RunDocument} first  The run as it came with the page.
-   * @param {{event: (event: RunEvent) => void, connected: (there: boolean) => void, readOnly: boolean}} how
+   * @param {{event: (event: RunEvent) => void, opened: () => void, deleted: (text: string) => void, connected: (there: boolean) => void, readOnly: boolean}} how
    */
-  constructor(runId, first, { event, connected, readOnly }) {
+  constructor(runId, first, { event, opened, deleted, connected, readOnly }) {
     this.path = `/runs/${encodeURIComponent(runId)}`;
     this.event = event;
+    this.opened = opened;
+    this.said = deleted;
     this.connected = connected;
     this.first = first;
     this.version = first.version ?? "";
     this.head = first.head;
+    this.status = first.status;
+    this.deleted = false;
+    this.timer = 0;
     this.lost = false;
     this.took = 0;
     this.asked = 0;
@@ -46,7 +53,13 @@ export class LiveSource {
     const rest = this.asked + SHARE * this.took - performance.now();
     if (rest > 0) await new Promise((done) => setTimeout(done, rest));
     const began = performance.now();
-    const answer = await fetch(`${root}${this.path}/data?after=${this.version}`, { cache: "no-store" });
+    const answer = await fetch(`${root}${this.path}/data?after=${this.version}`, { cache: "no-store" }).catch(() => null);
+    this.connected(answer !== null);
+    if (answer === null) throw new Error("");
+    if (answer.status === 404) {
+      this.end("This run was deleted.");
+      throw new Error("This run was deleted. The page shows it as it was.");
+    }
     if (!answer.ok) throw new Error(`The server answered ${answer.status}.`);
     /** @type {RunChange & { version: string }} */
     const change = await answer.json();
@@ -54,6 +67,8 @@ export class LiveSource {
     this.took = this.asked - began;
     this.version = change.whole?.version ?? change.version;
     this.head = Math.max(this.head, (change.whole ?? change.head).head ?? 0);
+    this.status = (change.whole ?? change.head).status ?? this.status;
+    if (!this.stream && !this.ended) this.listen();
     return change;
   }
 
@@ -66,17 +81,49 @@ export class LiveSource {
   /** @param {(head: number) => void} callback */
   subscribe(callback) {
     this.callback = callback;
-    this.listen();
-    return () => { this.stream?.close(); this.callback = null; };
+    const seen = () => { // a browser has six connections to a server, so a page that is not seen gives its own back
+      if (document.visibilityState !== "visible") this.close();
+      else if (!this.deleted) { this.callback?.(this.head); this.listen(); }
+    };
+    document.addEventListener("visibilitychange", seen);
+    addEventListener("pagehide", () => this.close());
+    addEventListener("pageshow", (event) => { if (event.persisted) seen(); });
+    if (document.visibilityState === "visible") this.listen();
+    return () => {
+      document.removeEventListener("visibilitychange", seen);
+      this.callback = null;
+      this.close();
+    };
   }
 
-  /** Read the events behind the last record that is known. A browser connects again by itself, unless it is refused. */
-  listen() {
+  get ended() { return ENDED.includes(this.status); }
+
+  close() {
+    clearTimeout(this.timer);
     this.stream?.close();
+    this.stream = null;
+  }
+
+  /** The run is no more. @param {string} text */
+  end(text) {
+    this.deleted = true;
+    this.said(text);
+    this.actions = [];
+    this.close();
+  }
+
+  /** Read the events behind the last record that is known. Of a run that has ended there are none: it is looked at now and then. */
+  listen() {
+    this.close();
+    if (this.ended) {
+      this.later(REST);
+      return;
+    }
     const stream = new EventSource(`${root}/api${this.path}/events?after=${this.head}`);
     this.stream = stream;
     stream.onopen = () => {
       this.connected(true);
+      this.opened();
       if (this.lost) this.callback?.(this.head); // what became of the run meanwhile may be in no record
       this.lost = false;
     };
@@ -87,22 +134,35 @@ export class LiveSource {
       if (event.seq === null) return;
       this.head = Math.max(this.head, event.seq);
       this.callback?.(event.seq);
-      if (event.type === "ended") stream.close();
+      if (event.type !== "ended") return;
+      this.close();
+      this.later(REST);
     };
     stream.onerror = () => {
-      this.connected(false);
       this.lost = true;
-      if (stream.readyState === EventSource.CLOSED && this.callback) setTimeout(() => { if (this.stream === stream) this.listen(); }, PATIENCE);
+      if (stream.readyState !== EventSource.CLOSED) this.connected(false); // the browser connects again by itself
+      else if (this.stream === stream) this.later(PATIENCE); // refused: the run has ended, or there are too many streams
     };
+  }
+
+  /** Look at the run and its stream again. @param {number} wait  Milliseconds. */
+  later(wait) {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => {
+      if (this.deleted || document.visibilityState !== "visible") return;
+      this.callback?.(this.head);
+      this.listen();
+    }, wait);
   }
 
   /** @returns {Action[]} */
   allActions() {
     /** @param {string} what @param {unknown} body */
     const tell = (what, body = {}) => async () => {
-      await call(`${this.path}/${what}`, { method: "POST", body });
-      this.listen();
+      const answer = await call(`${this.path}/${what}`, { method: "POST", body });
+      this.status = answer.status;
       this.callback?.(this.head);
+      this.listen();
     };
     /** @param {...string} statuses */
     const when = (...statuses) => (/** @type {RunDocument} */ run) => statuses.includes(run.status);

@@ -7,6 +7,8 @@ import { make } from "./elements.js";
 import { visible } from "./modules/texts.js";
 import { changes } from "./text_changes.js";
 
+const LOOK = 700; // milliseconds in which a key is still meant for the card before
+
 /**
  * What a card asks. Arguments are JSON texts.
  * @typedef {{args?: Record<string, string>, schema?: Record<string, any> | null, choices?: string[]}} Source
@@ -33,7 +35,16 @@ export class Card {
     /** @type {ArgumentForm | null} */
     this.form = null;
     this.leaving = false;
+    this.sending = false;
+    this.unreached = false; // the last answer did not reach the server
+    this.came = -Infinity; // when it came before a person's eyes without their doing, milliseconds
     if (!readOnly) this.offer();
+  }
+
+  /** Approve by a key, unless the card has only just come to where the key acts. */
+  approveByKey() {
+    if (this.form) void this.approveEdited();
+    else if (performance.now() - this.came > LOOK) void this.send({ approve: true });
   }
 
   get over() {
@@ -92,14 +103,13 @@ export class Card {
       const lines = make("div", { class: "diff" });
       const folded = make("details", { class: "changes" }, make("summary", {}, "Difference to what the model asked for"), lines);
       const draw = () => {
-        const now = made.read();
+        const now = made.read({ focus: false });
         if (!now) return;
         lines.replaceChildren(...changes(readable(this.source.args ?? {}), readable(now)).map((line) => make("div", { class: line.kind }, line.text)));
       };
       made.element.addEventListener("input", () => { if (/** @type {HTMLDetailsElement} */ (folded).open) draw(); });
       folded.addEventListener("toggle", draw);
       this.acts.before(made.element, folded);
-      made.element.querySelector("input, textarea, select")?.dispatchEvent(new Event("focus"));
       const first = made.element.querySelector("input, textarea, select");
       if (first instanceof HTMLElement) first.focus();
     }
@@ -137,43 +147,69 @@ export class Card {
     await this.saying(() => call(`/runs/${encodeURIComponent(this.run)}/answer`, { method: "POST", body, texts }), said);
   }
 
-  /** @param {() => Promise<unknown>} what @param {string} said */
+  /** Do something that ends the question. What was written stays if it fails. @param {() => Promise<unknown>} what @param {string} said */
   async saying(what, said) {
-    for (const one of this.acts.querySelectorAll("button")) one.disabled = true;
+    if (this.sending || this.leaving || this.over) return;
+    this.sending = true;
+    this.unreached = false;
+    this.say("");
+    const buttons = this.acts.querySelectorAll("button");
+    for (const one of buttons) one.disabled = true;
     try {
       await what();
       this.end(said);
     } catch (error) {
+      for (const one of buttons) one.disabled = false;
+      this.unreached = !(error instanceof Problem);
       if (error instanceof Problem && error.status === 409) this.end(error.message);
-      else {
-        this.offer();
-        this.say(error instanceof Problem ? error.message : "The server does not answer; nothing was changed. Try again.", true);
-      }
+      else this.say(error instanceof Problem ? error.message : "The server does not answer; nothing was changed. Try again.", true);
+    } finally {
+      this.sending = false;
     }
     void this.answered();
   }
 
+  /** The server answers again. */
+  reached() {
+    if (this.unreached) this.say("");
+    this.unreached = false;
+  }
+
   /** The question is not open any more: its buttons go at once, then it says what became of it. */
   async gone() {
-    if (this.leaving) return;
+    if (this.leaving || this.sending) return; // an answer from here says itself what became of it
     this.leaving = true;
-    this.acts.hidden = true;
+    for (const one of this.acts.querySelectorAll("button")) one.hidden = true;
     let said = "No longer open.";
     try {
       const found = await call(`/runs/${encodeURIComponent(this.run)}/records?after=${this.element.dataset.seq}`);
       const answered = found.records.find((/** @type {any} */ one) => one.type === "answered" && one.question === this.question);
       if (answered) said = `Answered${answered.by ? ` by ${answered.by}` : answered.policy ? " by a rule" : " elsewhere"}.`;
     } catch { /* the run may have been deleted */ }
-    if (!this.over) this.end(said);
+    if (!this.over) this.close(said);
   }
 
-  /** @param {string} text */
+  /** An answer from here ended the question. @param {string} text */
   end(text) {
     const focused = this.element.contains(document.activeElement);
-    this.element.classList.add("over");
-    this.acts.hidden = true;
-    this.say(text);
+    this.close(text);
     if (focused) this.left(this);
+  }
+
+  /**
+   * Nothing can be answered any more. The focus stays, so that what a person is about to type goes nowhere else, and what
+   * was written can still be copied.
+   * @param {string} text
+   */
+  close(text) {
+    this.element.classList.add("over");
+    for (const one of this.element.querySelectorAll("input, textarea, select")) {
+      if (one instanceof HTMLTextAreaElement || (one instanceof HTMLInputElement && one.type !== "checkbox")) one.readOnly = true;
+      else /** @type {HTMLInputElement | HTMLSelectElement} */ (one).disabled = true;
+    }
+    if (!this.acts.querySelector("input:focus, textarea:focus")) this.acts.hidden = true;
+    for (const one of this.acts.querySelectorAll("button")) one.hidden = true;
+    this.say(text);
   }
 
   /** @param {string} text @param {boolean} [bad] */

@@ -9,20 +9,23 @@ let tag = "";
 
 /**
  * Get this page again.
+ * @param {{answers?: () => void}} [how]  What to do if the server answers.
  * @returns {Promise<Document | null>} null: it is as it was, or the server does not answer
  */
-export async function refreshed() {
-  let answer;
+export async function refreshed({ answers } = {}) {
+  let answer, text;
   try {
     answer = await fetch(location.href, { headers: { Accept: "text/html", ...(tag ? { "If-None-Match": tag } : {}) }, cache: "no-store" });
+    text = await answer.text();
   } catch {
     connected(false);
     return null;
   }
   connected(answer.status < 500);
+  if (answer.status < 500) answers?.();
   if (answer.status === 304 || !answer.ok) return null;
   tag = answer.headers.get("ETag") ?? "";
-  return new DOMParser().parseFromString(await answer.text(), "text/html");
+  return new DOMParser().parseFromString(text, "text/html");
 }
 
 /** Take over how many questions are open. @param {Document} page */
@@ -49,11 +52,14 @@ export function following(changed, { background = () => false } = {}) {
     again = true;
     if (asking) return;
     asking = true;
-    while (again) {
-      again = false;
-      await changed();
+    try {
+      while (again) {
+        again = false;
+        await changed();
+      }
+    } finally {
+      asking = false;
     }
-    asking = false;
   };
   const stop = () => {
     clearTimeout(timer);

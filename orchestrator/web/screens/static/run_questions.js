@@ -27,6 +27,7 @@ export class RunQuestions {
     /** @type {Map<string, Card>} */
     this.cards = new Map();
     this.asked = "";
+    this.shown = false; // whether cards were shown before: later ones come while a person may be typing
     document.addEventListener("keydown", (event) => this.press(event));
     setInterval(() => tell(this.box), 1000);
   }
@@ -53,20 +54,33 @@ export class RunQuestions {
     const found = [...page.querySelectorAll("article.card")];
     for (const card of this.open) if (!found.some((one) => one.id === card.element.id)) void card.gone();
     const more = found.filter((one) => !this.cards.has(one.id));
-    if (more.length) for (const [id, card] of this.cards) if (card.over) { card.element.remove(); this.cards.delete(id); }
+    if (more.length) for (const [id, card] of this.cards) if (card.over && !card.element.contains(document.activeElement)) { card.element.remove(); this.cards.delete(id); }
     for (const one of more) {
       const element = /** @type {HTMLElement} */ (document.adoptNode(one));
       element.querySelector(".from")?.remove(); // the page says it
       this.box.append(element);
-      this.cards.set(element.id, new Card(element, { readOnly: this.readOnly, answered: () => undefined, left: () => (this.open[0]?.element ?? byId("a-rows")).focus() }));
+      const card = new Card(element, { readOnly: this.readOnly, answered: () => undefined, left: () => this.go() });
+      if (this.shown) card.came = performance.now();
+      this.cards.set(element.id, card);
     }
     const count = page.getElementById("open-questions"), shown = byId("open-questions");
     shown.textContent = count?.textContent ?? "";
     shown.hidden = !shown.textContent;
+    this.shown = true;
     tell(this.box);
     this.box.hidden = !this.cards.size;
     document.body.classList.toggle("asks", found.length > 0);
   }
+
+  /** Go to the question behind one that is over. */
+  go() {
+    const next = this.open[0];
+    if (next) next.came = performance.now();
+    (next?.element ?? byId("a-rows")).focus();
+  }
+
+  /** The run is no more. @param {string} text */
+  close(text) { for (const card of this.open) card.close(text); }
 
   get open() { return [...this.cards.values()].filter((card) => !card.over); }
 
@@ -74,9 +88,10 @@ export class RunQuestions {
   press(event) {
     const target = /** @type {HTMLElement} */ (event.target);
     if (event.ctrlKey || event.metaKey || event.altKey || this.readOnly || document.querySelector("dialog[open]") || target.matches("input, textarea, select")) return;
-    const card = this.open.find((one) => one.element.contains(target)) ?? this.open[0];
-    if (card?.kind !== "approval") return;
-    if (event.key === "a") void (card.form ? card.approveEdited() : card.send({ approve: true }));
+    const within = target.closest(".card");
+    const card = this.open.find((one) => one.element === within) ?? (within ? undefined : this.open[0]);
+    if (card?.kind !== "approval" || event.repeat) return;
+    if (event.key === "a") card.approveByKey();
     else if (event.key === "d") card.ask();
     else if (event.key === "e" && !card.form) card.edit(true);
     else return;

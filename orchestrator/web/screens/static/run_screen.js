@@ -49,10 +49,11 @@ const runId = document.body.dataset.run ?? "", readOnly = document.body.hasAttri
 const questions = new RunQuestions(runId, readOnly);
 const source = new LiveSource(runId, JSON.parse(byId("data").textContent ?? "{}"), {
   event: take,
-  connected: (there) => {
-    byId("link").textContent = there ? "" : "The server does not answer. Trying again …";
-    if (there) { replies.clear(); draw(); } // the stream begins with what there is of them
-  },
+  deleted: (text) => questions.close(text),
+  opened: () => { replies.clear(); draw(); }, // the stream begins with what there is of them
+  connected: (there) => { byId("link").textContent = there ? "" : "Connection lost: the server does not answer. Trying again …"; },
   readOnly,
 });
-void openPage([source], (run) => { void questions.show(run); });
+void openPage([source], (run) => { void questions.show(run); }, [
+  ["a d e", "approve, deny, edit the first call that waits"], ["g r", "the runs"], ["g i", "the inbox"], ["Ctrl K", "find a run, a screen or an action"],
+]);

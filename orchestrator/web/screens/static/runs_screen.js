@@ -181,8 +181,8 @@ document.addEventListener("click", (event) => {
   if (row) link(row).click();
 });
 addKeys([
-  { keys: "j or ArrowDown", does: "next run", act: () => move(1) },
-  { keys: "k or ArrowUp", does: "previous run", act: () => move(-1) },
+  { keys: "j or ArrowDown", does: "next run", repeats: true, act: () => move(1) },
+  { keys: "k or ArrowUp", does: "previous run", repeats: true, act: () => move(-1) },
   { keys: "Enter", does: "open the run", act: () => { const row = document.activeElement?.closest("#runs tbody tr"); if (row) link(row).click(); } },
   { keys: "x", does: "select the run", act: () => { const row = document.activeElement?.closest("#runs tbody tr"); if (row instanceof HTMLTableRowElement) { box(row).checked = !box(row).checked; shown(); } } },
   { keys: "/", does: "search", act: () => byId("q").focus() },

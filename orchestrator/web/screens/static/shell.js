@@ -6,7 +6,10 @@ import { byId, make } from "./elements.js";
 import { offer } from "./finder.js";
 import { tell } from "./times.js";
 
-/** @typedef {{keys: string, does: string, act?: (event: KeyboardEvent) => void}} Key a key, or two after each other ("g r") */
+/**
+ * A key, or two after each other ("g r"). One that is held acts again only if it `repeats`.
+ * @typedef {{keys: string, does: string, repeats?: boolean, act?: (event: KeyboardEvent) => void}} Key
+ */
 
 /** @type {Key[]} */
 const keys = [
@@ -40,7 +43,7 @@ document.addEventListener("keydown", (event) => {
   if (!found?.act) return;
   event.preventDefault();
   before = "";
-  found.act(event);
+  if (!event.repeat || found.repeats) found.act(event);
 });
 
 /** @param {string} text */
