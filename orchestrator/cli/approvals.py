@@ -50,10 +50,9 @@ async def approvals(executor: Executor, run: Run) -> list[str]:
         tool = question.payload.get("tool")
         pending = record.question in waiting
         given = texts.compact(args)
-        # What is still to be done is shown whole.
-        call = (
-            "" if tool is None else f" {narrow(str(tool))} {given if pending else texts.short(str(redacted(given)), _SHOWN)}"
-        )
+        if not pending:  # what is still to be done is shown whole
+            given = texts.short(str(redacted(given)), _SHOWN)
+        call = "" if tool is None else f" {narrow(str(tool))} {given}"
         said = answer.type if isinstance(answer, Approve | Deny) else "answer"
         who = "policy" if record.policy else narrow(record.by)
         lines.append(
