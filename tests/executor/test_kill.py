@@ -85,8 +85,15 @@ def check(world: Outside, journals: Mapping[str, Sequence[Record]], seen: Seen) 
     seen.settled, seen.requests = settled, len(world.asked)
 
 
-def killer(chance: random.Random, world: Outside, life: Life) -> threading.Timer | None:
-    """Kill a process at some moment: after some time, or as a request arrives, or as it is answered."""
+def killer(chance: random.Random, world: Outside, life: Life, within: float = 0.15) -> threading.Timer | None:
+    """Kill a process at some moment: after some time, or as a request arrives, or as it is answered.
+
+    Args:
+        chance: decides.
+        world: which the process asks.
+        life: the process.
+        within: seconds.
+    """
     way = chance.choice(("asked", "answered", "time", "time"))
     wait = chance.choice((0.0, 0.0, chance.uniform(0, 0.005)))
 
@@ -95,7 +102,7 @@ def killer(chance: random.Random, world: Outside, life: Life) -> threading.Timer
         life.kill()
 
     if way == "time":
-        timer = threading.Timer(chance.uniform(0, 0.15), life.kill)
+        timer = threading.Timer(chance.uniform(0, within), life.kill)
         timer.start()
         return timer
     world.at(way, chance.randrange(6), strike)
@@ -249,7 +256,13 @@ def journals_of(store: Store, run_ids: Sequence[str]) -> dict[str, list[Record]]
 
 
 def all_to_their_ends(
-    program: Program, world: Outside, url: str, run_ids: Sequence[str], chance: random.Random, kills: int
+    program: Program,
+    world: Outside,
+    url: str,
+    run_ids: Sequence[str],
+    chance: random.Random,
+    kills: int,
+    within: float = 0.15,
 ) -> tuple[dict[str, Any], int, dict[str, list[Record]]]:
     """Runs of one process to their ends, the process killed at most so many times: results, deaths and journals."""
     seen, deaths = Seen(), 0
@@ -258,7 +271,7 @@ def all_to_their_ends(
         life = program.begin(
             "tour", store=url, url=world.url, run_ids=run_ids, backend=chance.choice(("asyncio", "trio"))
         )
-        timer = killer(chance, world, life) if deaths < kills else None
+        timer = killer(chance, world, life, within) if deaths < kills else None
         told = life.end()
         world.at("asked", 0, None)
         if timer is not None:
@@ -280,7 +293,9 @@ def storm_of_questions(tmp_path: Path, sizes: Sequence[int]) -> Tally:
     with programs(module="tour") as (program,):
         with outside() as world:
             url = f"sqlite:///{tmp_path}/whole.db"
+            began = time.monotonic()
             whole, none, _ = all_to_their_ends(program, world, url, ["whole"], random.Random(0), 0)
+            within = min(0.15, (time.monotonic() - began) / 4)  # on a quick machine a life does more in the same time
             assert none == 0
             assert whole["whole"]["status"] == "completed", whole
             assert len(set(world.asked)) == len(world.asked)
@@ -289,7 +304,7 @@ def storm_of_questions(tmp_path: Path, sizes: Sequence[int]) -> Tally:
             run_ids = [f"{group}-{number}" for number in range(size)]
             with outside(group) as world:
                 results, deaths, journals = all_to_their_ends(
-                    program, world, url, run_ids, random.Random(group), kills=5 * size
+                    program, world, url, run_ids, random.Random(group), kills=5 * size, within=within
                 )
                 tally.kills += deaths
                 for run_id in run_ids:
