@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from orchestrator.errors import RunUnknown
 from orchestrator.web.problems import HttpProblem, log
 
 if TYPE_CHECKING:
@@ -130,6 +131,8 @@ class EventStream:
             try:
                 async for text in self._events:
                     await sender.send(text)
+            except RunUnknown:  # the run was deleted while it was followed
+                return
             except Exception:  # the answer has begun: its end is all that can be said
                 log.exception("a stream of events failed")
 

@@ -215,7 +215,9 @@ def test_the_page_of_a_run_that_has_ended_follows_its_retry_elsewhere(screens: S
     assert page.inner_text("#link") == ""
 
 
-def test_the_page_of_a_run_that_was_deleted_says_so_and_offers_nothing(screens: Screens, served: Api) -> None:
+def test_the_page_of_a_run_that_was_deleted_says_so_and_offers_nothing(
+    screens: Screens, served: Api, caplog: pytest.LogCaptureFixture
+) -> None:
     start(served, "one")
     page = screens.open("/runs/one")
     page.wait_for_selector("#questions article.card")
@@ -225,6 +227,7 @@ def test_the_page_of_a_run_that_was_deleted_says_so_and_offers_nothing(screens: 
     assert page.locator("#questions button:visible").count() == 0
     assert page.locator("#a-actions button").count() == 0
     screens.faults[:] = [one for one in screens.faults if "404" not in one]
+    assert "failed" not in caplog.text
 
 
 def test_the_page_of_a_run_that_is_not_seen_gives_its_connection_back(screens: Screens, served: Api) -> None:
