@@ -150,6 +150,7 @@ def finish(run: RunState, frame: FrameState, result: FrameResult, *, keep: bool 
         frame.ended_versions = []
     frame.touched_joins.clear()
     frame.touched_items.clear()
+    run.ready_frames.pop(frame.key, None)
     _hand_over(run, frame)
 
 

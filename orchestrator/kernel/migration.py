@@ -55,8 +55,8 @@ def migrate(run: RunState, record: Migrated, plan: Plan) -> None:
     for question, token in run.askers.items():
         place = {"node": token.node, "path": token.path}
         run.questions[question] = run.questions[question].model_copy(update=place)
-    run.ready_frames = {key: made[key] for key in ready}
-    run.exhausting_frames = [made[key] for key in exhausting]
+    run.ready_frames = {key: made[key] for key in ready if key in made}  # not those of graphs that were dropped
+    run.exhausting_frames = [made[key] for key in exhausting if key in made]
     _move_breakpoints(run, names)
     for observer in observers:
         observer.moved(record)

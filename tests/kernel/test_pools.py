@@ -96,7 +96,11 @@ def test_pools_change_no_result_of_a_drawn_graph_and_are_never_overfull(kind: st
     trial = trial_of(kind, seed, asks=0.1, retries=0.1, writes=0.05)
     free = short(trial)
     trial.plan = with_pools(trial.plan, random.Random(seed))
-    traces = trial.many(sized(3, 6), seed, pauses=0.02, late=0.5, probability=0.2, observers=[check])
+    try:
+        traces = trial.many(sized(3, 6), seed, pauses=0.02, late=0.5, probability=0.2, observers=[check])
+    except TooLongError:  # with pauses, and in another order, a loop may go round more often
+        assume(False)
+        raise
     agreed = agree(traces)
     assert agreed.status == free.status
     if free.status == "completed":

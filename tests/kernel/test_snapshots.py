@@ -136,6 +136,10 @@ def test_a_loaded_snapshot_is_the_machine_it_was_taken_of(kind: str) -> None:
     assert sum(reloaded(KINDS[kind], seed, 2) for seed in seeds) > sized(30, 60)
 
 
+def test_also_where_a_graph_inside_was_dropped_before_its_steps_could_begin() -> None:
+    assert reloaded(limited, 4_158, 4) > 0
+
+
 def test_also_where_a_limit_is_spent_and_nodes_run_once_more() -> None:
     text = "a -> b, c -> j; j -> a : again; j -> END : ok; * -> n : exhausted; n -> x, y -> k -> END"
     graph = plan(text, limits=Limits(steps=6, visits={"x": 1}))

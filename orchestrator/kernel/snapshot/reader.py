@@ -86,8 +86,9 @@ def load(plan: Plan, data: Mapping[str, Any]) -> RunState:
     run.askers = {question: live[key] for question, key in data["asked"]}
     run.places = {pool: set(keys) for pool, keys in data.get("places", ())}
     run.lines = {pool: OrderedDict((key, live[key]) for key in keys) for pool, keys in data.get("lines", ())}
-    run.ready_frames = {key: frames[key] for key in data["ready"]}
-    run.exhausting_frames = [frames[key] for key in data["spent"]]
+    # Earlier versions name graphs there that were dropped.
+    run.ready_frames = {key: frames[key] for key in data["ready"] if key in frames}
+    run.exhausting_frames = [frames[key] for key in data["spent"] if key in frames]
     return run
 
 
