@@ -12,7 +12,7 @@ from orchestrator import Reply, ToolCall, tool
 from orchestrator.strategies.react import react
 from orchestrator.testing import ScriptedModel
 from tests.web.api import Api, api
-from tests.web.mail import Post
+from tests.web.mail import LETTER, Post
 from tests.web.test_screens_in_browser import Screens, browser, start
 
 if TYPE_CHECKING:
@@ -122,6 +122,19 @@ def test_a_field_at_fault_does_not_take_the_focus_from_the_one_that_is_written(s
     page.keyboard.press("End")
     page.keyboard.type(" at last")
     assert page.input_value("[data-field=subject]") == "Your parcel at last"
+
+
+def test_a_change_far_down_in_a_long_text_is_in_the_difference(screens: Screens, served: Api) -> None:
+    start(served, "one")
+    page = screens.open("/inbox")
+    page.click("text=Edit")
+    page.click("summary")
+    page.evaluate(
+        "text => { const field = document.querySelector('[data-field=body]'); field.value = text;"
+        " field.dispatchEvent(new Event('input', { bubbles: true })); }",
+        LETTER + "\n" * 3000 + "and pay twice",
+    )
+    page.wait_for_selector(".diff .add:has-text('and pay twice')")
 
 
 Colour = Literal["red", "green"]

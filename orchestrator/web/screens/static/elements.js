@@ -3,6 +3,8 @@
 
 import { visible } from "./modules/texts.js";
 
+export { byId } from "./modules/elements.js";
+
 const READ = new Set(["title", "aria-label", "placeholder", "alt"]); // attributes that people read
 
 /** @typedef {Node | string | number | null | undefined | false} Child */
@@ -23,11 +25,4 @@ export function make(tag, attributes = {}, ...children) {
   }
   for (const child of children.flat()) if (child !== null && child !== undefined && child !== false) element.append(child instanceof Node ? child : visible(child));
   return element;
-}
-
-/** The element with this id. @param {string} id @returns {HTMLElement} */
-export function byId(id) {
-  const found = document.getElementById(id);
-  if (!found) throw new Error(`the page has no element ${id}`);
-  return found;
 }

@@ -4,9 +4,10 @@
 import { call, object, Problem, root } from "./api.js";
 import { ArgumentForm } from "./argument_form.js";
 import { make } from "./elements.js";
+import { differences } from "./modules/differences.js";
 import { visible } from "./modules/texts.js";
-import { changes } from "./text_changes.js";
 
+const KINDS = { " ": "same", "+": "add", "-": "cut" };
 const LOOK = 700; // milliseconds in which a key is still meant for the card before
 
 /**
@@ -105,7 +106,7 @@ export class Card {
       const draw = () => {
         const now = made.read({ focus: false });
         if (!now) return;
-        lines.replaceChildren(...changes(readable(this.source.args ?? {}), readable(now)).map((line) => make("div", { class: line.kind }, line.text)));
+        lines.replaceChildren(...differences(readable(this.source.args ?? {}), readable(now)).map(([sign, line]) => make("div", { class: KINDS[sign] }, line)));
       };
       made.element.addEventListener("input", () => { if (/** @type {HTMLDetailsElement} */ (folded).open) draw(); });
       folded.addEventListener("toggle", draw);
