@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
@@ -13,33 +13,13 @@ from orchestrator.strategies.react import react
 from orchestrator.testing import ScriptedModel
 from tests.web.api import Api, api
 from tests.web.mail import LETTER, Post
-from tests.web.test_screens_in_browser import Screens, browser, start
+from tests.web.windows import Screens, start
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-__all__ = ["browser"]
 pytestmark = pytest.mark.browser
 FOCUSED = "document.activeElement.closest('.card')?.dataset.run"
-
-
-@pytest.fixture
-def post() -> Post:
-    return Post(letters=4)
-
-
-@pytest.fixture
-def served(post: Post) -> Iterator[Api]:
-    with api(post.graph, model=post.model) as found:
-        yield found
-
-
-@pytest.fixture
-def screens(browser: object, served: Api) -> Iterator[Screens]:
-    found = Screens(browser, served.url)  # type: ignore[arg-type]
-    yield found
-    found.close()
-    assert not found.faults
 
 
 def card(run_id: str) -> str:

@@ -18,13 +18,12 @@ from tests.support.paced import PacedModel
 from tests.support.shell import Process, Shell
 from tests.web.api import Api, Note, api
 from tests.web.mail import LETTER, QUESTION, THOUGHT, Post
-from tests.web.test_screens_in_browser import SIZES, Screens, browser, serious_faults, start
 from tests.web.test_serve import GATED, LOADED
+from tests.web.windows import SIZES, Screens, serious_faults, start
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-__all__ = ["browser"]
 pytestmark = pytest.mark.browser
 CARD = "#questions article.card:not(.over)"
 ASKING = """
@@ -70,25 +69,6 @@ class Planned(BaseModel):
 
     tasks: list[dict[str, object]] = []
     done: Annotated[list[str], append] = []
-
-
-@pytest.fixture
-def post() -> Post:
-    return Post(letters=2)
-
-
-@pytest.fixture
-def served(post: Post) -> Iterator[Api]:
-    with api(post.graph, model=post.model) as found:
-        yield found
-
-
-@pytest.fixture
-def screens(browser: object, served: Api) -> Iterator[Screens]:
-    found = Screens(browser, served.url)  # type: ignore[arg-type]
-    yield found
-    found.close()
-    assert not found.faults
 
 
 def test_a_run_is_followed_from_its_question_to_its_answer(screens: Screens, served: Api, post: Post) -> None:

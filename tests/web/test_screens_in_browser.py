@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import httpx2
 import pytest
@@ -13,85 +12,16 @@ import pytest
 from orchestrator import Reply, ToolCall, tool
 from orchestrator.strategies.react import react
 from orchestrator.testing import ScriptedModel
-from tests.support.browser import axe_script, chromium
 from tests.support.shell import Shell
 from tests.web.api import Api, api
-from tests.web.mail import LETTER, QUESTION, Post
+from tests.web.mail import LETTER, Post
 from tests.web.test_serve import LOADED
+from tests.web.windows import SIZES, Screens, serious_faults, start
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser
 
 pytestmark = pytest.mark.browser
-SIZES = [(390, 844), (1280, 900), (2000, 1200)]
-"""Width and height of windows, pixels."""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """Debian's Chromium."""
-    with chromium() as browser:
-        yield browser
-
-
-class Screens:
-    """Windows on a server, and all that went wrong in them."""
-
-    def __init__(self, browser: Browser, url: str) -> None:
-        self._browser, self.url = browser, url
-        self.faults: list[str] = []
-        self._contexts: list[Any] = []
-
-    def open(self, path: str, size: tuple[int, int] = (1280, 900), **options: Any) -> Page:
-        """A new window."""
-        context = self._browser.new_context(viewport={"width": size[0], "height": size[1]}, **options)
-        self._contexts.append(context)
-        page = context.new_page()
-        page.on("console", lambda message: self.faults.append(message.text))
-        page.on("pageerror", lambda error: self.faults.append(str(error)))
-        page.on("request", lambda one: None if one.url.startswith(self.url) else self.faults.append(one.url))
-        page.goto(self.url + path)
-        page.wait_for_selector("html[data-ready]")
-        return page
-
-    def close(self) -> None:
-        for context in self._contexts:
-            context.close()
-
-
-@pytest.fixture
-def post() -> Post:
-    return Post(letters=3)
-
-
-@pytest.fixture
-def served(post: Post) -> Iterator[Api]:
-    with api(post.graph, model=post.model) as found:
-        yield found
-
-
-@pytest.fixture
-def screens(browser: Browser, served: Api) -> Iterator[Screens]:
-    found = Screens(browser, served.url)
-    yield found
-    found.close()
-    assert not found.faults
-
-
-def serious_faults(page: Page) -> list[tuple[str, str, str]]:
-    """What axe-core finds on a page that keeps readers out: rule, element and summary."""
-    page.evaluate(axe_script())
-    found = page.evaluate("axe.run(document, { resultTypes: ['violations'] })")["violations"]
-    return [
-        (fault["id"], one["html"][:200], one["failureSummary"])
-        for fault in found
-        if fault["impact"] in ("serious", "critical")
-        for one in fault["nodes"]
-    ]
-
-
-def start(served: Api, run_id: str) -> None:
-    served.post("runs", 201, graph="mail", input=QUESTION, run_id=run_id, wait=True)
 
 
 def test_a_run_appears_is_approved_on_one_screen_and_greyed_on_the_other(
