@@ -114,6 +114,7 @@ class Store(ItemStore, Protocol):
         consumed: Sequence[int] = (),
         lease: str | None = None,
         release: bool = False,
+        snapshot: bytes | None = None,
     ) -> int:
         """Add records to a run. They are durable when this returns.
 
@@ -137,6 +138,8 @@ class Store(ItemStore, Protocol):
             consumed: ids of messages to delete. Only those of this run are deleted.
             lease: the token of the lease to check; None: no check.
             release: release the lease in the same transaction, as `drop_lease` does.
+            snapshot: the folded records of the run up to the new head, stored in the same transaction as by
+                `put_snapshot`.
 
         Returns:
             The new head.

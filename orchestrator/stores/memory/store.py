@@ -112,6 +112,7 @@ class MemoryStore(MemoryItems):
         consumed: Sequence[int] = (),
         lease: str | None = None,
         release: bool = False,
+        snapshot: bytes | None = None,
     ) -> int:
         check_seqs(run_id, records, after)
         check_release(run_id, lease, release)
@@ -143,6 +144,8 @@ class MemoryStore(MemoryItems):
                 run.totals = totals
             if questions is not None:
                 run.questions = in_order(questions)
+            if snapshot is not None:
+                run.snapshots[run.info.head] = bytes(snapshot)
             for message in consumed:
                 self._inbox.consume(run_id, message)
             if release:

@@ -131,6 +131,7 @@ class SQLiteStore(SQLiteItems):
         consumed: Sequence[int] = (),
         lease: str | None = None,
         release: bool = False,
+        snapshot: bytes | None = None,
     ) -> int:
         check_seqs(run_id, records, after)
         check_release(run_id, lease, release)
@@ -138,12 +139,13 @@ class SQLiteStore(SQLiteItems):
         row = writes.row_after(after + len(rows), updated, status, due, waiting, release)
         asked = None if questions is None else tuple(questions)
         handled = None if release and status in FINAL else tuple(consumed)
+        folded = None if snapshot is None else bytes(snapshot)
         return await self._writer.write(
             lambda connection: writes.append(
                 connection, self._numbers, run_id, rows, after, row, handled, lease, release, summary, totals, asked,
-                waiting,
+                waiting, folded,
             ),
-            size=_size(rows),
+            size=_size(rows) + len(folded or b""),
         )  # fmt: skip
 
     async def read(

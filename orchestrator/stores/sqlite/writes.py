@@ -199,6 +199,7 @@ def append(
     totals: RunTotals | None,
     questions: Sequence[OpenQuestion] | None,
     waiting: int | None,
+    snapshot: bytes | None,
 ) -> int:
     """The compare-and-set. `numbers` remembers runs' numbers between calls; a wrong one does no harm.
 
@@ -221,6 +222,8 @@ def append(
         write_questions(connection, number, questions)
     if questions is not None or waiting is not None:
         note_unlisted(connection, number, questions, waiting)
+    if snapshot is not None:
+        _add_snapshot(connection, number, run_id, after + len(rows), snapshot)
     if release:
         numbers.pop(run_id, None)
     if consumed is None:
@@ -333,9 +336,13 @@ def put_graph(connection: sqlite3.Connection, digest: str, data: str) -> None:
 
 
 def put_snapshot(connection: sqlite3.Connection, run_id: str, seq: int, data: bytes) -> None:
+    _add_snapshot(connection, run_number(connection, run_id), run_id, seq, data)
+
+
+def _add_snapshot(connection: sqlite3.Connection, number: int, run_id: str, seq: int, data: bytes) -> None:
     connection.execute(
         "INSERT OR REPLACE INTO snapshots (id, crc, data) VALUES (?, ?, ?)",
-        (run_number(connection, run_id) << 32 | seq, checksum(run_id, seq, data), data),
+        (number << 32 | seq, checksum(run_id, seq, data), data),
     )
 
 

@@ -54,6 +54,26 @@ async def check_snapshots(store: Store) -> None:
     equal(await store.snapshot(run_id), (8, b"again"), "a snapshot that was replaced")
 
 
+async def check_snapshot_of_append(store: Store) -> None:
+    """A snapshot is stored with the records of an append, at the last of them, or not at all."""
+    run_id = await created(store)
+    equal(await store.append(run_id, events(2, 3), after=1, snapshot=b"\x00\xff four"), 4, "the new head")
+    equal(await store.snapshot(run_id), (4, b"\x00\xff four"), "the snapshot of an append")
+    await raises(RunConflict, store.append(run_id, events(4), after=3, snapshot=b"lost"), "an append that loses")
+    equal(await store.snapshot(run_id), (4, b"\x00\xff four"), "the snapshot after an append that loses")
+    await store.append(run_id, events(5), after=4)
+    equal(await store.snapshot(run_id), (4, b"\x00\xff four"), "the snapshot after an append without one")
+    lease = a_lease(run_id, "a")
+    that(await store.take_lease(lease, ttl=30.0), "a free run is taken")
+    for _ in range(2):
+        ended = store.append(
+            run_id, events(6), after=5, lease=lease.token, status="paused", release=True, snapshot=b"six"
+        )
+        equal(await ended, 6, "the head of an append that is asked again")
+        equal(await store.snapshot(run_id), (6, b"six"), "the snapshot of an append with `release`")
+    equal(await store.snapshot(run_id, upto=5), (4, b"\x00\xff four"), "the snapshot before it")
+
+
 async def check_inbox(store: Store) -> None:
     """Messages reach their run in order, stay until they are consumed or discarded, and go with the append."""
     one, two = await created(store), await created(store)
