@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from orchestrator.errors import GraphChanged, GraphUnknown, StoreError
 from orchestrator.executor.host.manner import Manner
@@ -15,7 +17,7 @@ from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.diff import content_changes
 from orchestrator.graph.digests import content_digest
 from orchestrator.graph.migration import Migration
-from orchestrator.jsontypes import JsonObject
+from orchestrator.jsontypes import JsonObject, json_text
 from orchestrator.kernel.machine import apply_stored
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.records import Migrated, Record
@@ -23,7 +25,7 @@ from orchestrator.kernel.run_state import RunState
 from orchestrator.stores.base import RunInfo, Store
 
 _MOST_READ = 32
-"""How many stored graphs are kept in memory."""
+"""How many stored graphs are kept in memory, by the process and by each loader."""
 
 
 class RunLoader:
@@ -106,7 +108,7 @@ class RunLoader:
             data = await self._graph_data(info.run_id, content)
             if newest is not None and _is_sorted(data):
                 data = _in_order(data, newest.data())
-            read = GraphDefinition.from_data(data)
+            read = _rebuilt(json_text(data))
             if len(self._read) >= _MOST_READ:
                 self._read.clear()
             self._read[key] = read
@@ -190,6 +192,16 @@ class RunLoader:
             )  # fmt: skip
         await self._store.put_graph(graph.content, graph.data())
         return Fit(changes)
+
+
+@lru_cache(maxsize=_MOST_READ)
+def _rebuilt(text: str) -> GraphDefinition:
+    """The graph that a text describes, without code: made once for all executors of the process.
+
+    The key is the whole text and not its digest, which does not contain the order of nodes. Code that an executor was
+    given never comes here, and no reference in the text is followed, so one graph fits all of them.
+    """
+    return GraphDefinition.from_data(json.loads(text))
 
 
 def _is_sorted(data: JsonObject) -> bool:
