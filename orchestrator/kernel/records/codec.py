@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Annotated, TypeAlias
 
@@ -27,6 +28,7 @@ _WITH_RUN_ID = frozenset(
     member.model_fields["type"].default for member in Record.__args__ if "run_id" in member.model_fields
 )
 _adapter: TypeAdapter[Record] = TypeAdapter(Annotated[Record, Field(discriminator="type")])
+_validate_json: Callable[[bytes], Record] = _adapter.validator.validate_json
 _ENDINGS = {name: f',"type":"{name}"}}'.encode() for name in RECORD_TYPES}
 
 
@@ -58,10 +60,13 @@ def decode(data: bytes | str) -> Record:
     Raises:
         ValueError: this version does not know such a record (pydantic's `ValidationError` is one).
     """
-    if (b"NaN" in data or b"Infinity" in data) if isinstance(data, bytes) else ("NaN" in data or "Infinity" in data):
+    if isinstance(data, str):
+        data = data.encode()
+    # One byte is found in a fraction of the time that a word takes.
+    if (b"N" in data and b"NaN" in data) or (b"I" in data and b"Infinity" in data):
         _refuse_constants(data)
     try:
-        record = _adapter.validate_json(data)
+        record = _validate_json(data)
     except ValidationError as error:
         if not _is_too_deep(error):
             raise
@@ -76,7 +81,7 @@ def decode(data: bytes | str) -> Record:
     return record
 
 
-def _refuse_constants(data: bytes | str) -> None:
+def _refuse_constants(data: bytes) -> None:
     """Refuse NaN and Infinity, which JSON does not have: `encode` never writes them, and they break folds."""
 
     def refuse(constant: str) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
+from pydantic import Field
+
 from orchestrator.graph.limits import Reserve, Usage
 from orchestrator.kernel.records.base import ActivationRecord, EffectClass, EffectKind, Failure, JsonDict, Moment
 
@@ -22,7 +24,7 @@ class EffectIntended(ActivationRecord):
     """Digest of the request."""
     occurrence: int = 0
     attempt: int = 1
-    request: JsonDict = {}
+    request: JsonDict = Field(default_factory=dict)
     """The arguments or messages. Messages that the journal already holds are `{"ref": digest}`."""
     again: bool = False
     """Whether it repeats, under the same key, an earlier effect whose end is unknown."""
@@ -64,7 +66,7 @@ class Diverged(ActivationRecord):
     """Digest of the request."""
     occurrence: int = 0
     attempt: int = 1
-    request: JsonDict = {}
+    request: JsonDict = Field(default_factory=dict)
     """As in `EffectIntended`."""
     why: str = ""
     """Why the replayed run has no result for it, in words."""

@@ -37,11 +37,11 @@ class RunStarted(RecordBase):
     content: str
     values: JsonDict
     limits: Limits | None = None
-    labels: dict[str, str] = {}
+    labels: dict[str, str] = Field(default_factory=dict)
     approve: str | None = None
     """Calls of tools of at most this risk are approved by policy."""
-    refs: JsonDict = {}
-    tools: dict[str, str] = {}
+    refs: JsonDict = Field(default_factory=dict)
+    tools: dict[str, str] = Field(default_factory=dict)
     """Every tool that the run's nodes may call, with the digest of its schema; `node/name` for a node's own."""
     holder: str = ""
     rules: int = 1
@@ -131,13 +131,13 @@ class Forked(RecordBase):
     """The run of which the first record is: its id gives the keys of activations, in all its forks."""
     relation: Literal["fork", "replay", "call"] = "fork"
     """`call`: a forked run called a graph as a tool, and this is the fork of that call's run."""
-    labels: dict[str, str] = {}
+    labels: dict[str, str] = Field(default_factory=dict)
     """All labels of the fork."""
     caller: Caller | None = None
     """The call that waits for it, if its relation is `call`."""
-    update: JsonDict = {}
+    update: JsonDict = Field(default_factory=dict)
     """Field -> the value it is set to."""
-    ops: dict[str, str] = {}
+    ops: dict[str, str] = Field(default_factory=dict)
     """Field -> `replace`, where the field has a reducer."""
     branch: str | None = None
     """Path of the branch that `update` is for; None: the trunk."""
@@ -149,13 +149,13 @@ class Forked(RecordBase):
     answer: Annotated[Answer, Field(discriminator="type")] | None = None
     live: Literal["", "never", "ask", "always"] = ""
     """Of a replay: whether calls that the parent's journal has no result for are made."""
-    models: dict[str, str] = {}
+    models: dict[str, str] = Field(default_factory=dict)
     """Of a replay: name that nodes use (`default` for none) -> the model that it has instead of the parent's."""
     withdrawn: tuple[str, ...] = ()
     """Questions whose answers allowed calls that were not settled: their steps ask again."""
-    digests: dict[str, str] = {}
+    digests: dict[str, str] = Field(default_factory=dict)
     """Open question -> its digest in the fork."""
-    set_aside: dict[str, SetAside] = {}
+    set_aside: dict[str, SetAside] = Field(default_factory=dict)
     """Of a replay of a run that was reopened: activation -> what it begins behind; empty: the run's graph."""
     raised: int = 0
     """Of such a replay: how often the run was reopened after a spent limit."""
@@ -181,17 +181,17 @@ class Migrated(RecordBase):
     structure_before: str = ""
     content_before: str = ""
     """Of the graph that it was last driven in."""
-    nodes: dict[str, str] = {}
+    nodes: dict[str, str] = Field(default_factory=dict)
     """Old path of a node -> its new path: `{"draft/ask": "draft/confirm"}`."""
-    fields: dict[str, str] = {}
+    fields: dict[str, str] = Field(default_factory=dict)
     """Old path of a state field -> its new path."""
-    forks: dict[str, str] = {}
+    forks: dict[str, str] = Field(default_factory=dict)
     """Old path of the node of a fork -> the new path of the node that the fork is at now, if that is another one."""
     values: JsonDict | None = None
     """State fields that the migration added or mapped, with their values, in the run's own graph."""
-    inside: dict[str, JsonDict] = {}
+    inside: dict[str, JsonDict] = Field(default_factory=dict)
     """Activation of a subgraph's node -> the same for the graph inside."""
-    joins: dict[str, str | None] = {}
+    joins: dict[str, str | None] = Field(default_factory=dict)
     """Join of an open fork -> the join that takes its place; None: the fork has no such join any more."""
     withdrawn: tuple[str, ...] = ()
     """Activations whose questions and answers are withdrawn: they ask again."""

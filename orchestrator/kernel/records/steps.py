@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import Field
+
 from orchestrator.kernel.records.base import RECORD_VERSION, ActivationRecord, Failure, JsonDict, Moment, RecordBase
 
 
@@ -12,8 +14,8 @@ class StepDone(ActivationRecord):
 
     type: Literal["step_done"] = "step_done"
     outcome: str = "done"
-    update: JsonDict = {}
-    ops: dict[str, str] = {}
+    update: JsonDict = Field(default_factory=dict)
+    ops: dict[str, str] = Field(default_factory=dict)
     """Field -> `replace` or `extend`, where its update does not go through the reducer as it is."""
     reduced: JsonDict | None = None
     """Values after the step of fields whose reducer is user code, so that folding needs no code."""
@@ -23,7 +25,7 @@ class StepDone(ActivationRecord):
     error: Failure | None = None
     failed: int = 0
     """Number of tool calls in this attempt that failed or could not be made."""
-    guards: dict[str, bool | str] = {}
+    guards: dict[str, bool | str] = Field(default_factory=dict)
     """Outcome -> whether its condition held, or why that is unknown; of a `Route`. No rule depends on them."""
     cached: bool = False
     """Whether outcome and update are those of an earlier step, from the cache. No rule depends on it."""
