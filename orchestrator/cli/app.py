@@ -5,48 +5,45 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from functools import cache
+from importlib import import_module
 from io import TextIOWrapper
 from typing import Annotated, NoReturn
 
 import typer
 from typer.main import get_command
 
-from orchestrator.cli import (
-    answer_commands,
-    cache_commands,
-    compare_command,
-    diff_command,
-    fork_command,
-    graph_commands,
-    listing,
-    memory_commands,
-    new_command,
-    replay_command,
-    retention_commands,
-    run_commands,
-    schedule_command,
-    send_command,
-    serve_command,
-    serve_mcp,
-    stats_command,
-    store_commands,
-    view_commands,
-    watch_command,
-    why_command,
-    worker_command,
-)
 from orchestrator.cli.guard import guarded
 
-app = typer.Typer(
-    name="orchestrator",
-    help="Run, inspect, resume and draw agent graphs.",
-    epilog="Exit codes: 0 done, 1 failed, 2 usage, 3 paused, 4 unknown run or question, 5 exhausted, "
-    "6 cancelled, 7 held by another process, 130 interrupted.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+_MODULES = {
+    "run_commands": "run resume recover pause cancel",
+    "answer_commands": "answer approve deny",
+    "send_command": "send",
+    "view_commands": "runs show events",
+    "watch_command": "watch",
+    "why_command": "why",
+    "stats_command": "stats",
+    "new_command": "new",
+    "graph_commands": "check render",
+    "listing": "graphs tools",
+    "compare_command": "compare",
+    "diff_command": "diff",
+    "fork_command": "fork",
+    "schedule_command": "schedule",
+    "replay_command": "replay",
+    "serve_command": "serve",
+    "serve_mcp": "serve-mcp",
+    "worker_command": "worker enqueue",
+    "retention_commands": "export delete prune import",
+}
+"""Module -> the commands that are its functions of these names, in the order in which help lists them."""
+_GROUPS = {
+    "store": ("Copy or check whole stores.", "store_commands", "copy check"),
+    "memory": ("Read and write the memory that runs share.", "memory_commands", "get put delete search prune list"),
+    "cache": ("Look at and remove results of cached nodes.", "cache_commands", "clear prune list"),
+}
+"""Group of commands -> what help says of it, the module, and the commands."""
+_HOMES = {command: module for module, commands in _MODULES.items() for command in commands.split()}
 
 
 def _version(wanted: bool) -> None:
@@ -57,7 +54,6 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _common(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
@@ -66,37 +62,39 @@ def _common(
     pass
 
 
-for command in (
-    run_commands.run, run_commands.resume, run_commands.recover, run_commands.pause, run_commands.cancel,
-    answer_commands.answer, answer_commands.approve, answer_commands.deny, send_command.send,
-    view_commands.runs, view_commands.show, view_commands.events, watch_command.watch, why_command.why,
-    stats_command.stats,
-    new_command.new, graph_commands.check, graph_commands.render, listing.graphs, listing.tools,
-    compare_command.compare, diff_command.diff, fork_command.fork, schedule_command.schedule, replay_command.replay,
-    serve_command.serve, serve_mcp.serve_mcp, worker_command.worker, worker_command.enqueue,
-    retention_commands.export, retention_commands.delete, retention_commands.prune,
-):  # fmt: skip
-    app.command()(guarded(command))
-app.command("import")(guarded(retention_commands.import_))
+@cache
+def application(only: str | None = None) -> typer.Typer:
+    """The command line.
 
-store = typer.Typer(help="Copy or check whole stores.", no_args_is_help=True, rich_markup_mode=None)
-store.command()(guarded(store_commands.copy))
-store.command()(guarded(store_commands.check))
-app.add_typer(store, name="store")
+    Args:
+        only: the one command or group that it has, so that no other one is imported; None: all of them.
+    """
+    app = typer.Typer(
+        name="orchestrator",
+        help="Run, inspect, resume and draw agent graphs.",
+        epilog="Exit codes: 0 done, 1 failed, 2 usage, 3 paused, 4 unknown run or question, 5 exhausted, "
+        "6 cancelled, 7 held by another process, 130 interrupted.",
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_common)
+    for name in _HOMES if only is None else (only,) if only in _HOMES else ():
+        _add(app, _HOMES[name], name)
+    for name in _GROUPS if only is None else (only,) if only in _GROUPS else ():
+        text, module, commands = _GROUPS[name]
+        group = typer.Typer(help=text, no_args_is_help=True, rich_markup_mode=None)
+        for command in commands.split():
+            _add(group, module, command)
+        app.add_typer(group, name=name)
+    return app
 
-memory = typer.Typer(help="Read and write the memory that runs share.", no_args_is_help=True, rich_markup_mode=None)
-for act in (
-    memory_commands.get, memory_commands.put, memory_commands.delete, memory_commands.search, memory_commands.prune,
-):  # fmt: skip
-    memory.command()(guarded(act))
-memory.command("list")(guarded(memory_commands.list_))
-app.add_typer(memory, name="memory")
 
-cache = typer.Typer(help="Look at and remove results of cached nodes.", no_args_is_help=True, rich_markup_mode=None)
-cache.command()(guarded(cache_commands.clear))
-cache.command()(guarded(cache_commands.prune))
-cache.command("list")(guarded(cache_commands.list_))
-app.add_typer(cache, name="cache")
+def _add(app: typer.Typer, module: str, name: str) -> None:
+    found = vars(import_module(f"orchestrator.cli.{module}"))
+    function = name.replace("-", "_")
+    app.command(name)(guarded(found.get(f"{function}_") or found[function]))  # `list_`, `import_`: not Python's
 
 
 def _open_streams() -> None:
@@ -117,5 +115,7 @@ def run(arguments: Sequence[str] | None = None) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    first = next(iter(sys.argv[1:] if arguments is None else arguments), None)
+    app = application(first if first in _HOMES or first in _GROUPS else None)
     get_command(app).main(args=arguments, prog_name="orchestrator")
     sys.exit(0)

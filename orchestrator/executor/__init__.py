@@ -8,8 +8,9 @@ Names are loaded when they are first used.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from orchestrator.late import late
 
 if TYPE_CHECKING:
     from orchestrator.executor.executor import App, Executor
@@ -32,33 +33,27 @@ if TYPE_CHECKING:
     from orchestrator.views.run import Run
     from orchestrator.views.run_diff import Difference, RunDiff
 
-_HOME = {
-    "App": "orchestrator.executor.executor",
-    "Checked": "orchestrator.executor.host.checking",
-    "Divergence": "orchestrator.views.replay_result",
-    "Difference": "orchestrator.views.run_diff",
-    "EVENT_TYPES": "orchestrator.views.events",
-    "Driven": "orchestrator.executor.host.work_queue",
-    "Event": "orchestrator.views.events",
-    "Executor": "orchestrator.executor.executor",
-    "Imported": "orchestrator.executor.host.transfer",
-    "Migration": "orchestrator.graph.migration",
-    "Overlay": "orchestrator.views.overlay",
-    "Point": "orchestrator.views.history",
-    "Pruned": "orchestrator.executor.host.pruning",
-    "Run": "orchestrator.views.run",
-    "RunObserver": "orchestrator.executor.host.observers",
-    "Replay": "orchestrator.views.replay_result",
-    "Resumed": "orchestrator.executor.host.batches",
-    "ResumedRun": "orchestrator.executor.host.batches",
-    "RunQuestion": "orchestrator.executor.host.open_questions",
-    "RunQuestions": "orchestrator.executor.host.open_questions",
-    "RunDiff": "orchestrator.views.run_diff",
-    "Seal": "orchestrator.seals",
-    "Stream": "orchestrator.executor.host.streaming",
-    "VersionCheck": "orchestrator.executor.host.version_check",
-    "run_sync": "orchestrator.executor.sync",
-}
+_HOMES = {
+    "orchestrator.executor.executor": ("App", "Executor"),
+    "orchestrator.executor.host.batches": ("Resumed", "ResumedRun"),
+    "orchestrator.executor.host.checking": ("Checked",),
+    "orchestrator.executor.host.observers": ("RunObserver",),
+    "orchestrator.executor.host.open_questions": ("RunQuestion", "RunQuestions"),
+    "orchestrator.executor.host.pruning": ("Pruned",),
+    "orchestrator.executor.host.streaming": ("Stream",),
+    "orchestrator.executor.host.transfer": ("Imported",),
+    "orchestrator.executor.host.version_check": ("VersionCheck",),
+    "orchestrator.executor.host.work_queue": ("Driven",),
+    "orchestrator.executor.sync": ("run_sync",),
+    "orchestrator.graph.migration": ("Migration",),
+    "orchestrator.seals": ("Seal",),
+    "orchestrator.views.events": ("EVENT_TYPES", "Event"),
+    "orchestrator.views.history": ("Point",),
+    "orchestrator.views.overlay": ("Overlay",),
+    "orchestrator.views.replay_result": ("Divergence", "Replay"),
+    "orchestrator.views.run": ("Run",),
+    "orchestrator.views.run_diff": ("Difference", "RunDiff"),
+}  # fmt: skip
 
 __all__ = [
     "EVENT_TYPES",
@@ -88,13 +83,5 @@ __all__ = [
     "run_sync",
 ]
 
-
 if not TYPE_CHECKING:  # a type checker knows the names from the imports above, and reports all others
-
-    def __getattr__(name: str) -> object:
-        home = _HOME.get(name)
-        if home is None:
-            raise AttributeError(f"module 'orchestrator.executor' has no attribute {name!r}")
-        value: object = getattr(import_module(home), name)
-        globals()[name] = value
-        return value
+    __getattr__, __dir__ = late(__name__, _HOMES)

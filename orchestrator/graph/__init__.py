@@ -3,23 +3,58 @@
 Everything here is frozen and does no I/O, except `load` and `save`.
 """
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING
 
-from orchestrator.graph.arrows import format_edges, parse_edges
-from orchestrator.graph.definition import GraphDefinition
-from orchestrator.graph.edge import Edge
-from orchestrator.graph.function import FunctionNode, node
-from orchestrator.graph.limits import Limits, LimitsLeft, Retry, Usage
-from orchestrator.graph.migration import Migration
-from orchestrator.graph.node import ITEM, Node, Port, UnresolvedNode
-from orchestrator.graph.nodedata import node_data, node_from_data
-from orchestrator.graph.outcome import DONE, RESERVED, Outcome, Update
-from orchestrator.graph.reducers import Extend, Replace, add, append, extend, local, merge, reducer_name, replace, union
-from orchestrator.graph.report import CheckReport, Proof
-from orchestrator.graph.state import StateField, StateSchema
-from orchestrator.graph.topology import ANY, END, START, STOP, NodeShape, Topology
-from orchestrator.problem import Problem
+from orchestrator.late import late
 from orchestrator.upward import above
+
+if TYPE_CHECKING:
+    from orchestrator.graph.arrows import format_edges, parse_edges
+    from orchestrator.graph.definition import GraphDefinition
+    from orchestrator.graph.edge import Edge
+    from orchestrator.graph.function import FunctionNode, node
+    from orchestrator.graph.limits import Limits, LimitsLeft, Retry, Usage
+    from orchestrator.graph.migration import Migration
+    from orchestrator.graph.node import ITEM, Node, Port, UnresolvedNode
+    from orchestrator.graph.nodedata import node_data, node_from_data
+    from orchestrator.graph.outcome import DONE, RESERVED, Outcome, Update
+    from orchestrator.graph.reducers import (
+        Extend,
+        Replace,
+        add,
+        append,
+        extend,
+        local,
+        merge,
+        reducer_name,
+        replace,
+        union,
+    )
+    from orchestrator.graph.report import CheckReport, Proof
+    from orchestrator.graph.state import StateField, StateSchema
+    from orchestrator.graph.topology import ANY, END, START, STOP, NodeShape, Topology
+    from orchestrator.problem import Problem
+
+_HOMES = {
+    "orchestrator.graph.arrows": ("format_edges", "parse_edges"),
+    "orchestrator.graph.definition": ("GraphDefinition",),
+    "orchestrator.graph.edge": ("Edge",),
+    "orchestrator.graph.function": ("FunctionNode", "node"),
+    "orchestrator.graph.limits": ("Limits", "LimitsLeft", "Retry", "Usage"),
+    "orchestrator.graph.migration": ("Migration",),
+    "orchestrator.graph.node": ("ITEM", "Node", "Port", "UnresolvedNode"),
+    "orchestrator.graph.nodedata": ("node_data", "node_from_data"),
+    "orchestrator.graph.outcome": ("DONE", "RESERVED", "Outcome", "Update"),
+    "orchestrator.graph.reducers": (
+        "Extend", "Replace", "add", "append", "extend", "local", "merge", "reducer_name", "replace", "union",
+    ),
+    "orchestrator.graph.report": ("CheckReport", "Proof"),
+    "orchestrator.graph.state": ("StateField", "StateSchema"),
+    "orchestrator.graph.topology": ("ANY", "END", "START", "STOP", "NodeShape", "Topology"),
+    "orchestrator.problem": ("Problem",),
+}  # fmt: skip
 
 __all__ = [
     "ANY",
@@ -66,9 +101,10 @@ __all__ = [
     "union",
 ]
 
-if not TYPE_CHECKING:
+if not TYPE_CHECKING:  # a type checker knows the names from the imports above, and reports all others
+    _get, __dir__ = late(__name__, _HOMES)
 
     def __getattr__(name: str) -> object:
         if name == "Graph":  # its name in 0.1.0; type checkers see it in `orchestrator` only
             return above("Graph")
-        raise AttributeError(f"module 'orchestrator.graph' has no attribute {name!r}")
+        return _get(name)

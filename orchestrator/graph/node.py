@@ -40,6 +40,7 @@ from orchestrator.graph.outcome import DONE, FAILED
 from orchestrator.graph.signatures import declared_outcomes
 from orchestrator.graph.topology import Join, Rest, counts
 from orchestrator.graph.trust import made_for
+from orchestrator.upward import above
 from orchestrator.values import MAX_LIFETIME
 
 if TYPE_CHECKING:
@@ -186,8 +187,7 @@ class Node(BaseModel):
             cls.asks = "model"
         if not inspect.iscoroutinefunction(cls.run):
             raise TypeError(f"run of node kind {cls.__qualname__} is not async: write async def run(self, state, ctx)")
-        taken = Node.kinds.get(cls.kind)
-        if taken is not None and is_shipped(taken) and not is_shipped(cls):
+        if not is_shipped(cls) and (cls.kind in _OF_NO_FILE or cls.kind in above("nodes").KINDS):
             raise TypeError(
                 f"node kind {cls.kind!r} of {cls.__qualname__} is one of the library's: choose another kind="
             )
@@ -413,6 +413,10 @@ def _mapping_of(name: str, value: object) -> object:
 
 def _all_texts(things: object) -> bool:
     return isinstance(things, list | tuple | set | frozenset) and all(isinstance(one, str) for one in things)
+
+
+_OF_NO_FILE = ("function", "unresolved")
+"""Kinds of the library beside those of `orchestrator.nodes`."""
 
 
 def is_shipped(cls: type[Node]) -> bool:

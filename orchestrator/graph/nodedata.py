@@ -212,7 +212,7 @@ def _from_data(data: JsonObject, trust: Trust | None, strict: bool) -> Node:
     if "class" not in data:
         shipped = _shipped_kinds().get(kind)
         if shipped is not None:
-            return _of_kind(shipped, data, trust, strict or trust is not None)
+            return _of_kind(getattr(above("nodes"), shipped), data, trust, strict or trust is not None)
     if trust is None:
         return _unresolved(kind, data)
     return _of_kind(_kind_of_a_user(kind, data.get("class"), trust), data, trust, True)
@@ -315,7 +315,6 @@ def _tool_name(entry: object) -> object:
     return entry.get("name") or f"transfer_to_{entry.get('handoff')}"
 
 
-def _shipped_kinds() -> dict[str, type[Node]]:
-    above("nodes")  # importing them defines their kinds
-    skip = ("node", "function", "unresolved")
-    return {kind: cls for kind, cls in Node.kinds.items() if is_shipped(cls) and kind not in skip}
+def _shipped_kinds() -> Mapping[str, str]:
+    kinds: Mapping[str, str] = above("nodes").KINDS  # without importing them
+    return kinds

@@ -1,28 +1,24 @@
 """Models: what is said to them, and who answers. Importing this loads no provider's package."""
 
-from importlib import import_module
+from __future__ import annotations
+
 from typing import TYPE_CHECKING
 
-from orchestrator.models.base import Model, ModelEvent, ModelRequest, RequestModel, calling_key, calling_node
-from orchestrator.models.messages import (
-    Image,
-    Message,
-    Reply,
-    ToolCall,
-    assistant,
-    system,
-    tool_result,
-    user,
-    with_results,
-)
-from orchestrator.models.offline import OfflineModel
-from orchestrator.models.openai import OpenAIModel
-from orchestrator.models.prices import Price
-from orchestrator.models.profile import Profile
-from orchestrator.models.refs import model_from_ref
-from orchestrator.models.text import TextProtocol
+from orchestrator.late import late
 
 if TYPE_CHECKING:
+    from orchestrator.models.base import Model, ModelEvent, ModelRequest, RequestModel, calling_key, calling_node
+    from orchestrator.models.messages import (
+        Image,
+        Message,
+        Reply,
+        ToolCall,
+        assistant,
+        system,
+        tool_result,
+        user,
+        with_results,
+    )
     from orchestrator.models.middleware import (
         Ask,
         Cache,
@@ -35,6 +31,29 @@ if TYPE_CHECKING:
         RateLimit,
         with_middleware,
     )
+    from orchestrator.models.offline import OfflineModel
+    from orchestrator.models.openai import OpenAIModel
+    from orchestrator.models.prices import Price
+    from orchestrator.models.profile import Profile
+    from orchestrator.models.refs import model_from_ref
+    from orchestrator.models.text import TextProtocol
+
+_HOMES = {
+    "orchestrator.models.base": ("Model", "ModelEvent", "ModelRequest", "RequestModel", "calling_key", "calling_node"),
+    "orchestrator.models.messages": (
+        "Image", "Message", "Reply", "ToolCall", "assistant", "system", "tool_result", "user", "with_results",
+    ),
+    "orchestrator.models.offline": ("OfflineModel",),
+    "orchestrator.models.openai": ("OpenAIModel",),
+    "orchestrator.models.prices": ("Price",),
+    "orchestrator.models.profile": ("Profile",),
+    "orchestrator.models.refs": ("model_from_ref",),
+    "orchestrator.models.text": ("TextProtocol",),
+    "orchestrator.models.middleware": (
+        "Ask", "Cache", "Cassette", "Fallback", "Hook", "Logged", "Middleware", "MiddlewareModel", "RateLimit",
+        "with_middleware",
+    ),
+}  # fmt: skip
 
 __all__ = [
     "Ask",
@@ -70,14 +89,5 @@ __all__ = [
     "with_results",
 ]
 
-
 if not TYPE_CHECKING:  # a type checker knows the names from the imports above, and reports all others
-
-    def __getattr__(name: str) -> object:
-        if name not in __all__:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module(".middleware", __name__), name)  # late: most programs need none of them
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    __getattr__, __dir__ = late(__name__, _HOMES)

@@ -4,38 +4,64 @@ Each names the state fields that it reads and writes by *ports*, which can be ch
 class to inherit from, with the fields that the ports name by default.
 """
 
-from orchestrator.graph.node import ITEM
-from orchestrator.nodes.advance import Advance
-from orchestrator.nodes.ask import Ask
-from orchestrator.nodes.call import Call
-from orchestrator.nodes.call_model import CallModel
-from orchestrator.nodes.check_call import CheckCall
-from orchestrator.nodes.choose_args import ChooseArgs
-from orchestrator.nodes.choose_tool import ChooseTool
-from orchestrator.nodes.classify import Classify
-from orchestrator.nodes.complete import Complete
-from orchestrator.nodes.confirm import Confirm
-from orchestrator.nodes.continuation import CallProtocol
-from orchestrator.nodes.execute import Execute
-from orchestrator.nodes.extract import AnswerForm, Extract
-from orchestrator.nodes.fill import Fill
-from orchestrator.nodes.observe import Observe
-from orchestrator.nodes.plan import Plan
-from orchestrator.nodes.read_plan import ReadPlan
-from orchestrator.nodes.read_reply import ReadReply
-from orchestrator.nodes.record import Record
-from orchestrator.nodes.repeat import Repeat
-from orchestrator.nodes.respond import Respond
-from orchestrator.nodes.route import Route
-from orchestrator.nodes.sleep import Sleep
-from orchestrator.nodes.solve import Solve
-from orchestrator.nodes.state_types import STATE_TYPES
-from orchestrator.nodes.steps import Step
-from orchestrator.nodes.subgraph import Subgraph
-from orchestrator.nodes.think import Think
-from orchestrator.nodes.vote import Vote
-from orchestrator.nodes.wait import Wait
-from orchestrator.nodes.work import Work
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from orchestrator.late import late
+
+if TYPE_CHECKING:
+    from orchestrator.graph.node import ITEM
+    from orchestrator.nodes.advance import Advance
+    from orchestrator.nodes.ask import Ask
+    from orchestrator.nodes.call import Call
+    from orchestrator.nodes.call_model import CallModel
+    from orchestrator.nodes.check_call import CheckCall
+    from orchestrator.nodes.choose_args import ChooseArgs
+    from orchestrator.nodes.choose_tool import ChooseTool
+    from orchestrator.nodes.classify import Classify
+    from orchestrator.nodes.complete import Complete
+    from orchestrator.nodes.confirm import Confirm
+    from orchestrator.nodes.continuation import CallProtocol
+    from orchestrator.nodes.execute import Execute
+    from orchestrator.nodes.extract import AnswerForm, Extract
+    from orchestrator.nodes.fill import Fill
+    from orchestrator.nodes.observe import Observe
+    from orchestrator.nodes.plan import Plan
+    from orchestrator.nodes.read_plan import ReadPlan
+    from orchestrator.nodes.read_reply import ReadReply
+    from orchestrator.nodes.record import Record
+    from orchestrator.nodes.repeat import Repeat
+    from orchestrator.nodes.respond import Respond
+    from orchestrator.nodes.route import Route
+    from orchestrator.nodes.sleep import Sleep
+    from orchestrator.nodes.solve import Solve
+    from orchestrator.nodes.state_types import STATE_TYPES
+    from orchestrator.nodes.steps import Step
+    from orchestrator.nodes.subgraph import Subgraph
+    from orchestrator.nodes.think import Think
+    from orchestrator.nodes.vote import Vote
+    from orchestrator.nodes.wait import Wait
+    from orchestrator.nodes.work import Work
+
+KINDS = {
+    "advance": "Advance", "ask": "Ask", "call": "Call", "call_model": "CallModel", "check_call": "CheckCall",
+    "choose_args": "ChooseArgs", "choose_tool": "ChooseTool", "classify": "Classify", "complete": "Complete",
+    "confirm": "Confirm", "execute": "Execute", "extract": "Extract", "fill": "Fill", "observe": "Observe",
+    "plan": "Plan", "read_plan": "ReadPlan", "read_reply": "ReadReply", "record": "Record", "repeat": "Repeat",
+    "respond": "Respond", "route": "Route", "sleep": "Sleep", "solve": "Solve", "subgraph": "Subgraph",
+    "think": "Think", "vote": "Vote", "wait": "Wait", "work": "Work",
+}  # fmt: skip
+"""Name of a kind -> its class. The module has the name of the kind."""
+
+_HOMES = {
+    "orchestrator.graph.node": ("ITEM",),
+    **{f"{__name__}.{kind}": (name,) for kind, name in KINDS.items()},
+    "orchestrator.nodes.continuation": ("CallProtocol",),
+    "orchestrator.nodes.extract": ("AnswerForm", "Extract"),
+    "orchestrator.nodes.state_types": ("STATE_TYPES",),
+    "orchestrator.nodes.steps": ("Step",),
+}
 
 __all__ = [
     "ITEM",
@@ -72,3 +98,6 @@ __all__ = [
     "Wait",
     "Work",
 ]
+
+if not TYPE_CHECKING:  # a type checker knows the names from the imports above, and reports all others
+    __getattr__, __dir__ = late(__name__, _HOMES)

@@ -9,19 +9,30 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from orchestrator.errors import StoreError
-from orchestrator.stores.base import (
-    Finding,
-    Lease,
-    Message,
-    Page,
-    Parent,
-    RunInfo,
-    RunSummary,
-    Schedule,
-    StatsRow,
-    Store,
-)
+from orchestrator.late import late
+
+if TYPE_CHECKING:
+    from orchestrator.stores.base import (
+        Finding,
+        Lease,
+        Message,
+        Page,
+        Parent,
+        RunInfo,
+        RunSummary,
+        Schedule,
+        StatsRow,
+        Store,
+    )
+
+_HOMES = {
+    "orchestrator.stores.base": (
+        "Finding", "Lease", "Message", "Page", "Parent", "RunInfo", "RunSummary", "Schedule", "StatsRow", "Store",
+    ),
+}  # fmt: skip
 
 __all__ = [
     "Finding", "Lease", "Message", "Page", "Parent", "RunInfo", "RunSummary", "Schedule", "StatsRow", "Store",
@@ -77,3 +88,7 @@ def file_of(url: str) -> str | None:
     if not separator:
         raise StoreError(f"store URL {url!r} has no scheme; write `sqlite:///{url}` for a file")
     raise StoreError(f"store URL {url!r}: {scheme!r} is not among the schemes of this version; write {_FORMS}")
+
+
+if not TYPE_CHECKING:  # a type checker knows the names from the imports above, and reports all others
+    __getattr__, __dir__ = late(__name__, _HOMES)

@@ -1,16 +1,37 @@
 """What models may call: tools, made of functions, methods or classes, and toolboxes of them."""
 
-from orchestrator.tools.collect import ToolLike, ToolsLike, toolbox_of
-from orchestrator.tools.content import Blob
-from orchestrator.tools.function import tool
-from orchestrator.tools.handoff import handoff
-from orchestrator.tools.pool import Pool, PoolStatistics
-from orchestrator.tools.refs import tools_from_ref
-from orchestrator.tools.registry import Registry
-from orchestrator.tools.result import Effect, Risk, ToolFailure, ToolResult, risk_at_most
-from orchestrator.tools.schema import IdempotencyKey
-from orchestrator.tools.tool import Tool
-from orchestrator.tools.toolbox import Toolbox
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from orchestrator.late import late
+
+if TYPE_CHECKING:
+    from orchestrator.tools.collect import ToolLike, ToolsLike, toolbox_of
+    from orchestrator.tools.content import Blob
+    from orchestrator.tools.function import tool
+    from orchestrator.tools.handoff import handoff
+    from orchestrator.tools.pool import Pool, PoolStatistics
+    from orchestrator.tools.refs import tools_from_ref
+    from orchestrator.tools.registry import Registry
+    from orchestrator.tools.result import Effect, Risk, ToolFailure, ToolResult, risk_at_most
+    from orchestrator.tools.schema import IdempotencyKey
+    from orchestrator.tools.tool import Tool
+    from orchestrator.tools.toolbox import Toolbox
+
+_HOMES = {
+    "orchestrator.tools.collect": ("ToolLike", "ToolsLike", "toolbox_of"),
+    "orchestrator.tools.content": ("Blob",),
+    "orchestrator.tools.function": ("tool",),
+    "orchestrator.tools.handoff": ("handoff",),
+    "orchestrator.tools.pool": ("Pool", "PoolStatistics"),
+    "orchestrator.tools.refs": ("tools_from_ref",),
+    "orchestrator.tools.registry": ("Registry",),
+    "orchestrator.tools.result": ("Effect", "Risk", "ToolFailure", "ToolResult", "risk_at_most"),
+    "orchestrator.tools.schema": ("IdempotencyKey",),
+    "orchestrator.tools.tool": ("Tool",),
+    "orchestrator.tools.toolbox": ("Toolbox",),
+}  # fmt: skip
 
 __all__ = [
     "Blob",
@@ -32,3 +53,6 @@ __all__ = [
     "toolbox_of",
     "tools_from_ref",
 ]
+
+if not TYPE_CHECKING:  # a type checker knows the names from the imports above, and reports all others
+    __getattr__, __dir__ = late(__name__, _HOMES)

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from orchestrator.cli.app import app
+from orchestrator.cli.app import application
 from tests.support.inside import commands_of
 from tests.support.shell import Done, Shell
 
@@ -72,5 +72,5 @@ def test_each_command_has_an_example(told: tuple[dict[str, str], list[str], list
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_something_is_said_of_every_option(name: str) -> None:
-    for parameter in commands_of(app).commands[name].params:  # type: ignore[attr-defined]
+    for parameter in commands_of(application()).commands[name].params:  # type: ignore[attr-defined]
         assert parameter.help, f"nothing is said of {parameter.name}"

@@ -22,7 +22,7 @@ from pydantic import BaseModel, JsonValue
 from typer.main import get_command
 
 from orchestrator import Approve, Executor, Graph, tool
-from orchestrator.cli.app import app
+from orchestrator.cli.app import application
 from orchestrator.nodes import Ask, Confirm, Execute
 from tests.support.programs import PATIENCE, ROOT
 from tests.support.sizes import sized
@@ -200,7 +200,7 @@ ROWS: dict[str, list[tuple[list[str], int]]] = {
 
 
 def test_every_command_has_a_row() -> None:
-    assert set(ROWS) == set(get_command(app).commands)  # type: ignore[attr-defined]
+    assert set(ROWS) == set(get_command(application()).commands)  # type: ignore[attr-defined]
 
 
 @pytest.fixture(scope="module")

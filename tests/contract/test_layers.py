@@ -13,11 +13,12 @@ from tests.support.sources import imports_of, text_of
 
 ROOT = Path(__file__).parents[2] / "orchestrator"
 
-FLOOR = "problem errors jsontypes typevars values visible redaction clock fence upward"
+FLOOR = "late problem errors jsontypes typevars values visible redaction clock fence upward"
 BELOW_EXECUTOR = f"{FLOOR} graph kernel stores models views tools memory context nodes seals"
 BELOW_GRAPH_CLASS = f"{BELOW_EXECUTOR} executor executor/effects executor/step executor/drive executor/host render"
 ABOVE_ALL = f"{BELOW_GRAPH_CLASS} render/terminal verbs models/refs"
 ROOMS = {
+    "late": "",
     "upward": "",
     "problem": "",
     "jsontypes": "",
@@ -63,8 +64,8 @@ ROOMS = {
 EXCEPTIONS: set[tuple[str, str]] = set()
 """Arrows that point upward still. This list only shrinks."""
 
-FACES = {"__init__.py", "executor/__init__.py", "models/__init__.py", "render/__init__.py", "testing/__init__.py"}
-"""They load what they name when it is first used."""
+FACES = {"__init__.py", "cli/app.py", "late.py", "render/__init__.py", "testing/__init__.py"}
+"""Packages and the command line load what they name when it is first used."""
 NAMED_BY_USERS = {"cli/graphrefs.py", "graph/refs.py", "tools/refs.py"}
 """They import modules that a user names."""
 UNTYPED = {"nodes/guards.py"}

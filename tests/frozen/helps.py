@@ -11,7 +11,7 @@ from unittest.mock import patch
 import click
 from typer.main import get_command
 
-from orchestrator.cli.app import app
+from orchestrator.cli.app import application
 from tests.frozen.texts import Sections
 
 WIDTH = "100"
@@ -26,7 +26,7 @@ def _commands(command: click.Command, words: tuple[str, ...]) -> Iterator[tuple[
 def helps() -> Sections:
     """The helps by command."""
     found: dict[str, str] = {}
-    root = get_command(app)
+    root = get_command(application())
     with patch.dict(os.environ, {"COLUMNS": WIDTH, "NO_COLOR": "1", "TERM": "dumb"}):
         for words, _ in _commands(root, ()):
             with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.suppress(SystemExit):

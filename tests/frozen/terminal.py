@@ -18,7 +18,7 @@ import anyio
 from typer.main import get_command
 
 from orchestrator import Executor
-from orchestrator.cli.app import app
+from orchestrator.cli.app import application
 from orchestrator.jsontypes import digest
 from orchestrator.kernel.machine import apply
 from orchestrator.kernel.queries import state_values
@@ -84,7 +84,7 @@ def _done(words: tuple[str, ...], url: str, *, terminal: bool = False, **env: st
     code: object = 0
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), patch.dict(os.environ, given):
         try:
-            get_command(app).main(args=[*words, *store], prog_name="orchestrator")
+            get_command(application()).main(args=[*words, *store], prog_name="orchestrator")
         except SystemExit as end:
             code = end.code or 0
     shown = out.shown if isinstance(out, Screen) else out.getvalue()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 import inspect
+import pkgutil
 import re
 import types
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic import JsonValue
@@ -38,7 +40,8 @@ class FieldFacts:
 
 def shipped() -> dict[str, type[Node]]:
     """Every shipped kind by its name, whichever file it is in."""
-    assert nodes.__all__  # importing the package registers its kinds
+    for module in pkgutil.iter_modules(nodes.__path__):  # importing a kind registers it
+        import_module(f"{nodes.__name__}.{module.name}")
     found = {kind: cls for kind, cls in Node.kinds.items() if is_shipped(cls) and kind not in _NOT_IN_GRAPHS}
     return {kind: found[kind] for kind in sorted(found)}
 

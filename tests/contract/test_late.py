@@ -1,0 +1,75 @@
+"""Packages that load what they name when it is first used."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib import import_module
+from types import ModuleType
+
+import pytest
+
+from orchestrator.errors import GraphUnknown
+from orchestrator.graph.node import Node
+from orchestrator.graph.nodedata import node_from_data
+from orchestrator.nodes import KINDS
+from tests.kinds.shipped import shipped
+
+PACKAGES = ("", ".executor", ".graph", ".models", ".nodes", ".render", ".stores", ".testing", ".tools")
+
+UNCHANGED = """
+import pickle, sys, types
+import orchestrator.nodes
+assert "orchestrator.nodes.confirm" not in sys.modules
+assert orchestrator.nodes.confirm.Confirm is orchestrator.nodes.Confirm
+from orchestrator.graph import node, Node
+from orchestrator.tools import handoff, tool
+assert not any(isinstance(one, types.ModuleType) for one in (node, tool, handoff))
+import orchestrator.graph.node, orchestrator.tools.handoff, orchestrator.tools.tool
+import orchestrator.graph, orchestrator.tools
+assert orchestrator.graph.node is node and orchestrator.tools.tool is tool and orchestrator.tools.handoff is handoff
+assert orchestrator.graph.node is orchestrator.node and orchestrator.graph.Node is orchestrator.Node
+assert pickle.loads(pickle.dumps(orchestrator.nodes.Confirm)) is orchestrator.nodes.confirm.Confirm
+"""
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_package_has_what_it_names(package: str) -> None:
+    face = import_module(f"orchestrator{package}")
+    names: dict[str, object] = {}
+    exec(f"from orchestrator{package} import *", names)
+    assert set(face.__all__) - {"__version__"} <= names.keys() & {*dir(face)}
+    assert not [name for name in face.__all__ if isinstance(names.get(name), ModuleType)]
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        face.nothing  # noqa: B018
+
+
+def test_a_function_is_not_replaced_by_the_module_of_its_name() -> None:
+    subprocess.run([sys.executable, "-c", UNCHANGED], check=True, timeout=300)
+
+
+def test_a_name_of_a_package_can_be_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = import_module("orchestrator.graph")
+    before = graph.node
+    with monkeypatch.context() as patch:
+        patch.setattr(graph, "node", len)
+        assert graph.node is len
+    assert graph.node is before
+
+
+def test_the_table_of_kinds_is_whole() -> None:
+    assert {kind: cls.__name__ for kind, cls in shipped().items()} == KINDS
+    assert {kind: cls.__module__.rpartition(".")[2] for kind, cls in shipped().items()} == {
+        kind: kind for kind in KINDS
+    }
+
+
+def test_a_stored_name_of_a_kind_leads_to_no_other_module() -> None:
+    with pytest.raises(GraphUnknown, match="there is no node kind 'templates'"):
+        node_from_data({"kind": "templates"}, resolve=True)
+    assert node_from_data({"kind": "templates"}).kind == "unresolved"
+
+
+def test_no_kind_of_others_has_the_name_of_one_of_the_library() -> None:
+    with pytest.raises(TypeError, match="'sleep' of Sleep is one of the library's"):
+        type("Sleep", (Node,), {"__module__": "mine"})
