@@ -94,7 +94,7 @@ def _is_empty(value: object) -> bool:
 KindT = TypeVar("KindT", bound=str, covariant=True, default=QuestionKind)
 PayloadT = TypeVar("PayloadT", bound=Shown, covariant=True, default=Shown)
 _AS_DICT = GetPydanticSchema(lambda _, handler: handler(dict[str, object]))
-_EMPTY: Any = Field(default_factory=dict)
+_EMPTY: Any = Field(default_factory=dict, json_schema_extra={"default": {}})
 
 
 class Question(Erased, BaseModel, Generic[KindT, PayloadT]):
@@ -117,7 +117,7 @@ class Question(Erased, BaseModel, Generic[KindT, PayloadT]):
     """Unix time, seconds, after which the declared default holds."""
     event: str = Field(default="", exclude_if=_is_empty)
     """Name of the event that answers it; empty: none does. `Executor.send` sends events."""
-    match: dict[str, object] = Field(default_factory=dict, exclude_if=_is_empty)
+    match: dict[str, object] = Field(default_factory=dict, json_schema_extra={"default": {}}, exclude_if=_is_empty)
     """What the event's data must hold: key -> value, as plain JSON."""
 
     @property

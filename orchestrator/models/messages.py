@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, Self, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, JsonValue, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator, model_validator
 
 from orchestrator.graph.limits import Usage
 
@@ -20,6 +20,10 @@ NO_RESULT = (
     "Whether the call was carried out is not known; look before you make it again."
 )
 """What a model is told of a call of its own that has no result."""
+
+
+_NOTHING: Any = Field(default_factory=dict)
+"""An empty mapping as the default: made for each object, where pydantic would copy a mapping deeply."""
 
 
 class ToolCall(BaseModel):
@@ -34,7 +38,7 @@ class ToolCall(BaseModel):
     """None when what the model wrote, kept in `raw`, is no JSON object."""
     raw: str = ""
     """The arguments as the model wrote them; empty if it wrote none."""
-    extras: dict[str, JsonValue] = {}
+    extras: dict[str, JsonValue] = _NOTHING
     """Fields of the provider's own; sent back to it as they came."""
 
 
@@ -109,7 +113,7 @@ class Message(BaseModel):
     """Of a tool's message: the call that this is the result of."""
     name: str | None = None
     """Of a tool's message: the tool."""
-    extras: dict[str, JsonValue] = {}
+    extras: dict[str, JsonValue] = _NOTHING
     """Fields of the provider's own, such as `reasoning_content`; sent back to it as they came."""
     data: dict[str, JsonValue] | None = None
     """The facts that `content` was written from. Never sent to a provider."""
@@ -136,9 +140,9 @@ class Reply(BaseModel):
     """Input and output tokens, and cost where it is known; None when the provider does not say."""
     finish: str = "stop"
     """Why the model stopped: `stop`, `tool_calls`, `length`, `content_filter`, `refusal`, or a provider's own word."""
-    extras: dict[str, JsonValue] = {}
+    extras: dict[str, JsonValue] = _NOTHING
     """Fields of the provider's own in the message, such as `reasoning_content`; `message` keeps them."""
-    details: dict[str, JsonValue] = {}
+    details: dict[str, JsonValue] = _NOTHING
     """What the provider tells about the answer: its id, the full usage."""
     model: str = ""
     """The model that answered."""

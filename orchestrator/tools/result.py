@@ -57,9 +57,9 @@ class ToolResult(BaseModel):
     """What went wrong; None if nothing did."""
     exit_code: int = 0
     """0: it worked. A call may fail without an error in words: then `output` says what went wrong."""
-    metadata: dict[str, JsonValue] = {}
+    metadata: dict[str, JsonValue] = Field(default_factory=dict)
     """Whatever else the tool tells; not shown to a model."""
-    content: list[Part] = Field(default=[], exclude_if=not_)
+    content: list[Part] = Field(default_factory=list, exclude_if=not_)
     """Pictures, which a model is shown behind the text, and other binary data, which the journal keeps."""
     shown: SkipJsonSchema[str] = Field(default="", exclude_if=not_)
     """What a model is shown in place of the output; empty: the output itself."""
