@@ -17,6 +17,35 @@ YIELD_AFTER = 0.005
 """Seconds after which the steps of an executor that never wait give the event loop to others."""
 
 
+class Signal:
+    """An event that costs nothing until something waits for it: most of them are set before, or never."""
+
+    __slots__ = ("_event", "_set")
+
+    def __init__(self) -> None:
+        self._event: anyio.Event | None = None
+        self._set = False
+
+    def is_set(self) -> bool:
+        """Whether `set` was called."""
+        return self._set
+
+    def set(self) -> None:
+        """Wake what waits, and let what waits from now on pass."""
+        self._set = True
+        if self._event is not None:
+            self._event.set()
+
+    async def wait(self) -> None:
+        """Return once it is set. A checkpoint, also if it is set already."""
+        if self._event is None:
+            if self._set:
+                await checkpoint()
+                return
+            self._event = anyio.Event()
+        await self._event.wait()
+
+
 class YieldBudget:
     """When the steps of an executor last gave the event loop its turn."""
 

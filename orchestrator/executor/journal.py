@@ -158,9 +158,13 @@ class Flusher:
 
     def note(self, log: Buffered) -> None:
         """A run has something in its buffer from now on."""
-        if not self._late:
+        if not self._late and not self._some.is_set():
             self._some.set()
         self._late[log] = None
+
+    def forget(self, log: Buffered) -> None:
+        """What a run had in its buffer is written. A run that is over is not kept until others are flushed."""
+        self._late.pop(log, None)
 
     async def run(self) -> None:
         """Go on, for as long as the executor is open."""

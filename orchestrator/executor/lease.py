@@ -21,8 +21,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from functools import partial
+from typing import TypeVar
 
 import anyio
 
@@ -33,6 +34,8 @@ from orchestrator.kernel.records import Record
 from orchestrator.stores.base import Lease, RunInfo, Store
 from orchestrator.stores.owner import Owner
 from orchestrator.stores.presence import forget, held_here, may_live
+
+T = TypeVar("T")
 
 steady = SYSTEM_CLOCK.steady
 """Leases are shared between processes, so they use the machine's clock and never the executor's injected one."""
@@ -181,8 +184,8 @@ async def create(
         RunExists: The store already has a run with this id.
     """
     lease, at = _lease(info.run_id, presence.owner), clocks()
-    async with _held_from_now(presence, lease, stopping):
-        await presence.store.create(info, records, graph=graph, lease=lease, ttl=presence.ttl)
+    store_it = partial(presence.store.create, info, records, graph=graph, lease=lease, ttl=presence.ttl)
+    await _held_from_now(presence, lease, stopping, store_it)
     presence.taken(at)
     return LeaseHandle(presence, lease)
 
@@ -226,9 +229,8 @@ async def take(
             # One that has expired is taken only if it still has, in case its holder wakes just now.
             replaces = held.token if held is not None and held.left > 0 else None
             at = clocks()
-            async with _held_from_now(presence, lease, stopping):
-                taken = await store.take_lease(lease, ttl=presence.ttl, replaces=replaces)
-            if taken:
+            ask = partial(store.take_lease, lease, ttl=presence.ttl, replaces=replaces)
+            if await _held_from_now(presence, lease, stopping, ask):
                 if held is not None:
                     forget(held.holder)
                     _given_up.pop(held.token, None)
@@ -242,14 +244,15 @@ async def take(
         await anyio.sleep(min(rest, _POLL))
 
 
-@asynccontextmanager
-async def _held_from_now(presence: Presence, lease: Lease, stopping: Callable[[], bool]) -> AsyncIterator[None]:
-    """Count a lease as held here before anybody can see it in the store; no longer, if the block raises."""
+async def _held_from_now(
+    presence: Presence, lease: Lease, stopping: Callable[[], bool], take_it: Callable[[], Awaitable[T]]
+) -> T:
+    """Count a lease as held here before anybody can see it in the store; no longer, if taking it raises."""
     if stopping():
         await anyio.sleep_forever()
     held_here[lease.token] = presence.owner.executor
     try:
-        yield
+        return await take_it()
     except BaseException as error:
         if isinstance(error, StoreError) or not isinstance(error, Exception):
             _given_up[lease.token] = presence.owner.executor, lease.run_id

@@ -23,6 +23,7 @@ from orchestrator.executor.followers import Follower
 from orchestrator.executor.journal import Flusher, Journal
 from orchestrator.executor.lease import LeaseHandle
 from orchestrator.executor.replies import PartialReply
+from orchestrator.executor.run_row import due_of
 from orchestrator.executor.tape import Tape
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.node import Node
@@ -236,7 +237,14 @@ class RunLog:
         if self.journal.buffer and self.scheduler is not None and self.scheduler.works:
             self.scheduler.hurry()
 
+    def close(self) -> None:
+        """Let go of what drove the run: the reply that its caller gets, which holds the machine, keeps nothing else."""
+        self.scheduler = self.after_store = self.journal.on_stored = None
+        self.journal.due_of = due_of
+
     def _stored(self, records: Sequence[Record]) -> None:
+        if not self.journal.buffer:
+            self._flusher.forget(self)
         for watcher in tuple(self.watchers):  # one that is no longer read may leave meanwhile
             watcher.stored(records)
         if self.on_durable is not None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple
+from dataclasses import fields
+from operator import attrgetter
 
 from orchestrator.jsontypes import canonical, storable
 from orchestrator.kernel.lineage import Parent
 from orchestrator.kernel.records import Ended
 from orchestrator.kernel.run_state import RunState
+from orchestrator.kernel.totals import Tally
 from orchestrator.stores.base import RunInfo, RunSummary
 from orchestrator.stores.rows import MAX_TEXT, OpenQuestion, RunTotals, Total
 
@@ -49,9 +51,11 @@ def row_of(machine: RunState, *, structure: str, content: str, calling: RunState
 
 def totals_of(machine: RunState) -> RunTotals:
     """What a run has spent, by node and by what its nodes called."""
-    found = machine.totals
-    rows = (Total(*place, *astuple(tally)) for place, tally in sorted(found.tallies.items()))
-    return RunTotals(tuple(rows), machine.own_usage.seconds)
+    found = sorted(machine.totals.tallies.items())
+    return RunTotals(tuple([Total(*place, *_counts(tally)) for place, tally in found]), machine.own_usage.seconds)
+
+
+_counts = attrgetter(*(one.name for one in fields(Tally)))
 
 
 def questions_of(machine: RunState) -> tuple[OpenQuestion, ...]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from operator import attrgetter
+from typing import Any
 
 from orchestrator.graph.limits import Usage
 from orchestrator.jsontypes import JsonObject
@@ -59,6 +61,13 @@ class RunSummary:
     """Of a fork its own; None if it is not known: the run was last written by an earlier version."""
     steps: int = 0
     """Steps that landed, of a fork its own."""
+
+    def facts(self) -> dict[str, Any]:
+        """As a row has them, by name."""
+        return {
+            "error": self.error, "input": self.input, "output": self.output, "question": self.question,
+            "usage": self.usage, "steps": self.steps,
+        }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +168,14 @@ class RunInfo:
     def summary(self) -> RunSummary:
         """The part that the executor keeps up to date."""
         return RunSummary(self.error, self.input, self.output, self.question, self.usage, self.steps)
+
+    def changed(self, **changes: Any) -> RunInfo:
+        """The same with other facts: `dataclasses.replace`, for rows that are written with each commit."""
+        return RunInfo(**{**dict(zip(_INFO_FIELDS, _info_values(self), strict=True)), **changes})
+
+
+_INFO_FIELDS = tuple(one.name for one in fields(RunInfo))
+_info_values = attrgetter(*_INFO_FIELDS)
 
 
 @dataclass(frozen=True, slots=True)

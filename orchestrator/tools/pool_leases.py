@@ -41,6 +41,10 @@ class PoolLeases:
             if not holder.pools and self._holders.get(run_id) is holder:
                 del self._holders[run_id]
 
+    def __contains__(self, run_id: object) -> bool:
+        """Whether there is anything to give up for a run."""
+        return run_id in self._holders
+
     async def rest(self, run_id: str) -> None:
         """The run pauses."""
         holder = self._holders.get(run_id)

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import gc
 import sqlite3
+import weakref
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import anyio
+import anyio.lowlevel
 import pytest
 from pydantic import BaseModel
 
 from orchestrator import Executor, Graph, Limits, Outcome, append, node
 from orchestrator.executor import journal
+from orchestrator.executor.drive.drive import Drive
 from orchestrator.executor.host import heartbeat
+from orchestrator.executor.run_log import RunLog
 from orchestrator.kernel import machine
 from orchestrator.kernel.records import encode
 from orchestrator.kernel.run_state import Delta
@@ -154,6 +159,32 @@ async def test_a_step_more_that_has_to_be_durable_is_a_commit_more(
 ) -> None:
     cost = await cost_of(counts, looping("idempotent"), 10, tmp_path)
     assert (cost.records, cost.statements["COMMIT"]) == (12, 11)  # the last one carries the end, too
+
+
+async def test_what_drove_a_run_is_freed_with_it_without_the_garbage_collector(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    driven: list[weakref.ref[object]] = []
+    begin = Drive.__init__
+
+    def noted(live: Drive, log: RunLog, *args: Any, **kw: Any) -> None:
+        begin(live, log, *args, **kw)
+        driven.extend((weakref.ref(live), weakref.ref(log)))
+
+    monkeypatch.setattr(Drive, "__init__", noted)
+    gc.disable()
+    try:
+        for url in ("memory://", f"sqlite:///{tmp_path}/runs.db"):
+            async with Executor(url) as executor:
+                for graph in (looping("idempotent"), looping("pure")):
+                    run = await executor.start(graph, {"until": 2})
+                    assert run.status == "completed"
+                await anyio.lowlevel.checkpoint()  # the loop lets go of the tasks that have ended
+                assert len(driven) == 4
+                assert [one() for one in driven] == [None] * 4
+            driven.clear()
+    finally:
+        gc.enable()
 
 
 async def test_runs_at_the_same_time_share_commits(counts: tuple[Counter[str], list[int]], tmp_path: Path) -> None:

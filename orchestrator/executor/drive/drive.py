@@ -17,7 +17,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from orchestrator.executor.answers import about, by_policy, policy_answers
-from orchestrator.executor.concurrency import YieldBudget
+from orchestrator.executor.concurrency import Signal, YieldBudget
 from orchestrator.executor.drive.ending import end_if_over
 from orchestrator.executor.drive.taped_answers import answer_from_tape
 from orchestrator.executor.drive.timers import Timers
@@ -57,10 +57,10 @@ class Drive:
         """The references to the code that it continues with, if they change."""
         self.fault: BaseException | None = None
         """The error that stopped the drive."""
-        self.done = anyio.Event()
+        self.done = Signal()
         """Set when the lease is released."""
         self.snapshots = SnapshotPolicy(kept)
-        self._workers = Workers(log, resources, self, pace)
+        self._workers = Workers(log, resources, pace)
         self._timers = Timers(log)
         self._tasks: TaskGroup | None = None
         log.scheduler, log.after_store = self, self._after_store
@@ -136,16 +136,19 @@ class Drive:
             raise find_exception(group, (KeyboardInterrupt, SystemExit)) or unwrap_single(group) from None
         finally:
             log.closing = True
-            with anyio.CancelScope(shield=True):
-                await (log.holdings.rest if pauses else log.holdings.release)(log.run_id)
-                await self.release()
+            if log.journal.released and log.run_id not in log.holdings:
+                self._over()  # nothing is left to wait for
+            else:
+                with anyio.CancelScope(shield=True):
+                    await (log.holdings.rest if pauses else log.holdings.release)(log.run_id)
+                    await self.release()
         if self.fault is not None:
             raise self.fault
 
     async def _run(self, take_messages: Callable[[Drive], Awaitable[None]]) -> None:
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
-            self._workers.open(tasks)
+            self._workers.open(tasks, self)
             self._timers.open(tasks)
             try:
                 await self._until_quiet(take_messages)
@@ -237,11 +240,16 @@ class Drive:
                     await log.durable()
                 except Exception as error:
                     self.fault = self.fault or error
-        if log.journal.released:
-            given_back(log.lease.token)
-        else:
+        if not log.journal.released:
             with anyio.move_on_after(LAST_FLUSH):
                 await give_back(log.journal.store, log.run_id, log.lease.token, fault_of(self.fault))
-        for watcher in tuple(log.watchers):
+        self._over()
+
+    def _over(self) -> None:
+        given_back(self.log.lease.token)
+        for watcher in tuple(self.log.watchers):
             watcher.close()
+        self._tasks = None
+        self._workers.close()
+        self.log.close()
         self.done.set()

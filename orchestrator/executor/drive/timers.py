@@ -8,6 +8,7 @@ from __future__ import annotations
 import anyio
 from anyio.abc import TaskGroup
 
+from orchestrator.executor.concurrency import Signal
 from orchestrator.executor.overdue import answered_by_rule
 from orchestrator.executor.run_log import RunLog
 from orchestrator.kernel.queries import seconds_left, timeouts
@@ -22,7 +23,7 @@ class Timers:
     def __init__(self, log: RunLog) -> None:
         self._log = log
         self._tasks: TaskGroup | None = None
-        self._changed = anyio.Event()
+        self._changed = Signal()
         self.waits = False
         """Whether the task exists."""
         self._due = 0.0
@@ -50,7 +51,7 @@ class Timers:
         log = self._log
         while (due := next_due(log)) is not None:
             self._due = due
-            self._changed = anyio.Event()
+            self._changed = Signal()
             with anyio.move_on_after(max(0.0, due - log.clock.now())):
                 await self._changed.wait()
             fire_due(log, log.clock.now())

@@ -44,11 +44,12 @@ class Steps(Protocol):
 class Workers:
     """The workers of one run that this process drives."""
 
-    def __init__(self, log: RunLog, resources: Resources, steps: Steps, pace: YieldBudget) -> None:
+    def __init__(self, log: RunLog, resources: Resources, pace: YieldBudget) -> None:
         self.active = 0
         """How many there are, with those that are on their way."""
-        self._log, self._resources, self._steps, self._pace = log, resources, steps, pace
+        self._log, self._resources, self._pace = log, resources, pace
         self._tasks: TaskGroup | None = None
+        self._steps: Steps | None = None
         self._queue: deque[Activation] = deque()
         self._held: list[Activation] = []
         self._scopes: dict[str, anyio.CancelScope] = {}
@@ -58,10 +59,14 @@ class Workers:
         self._context = Context()
         self._quiet: anyio.Event | None = None
 
-    def open(self, tasks: TaskGroup) -> None:
+    def open(self, tasks: TaskGroup, steps: Steps) -> None:
         """Begin, as tasks of a group, with all that runs."""
-        self._tasks, self._context = tasks, copy_context()
+        self._tasks, self._steps, self._context = tasks, steps, copy_context()
         self._begin(list(self._log.machine.running.values()))
+
+    def close(self) -> None:
+        """The group has ended, and all workers with it."""
+        self._tasks = self._steps = None
 
     def _begin(self, stopped: list[Activation]) -> None:
         """Have run what was under way when the run was last driven; in a fork that is not started, when it is."""
@@ -95,28 +100,28 @@ class Workers:
         Asked before anything waits, so that at any moment at which a task waits, or is stopped, somebody comes for
         what is queued.
         """
-        if self._tasks is None or self._log.closing:
+        if self._tasks is None or self._steps is None or self._log.closing:
             return
         for _ in range(min(len(self._queue), 1 + len(self._scopes)) - self._coming):
             self._coming += 1
             self.active += 1
-            self._context.copy().run(self._tasks.start_soon, self._work)
+            self._context.copy().run(self._tasks.start_soon, self._work, self._steps)
 
-    async def _work(self) -> None:
+    async def _work(self, steps: Steps) -> None:
         self._coming -= 1
         enter_step_task()
         try:
             scope = anyio.CancelScope()
             with scope:
-                await self._run(scope)
+                await self._run(scope, steps)
         except (Exception, SystemExit) as error:  # let out here, SystemExit would stop asyncio's loop where it stands
-            self._steps.fail(error)
+            steps.fail(error)
         finally:
             self.active -= 1
             if not self.active and self._quiet is not None:
                 self._quiet.set()
 
-    async def _run(self, scope: anyio.CancelScope) -> None:
+    async def _run(self, scope: anyio.CancelScope, steps: Steps) -> None:
         log, queue, scopes, pace = self._log, self._queue, self._scopes, self._pace
         running, journal = log.machine.running, log.journal
         context = copy_context()
@@ -142,7 +147,7 @@ class Workers:
                 scopes.pop(key, None)
             # What a node left in the context is none of the next step's business, which then begins in another task.
             last = scope.cancel_called or not _same(context)
-            started = [] if record is None else self._steps.land(record)
+            started = [] if record is None else steps.land(record)
             if record is not None and record.type == "step_retried":
                 started.insert(0, activation)
             activation = started.pop(0) if started and not last and not log.closing else None

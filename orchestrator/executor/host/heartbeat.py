@@ -29,16 +29,20 @@ class Heartbeat:
         self.update()
 
     def update(self) -> None:
-        """A run was added or removed."""
-        if self._live:
+        """A run was added."""
+        if self._live and not self._any.is_set():
             self._any.set()
-        elif self._any.is_set():
+
+    async def _some(self) -> None:
+        """Wait until a run is live. Looked at after each beat only: most runs are over before the next one."""
+        if not self._live and self._any.is_set():
             self._any = anyio.Event()
+        await self._any.wait()
 
     async def renew_leases(self) -> None:
         """Renew the leases every third of their length, for as long as the executor is open."""
         while True:
-            await self._any.wait()
+            await self._some()
             await anyio.sleep(self._presence.ttl / 3)
             with contextlib.suppress(StoreError):  # the next beat may succeed; till then effects ask for themselves
                 if leases.keeps(self._presence.owner):
@@ -68,7 +72,7 @@ class Heartbeat:
     async def poll_inboxes(self) -> None:
         """Look for messages from other processes, for as long as the executor is open."""
         while True:
-            await self._any.wait()
+            await self._some()
             await anyio.sleep(POLL)
             with contextlib.suppress(StoreError):
                 if self._live:

@@ -253,7 +253,6 @@ class Host:
         finally:
             if self.live.get(live.run_id) is live:
                 del self.live[live.run_id]
-            self.heartbeat.update()
             self.watched.after_drive(live)
             if live.fault is None and live.log.journal.stored == live.log.journal.head:
                 self.snapshots.remember(live.machine, live.snapshots.kept)

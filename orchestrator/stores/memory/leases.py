@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from orchestrator.clock import SYSTEM_CLOCK
 from orchestrator.jsontypes import JsonObject
@@ -29,15 +29,16 @@ class MemoryRun:
 
     def release(self) -> None:
         """Note that its drive gave the lease back."""
-        self.token = None
-        self.info = replace(self.info, deaths=0, retry_at=None, fault="")
+        self.token, info = None, self.info
+        if info.deaths or info.retry_at is not None or info.fault:
+            self.info = info.changed(deaths=0, retry_at=None, fault="")
 
     def die(self, fault: str) -> None:
         """Note that its drive died, or was given up. The lease is gone."""
         landed = any(data.endswith(STEP_LANDED) for data in self.records[self.taken :])
         deaths = 1 if landed else self.info.deaths + 1
         retry_at = SYSTEM_CLOCK.now() + retry_delay(deaths)
-        self.token, self.info = None, replace(self.info, deaths=deaths, retry_at=retry_at, fault=fault)
+        self.token, self.info = None, self.info.changed(deaths=deaths, retry_at=retry_at, fault=fault)
 
 
 @dataclass(slots=True)

@@ -88,7 +88,7 @@ class MemoryStore(MemoryItems):
                 raise RunExists(info.run_id)
             if graph is not None and info.content not in self._graphs:
                 self._graphs[info.content] = json_text(graph)
-            row = replace(info, labels=dict(info.labels), lease=None, totals=None, questions=None)
+            row = info.changed(labels=dict(info.labels), lease=None, totals=None, questions=None)
             run = MemoryRun(row, next(self._numbers), encoded)
             run.totals, run.questions = info.totals, in_order(info.questions or ())
             if lease is not None:
@@ -127,19 +127,15 @@ class MemoryStore(MemoryItems):
             if lease is not None and run.token != lease:
                 raise taken_over(run_id)
             run.records.extend(encoded)
-            run.info = replace(
-                run.info,
+            facts = {} if summary is None else summary.facts()
+            run.info = run.info.changed(
                 head=after + len(records),
                 updated=records[-1].ts if records else run.info.updated,
                 status=run.info.status if status is None else status,
                 due=run.info.due if status is None and due is None else due,
                 waiting=run.info.waiting if waiting is None else waiting,
+                **facts,
             )
-            if summary is not None:
-                run.info = replace(
-                    run.info, error=summary.error, input=summary.input, output=summary.output,
-                    question=summary.question, usage=summary.usage, steps=summary.steps,
-                )  # fmt: skip
             if totals is not None:
                 run.totals = totals
             if questions is not None:
@@ -449,7 +445,7 @@ class MemoryStore(MemoryItems):
         return run
 
     def _info(self, run: MemoryRun) -> RunInfo:
-        return replace(run.info, labels=dict(run.info.labels), lease=self._holders.lease(run))
+        return run.info.changed(labels=dict(run.info.labels), lease=self._holders.lease(run))
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
