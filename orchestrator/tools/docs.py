@@ -15,6 +15,10 @@ _TIGHT = re.compile(
 )
 """Where a section begins right behind another line: the parser wants a blank one between them, many people do not."""
 
+_MARK = re.compile(r"[^ -~\n]|\n[ :.]|^[:.]|:(?:\n|$)|:param|---|```|\n\n\n")
+"""What may make another form of a docstring."""
+_PARAMETER = re.compile(r"    ([A-Za-z_][A-Za-z0-9_]*): ([!-~](?:[ -~]*[!-~])?)")
+
 
 @dataclass(frozen=True, slots=True)
 class Documented:
@@ -39,7 +43,26 @@ def read_docstring(doc: str | None) -> Documented:
     text = inspect.cleandoc(doc or "")
     if not any(mark in text for mark in (":\n", ":param", "---")):
         return Documented(" ".join(text.split()) if "\n\n" not in text else text)  # the common case needs no parser
-    # Late: the parser takes a tenth of a second to load.
+    return plain(text) or parsed(text)
+
+
+def plain(text: str) -> Documented | None:
+    """The same of a docstring that ends with one-line descriptions of parameters; None: it has another form.
+
+    Such docstrings need no parser: it takes a tenth of a second to load.
+    """
+    above, section, lines = text.partition("\n\nArgs:\n")
+    if not section or _MARK.search(above) or any(mark in lines for mark in (":param", "---", "```")):
+        return None
+    found = [_PARAMETER.fullmatch(line) for line in lines.split("\n")]
+    if None in found:
+        return None
+    described = {one[1]: ParameterDoc(" ".join(one[2].split())) for one in found if one is not None}
+    return Documented(above.strip(), described)
+
+
+def parsed(text: str) -> Documented:
+    """The same of any docstring, by the parser."""
     import griffe
 
     docstring = griffe.Docstring(_TIGHT.sub("\n\n", text))
