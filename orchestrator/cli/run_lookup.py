@@ -14,6 +14,7 @@ from orchestrator.errors import RunUnknown
 
 if TYPE_CHECKING:
     from orchestrator.executor import Executor, Run
+    from orchestrator.stores import Store
 
 T = TypeVar("T")
 
@@ -30,6 +31,25 @@ def looking(url: str, look: Callable[[Executor], Awaitable[T]], *, writes: bool 
 
         async with Executor(store=url, seal=journal_seal(url, make=writes)) as executor:
             return await look(executor)
+
+    return run_look(work)
+
+
+def reading(url: str, look: Callable[[Store], Awaitable[T]]) -> T:
+    """What `look` finds in a store that is there, without an executor, which takes a while to load.
+
+    Raises:
+        KeyboardInterrupt: a signal stopped it.
+    """
+
+    async def work() -> T:
+        from orchestrator.stores import open_store
+
+        store = open_store(url)
+        try:
+            return await look(store)
+        finally:
+            await store.close()
 
     return run_look(work)
 

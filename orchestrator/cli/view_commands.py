@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from orchestrator.cli.progress import Sink
     from orchestrator.executor import Executor, Point, Run
     from orchestrator.render.terminal.table import Looks
-    from orchestrator.stores import RunInfo
+    from orchestrator.stores import RunInfo, Store
     from orchestrator.stores.rows import Scanned
     from orchestrator.views.explanation import RunReasons
 
@@ -64,7 +64,7 @@ def runs(
     """
     from orchestrator.cli.moments import moment
     from orchestrator.cli.output import out_json, out_made, warn
-    from orchestrator.cli.run_lookup import looking
+    from orchestrator.cli.run_lookup import reading
     from orchestrator.cli.storage import exists, store_url
     from orchestrator.render.terminal.run_table import run_table
 
@@ -76,12 +76,14 @@ def runs(
 
     scans: list[Scanned] = []
 
-    async def listed(executor: Executor) -> Sequence[RunInfo]:
+    async def listed(store: Store) -> Sequence[RunInfo]:
+        from orchestrator.executor.host.run_list import run_list
+
         found: list[RunInfo] = []
         cursor: str | None = None
         while len(found) < limit:
-            page = await executor.runs(
-                status=wanted, graph=graph, labels=labels, search=search, q=anywhere, since=after,
+            page = await run_list(
+                store, status=wanted, graph=graph, labels=labels, search=search, q=anywhere, since=after,
                 waiting=waiting or None, failed_tool=failed_tool, after=cursor, limit=limit - len(found),
             )  # fmt: skip
             found += page.runs
@@ -91,7 +93,7 @@ def runs(
                 break
         return found[:limit]
 
-    found = looking(url, listed) if exists(url) else ()
+    found = reading(url, listed) if exists(url) else ()
     if scans and scans[-1].stopped:
         warn(_scanned(scans))
     if json:

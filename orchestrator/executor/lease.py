@@ -23,17 +23,19 @@ import contextlib
 import os
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import anyio
 
 from orchestrator.clock import SYSTEM_CLOCK
 from orchestrator.errors import RunConflict, RunUnknown, StoreError
 from orchestrator.jsontypes import JsonObject
-from orchestrator.kernel.records import Record
 from orchestrator.stores.base import Lease, RunInfo, Store
 from orchestrator.stores.owner import Owner
 from orchestrator.stores.presence import forget, held_here, may_live
+
+if TYPE_CHECKING:
+    from orchestrator.kernel.records import Record
 
 T = TypeVar("T")
 

@@ -16,11 +16,10 @@ made here.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel.lineage import Parent, Relation
-from orchestrator.kernel.records import Record
 from orchestrator.stores.items import ItemStore
 from orchestrator.stores.owner import Owner
 from orchestrator.stores.rows import (
@@ -36,6 +35,9 @@ from orchestrator.stores.rows import (
     Schedule,
 )
 from orchestrator.stores.statistics import StatsRow
+
+if TYPE_CHECKING:
+    from orchestrator.kernel.records import Record
 
 __all__ = [
     "Finding", "Lease", "Message", "Page", "Parent", "Relation", "RunInfo", "RunSummary", "Schedule", "StatsRow",

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from orchestrator.graph.limits import Usage
 from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel.lineage import Parent
+
+if TYPE_CHECKING:
+    from orchestrator.graph.limits import Usage
 
 MAX_TEXT = 2000
 """Characters of a text in `RunSummary`."""

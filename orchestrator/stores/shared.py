@@ -6,13 +6,17 @@ import difflib
 import json
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 from orchestrator.errors import GraphUnknown, RunConflict, StoreCorrupt, StoreError, StoreTooNew
 from orchestrator.jsontypes import JsonObject
-from orchestrator.kernel.records import RECORD_VERSION, Record, RunStatus, decode
+from orchestrator.kernel import records as r
+from orchestrator.kernel.records import RunStatus
 from orchestrator.stores.base import Lease, RunInfo, Store
 from orchestrator.stores.rows import NOTICE
+
+if TYPE_CHECKING:
+    from orchestrator.kernel.records import Record
 
 
 def check_seqs(run_id: str, records: Sequence[Record], after: int) -> None:
@@ -134,9 +138,9 @@ def read_record(run_id: str, seq: int, data: bytes, before: Sequence[Record]) ->
         StoreCorrupt: it is no record, or the one of another place.
     """
     try:
-        record = decode(data)
+        record = r.decode(data)
     except ValueError as error:
-        if _version_of(data) > RECORD_VERSION:
+        if _version_of(data) > r.RECORD_VERSION:
             raise StoreTooNew(
                 f"run {run_id!r}: record {seq} was written by a newer version; update graph-orchestrator"
             ) from error

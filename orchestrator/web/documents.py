@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from orchestrator.graph.limits import Usage
 from orchestrator.kernel.lineage import Parent
 from orchestrator.kernel.question import Question
-from orchestrator.kernel.records.base import RunStatus
+from orchestrator.kernel.records import RunStatus
 from orchestrator.redaction import redacted
 from orchestrator.stores.base import RunInfo
 from orchestrator.views.run import Run

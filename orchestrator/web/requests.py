@@ -11,7 +11,7 @@ from pydantic.json_schema import SkipJsonSchema
 from orchestrator.graph.limits import Limits
 from orchestrator.kernel.lineage import Relation
 from orchestrator.kernel.question import Answer, Approve, Deny, QuestionKind, Value
-from orchestrator.kernel.records.base import RunStatus
+from orchestrator.kernel.records import RunStatus
 from orchestrator.web.settings import Risk
 
 Seq = Annotated[int, Field(ge=1, le=2**53, description="The number of a record.")]

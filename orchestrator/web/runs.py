@@ -39,7 +39,7 @@ from orchestrator.web.requests import AtQuery, ExportQuery, NoQuery, PageQuery, 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-    from orchestrator.kernel.records.base import RunStatus
+    from orchestrator.kernel.records import RunStatus
 
 T = TypeVar("T")
 _THREADS: RunVar[CapacityLimiter] = RunVar("threads of the web API")

@@ -9,7 +9,7 @@ from typing import get_args
 import pytest
 
 import orchestrator
-from orchestrator.kernel.records.base import EffectClass, RunStatus
+from orchestrator.kernel.records import EffectClass, RunStatus
 from orchestrator.tools.result import Risk
 
 DOCS = Path(__file__).parents[2] / "docs"

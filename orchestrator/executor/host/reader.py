@@ -9,8 +9,8 @@ from orchestrator.errors import InvalidValue
 from orchestrator.executor.host.following import RunEvents
 from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.open_questions import RunQuestions, open_questions
-from orchestrator.executor.host.run_status import is_interrupted, standby_of, waits_to_be_taken_up, with_status
-from orchestrator.executor.host.scanning import searched
+from orchestrator.executor.host.run_list import run_list
+from orchestrator.executor.host.run_status import is_interrupted, standby_of, waits_to_be_taken_up
 from orchestrator.executor.host.version_check import VersionCheck, check_against
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.kernel.question import QuestionKind
@@ -163,38 +163,10 @@ class RunReader:
             ValueError: a status is unknown, or both `search` and `q` are given.
             StoreError: `after` is not a cursor of this store, or of this kind of search.
         """
-        labels = check_labels(labels or {})
-        for what in (
-            graph,
-            after,
-            parent,
-            search,
-            q,
-            failed_tool,
-            *((status,) if isinstance(status, str) else status or ()),
-        ):
-            if what is not None:
-                check_text(what, "a filter of the list of runs")
-        wanted = {status} if isinstance(status, str) else None if status is None else set(status)
-
-        async def listed(*, search: str | None, after: str | None, limit: int) -> Page:
-            found: list[RunInfo] = []
-            while True:
-                page = await self._host.store.runs(
-                    status=wanted, graph=graph, labels=labels, parent=parent, relation=relation, search=search,
-                    since=since, waiting=waiting, failed_tool=failed_tool, after=after, limit=limit - len(found),
-                )  # fmt: skip
-                seen = [with_status(info) for info in page.runs]
-                found += [info for info in seen if wanted is None or info.status in wanted]
-                if page.cursor is None or len(found) >= limit:
-                    return Page(tuple(found), page.cursor)
-                after = page.cursor
-
-        if q is None:
-            return await listed(search=search, after=after, limit=limit)
-        if search is not None:
-            raise ValueError("`search` and `q` are given; use one of them")
-        return await searched(listed, self._host.store, q, after, limit)
+        return await run_list(
+            self._host.store, status=status, graph=graph, labels=labels, parent=parent, relation=relation,
+            search=search, q=q, since=since, waiting=waiting, failed_tool=failed_tool, after=after, limit=limit,
+        )  # fmt: skip
 
     async def stats(
         self,

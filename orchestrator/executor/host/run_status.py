@@ -10,14 +10,17 @@ A run whose drives failed or died too often in a row is *parked*: only `resume` 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from orchestrator.executor.clock import DriveClock
 from orchestrator.executor.lease import is_held
 from orchestrator.kernel.records import FINAL
-from orchestrator.kernel.run_state import RunState
 from orchestrator.stores.base import RunInfo
 from orchestrator.stores.rows import MAX_DEATHS
 from orchestrator.views.standby import Standby
+
+if TYPE_CHECKING:
+    from orchestrator.executor.clock import DriveClock
+    from orchestrator.kernel.run_state import RunState
 
 
 def waits_to_be_taken_up(info: RunInfo) -> bool:

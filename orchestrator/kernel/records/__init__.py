@@ -7,43 +7,74 @@ and refuses unknown types and fields.
 
 from __future__ import annotations
 
-from orchestrator.kernel.records.base import (
-    FINAL,
-    RECORD_VERSION,
-    EffectClass,
-    EffectKind,
-    Failure,
-    JsonDict,
-    Moment,
-    RunStatus,
-)
-from orchestrator.kernel.records.codec import RECORD_TYPES, Record, decode, encode, encode_unsealed, record_from_fields
-from orchestrator.kernel.records.effects import Diverged, EffectIntended, EffectSettled, Spent, failed_result
-from orchestrator.kernel.records.questions import Answered, AnswersWithdrawn, Asked, EventReceived
-from orchestrator.kernel.records.run import (
-    Caller,
-    Cancelled,
-    Ended,
-    Forked,
-    LimitsChanged,
-    Migrated,
-    Paused,
-    Reopened,
-    Resumed,
-    RunStarted,
-    SetAside,
-)
-from orchestrator.kernel.records.steps import (
-    TIMEOUT,
-    GraphOpened,
-    LimitSpent,
-    StepDone,
-    StepFailed,
-    StepRetried,
-    TimerFired,
-    TimerSet,
-    step_done,
-)
+from typing import TYPE_CHECKING
+
+from orchestrator.late import late
+
+if TYPE_CHECKING:
+    from orchestrator.kernel.records.base import (
+        RECORD_VERSION,
+        EffectClass,
+        EffectKind,
+        Failure,
+        JsonDict,
+        Moment,
+    )
+    from orchestrator.kernel.records.codec import (
+        RECORD_TYPES,
+        Record,
+        decode,
+        encode,
+        encode_unsealed,
+        record_from_fields,
+    )
+    from orchestrator.kernel.records.effects import Diverged, EffectIntended, EffectSettled, Spent, failed_result
+    from orchestrator.kernel.records.questions import Answered, AnswersWithdrawn, Asked, EventReceived
+    from orchestrator.kernel.records.run import (
+        Caller,
+        Cancelled,
+        Ended,
+        Forked,
+        LimitsChanged,
+        Migrated,
+        Paused,
+        Reopened,
+        Resumed,
+        RunStarted,
+        SetAside,
+    )
+    from orchestrator.kernel.records.statuses import FINAL, RunStatus
+    from orchestrator.kernel.records.steps import (
+        TIMEOUT,
+        GraphOpened,
+        LimitSpent,
+        StepDone,
+        StepFailed,
+        StepRetried,
+        TimerFired,
+        TimerSet,
+        step_done,
+    )
+
+_HOMES = {
+    "orchestrator.kernel.records.statuses": ("FINAL", "RunStatus"),
+    "orchestrator.kernel.records.base": (
+        "RECORD_VERSION", "EffectClass", "EffectKind", "Failure", "JsonDict", "Moment",
+    ),
+    "orchestrator.kernel.records.codec": (
+        "RECORD_TYPES", "Record", "decode", "encode", "encode_unsealed", "record_from_fields",
+    ),
+    "orchestrator.kernel.records.effects": ("Diverged", "EffectIntended", "EffectSettled", "Spent", "failed_result"),
+    "orchestrator.kernel.records.questions": ("Answered", "AnswersWithdrawn", "Asked", "EventReceived"),
+    "orchestrator.kernel.records.run": (
+        "Caller", "Cancelled", "Ended", "Forked", "LimitsChanged", "Migrated", "Paused", "Reopened", "Resumed",
+        "RunStarted", "SetAside",
+    ),
+    "orchestrator.kernel.records.steps": (
+        "TIMEOUT", "GraphOpened", "LimitSpent", "StepDone", "StepFailed", "StepRetried", "TimerFired",
+        "TimerSet", "step_done",
+    ),
+}  # fmt: skip
 
 __all__ = [
     "FINAL", "RECORD_TYPES", "RECORD_VERSION", "TIMEOUT", "Answered", "AnswersWithdrawn", "Asked", "Caller",
@@ -53,3 +84,6 @@ __all__ = [
     "StepRetried", "TimerFired", "TimerSet", "decode", "encode", "encode_unsealed", "failed_result",
     "record_from_fields", "step_done",
 ]  # fmt: skip
+
+if not TYPE_CHECKING:  # a type checker knows the names from the imports above, and reports all others
+    __getattr__, __dir__ = late(__name__, _HOMES)

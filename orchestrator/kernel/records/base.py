@@ -10,8 +10,6 @@ RECORD_VERSION = 1
 JsonDict: TypeAlias = dict[str, object]
 EffectKind: TypeAlias = Literal["model", "tool", "effect"]
 EffectClass: TypeAlias = Literal["pure", "read", "idempotent", "irreversible"]
-RunStatus: TypeAlias = Literal["running", "paused", "interrupted", "completed", "failed", "cancelled", "exhausted"]
-FINAL: frozenset[str] = frozenset({"completed", "failed", "cancelled", "exhausted"})
 
 
 def _is_empty(text: str) -> bool:

@@ -9,7 +9,6 @@ import sqlite3
 from collections.abc import Callable, Iterator
 
 from orchestrator.errors import InvalidValue
-from orchestrator.graph.digests import content_digest
 from orchestrator.stores.base import Finding
 from orchestrator.stores.shared import json_object
 from orchestrator.stores.sqlite import items, schedules
@@ -210,6 +209,8 @@ def _items(connection: sqlite3.Connection) -> list[Finding]:
 
 
 def _graphs(connection: sqlite3.Connection) -> list[Finding]:
+    from orchestrator.graph.digests import content_digest  # late: nothing else of a store needs graphs
+
     used = {digest for row in connection.execute("SELECT structure, content FROM runs") for digest in row}
     found: list[Finding] = []
     for digest, text in connection.execute("SELECT digest, data FROM graphs"):

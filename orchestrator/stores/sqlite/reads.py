@@ -8,19 +8,21 @@ from collections.abc import Collection
 from contextlib import closing
 from operator import itemgetter
 from types import NoneType
-from typing import Any, NoReturn, TypeAlias
-
-from pydantic import ValidationError
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from orchestrator.errors import RunUnknown, StoreError
-from orchestrator.graph.limits import Usage
 from orchestrator.jsontypes import JsonObject
-from orchestrator.kernel.records import FINAL, Record, RunStarted
+from orchestrator.kernel import records as r
+from orchestrator.kernel.records import FINAL
 from orchestrator.stores.base import Message, Parent, RunInfo
 from orchestrator.stores.shared import corrupt, graph_unknown, json_object, read_record
 from orchestrator.stores.sqlite.label_text import labels_of
 from orchestrator.stores.sqlite.leases import IS_NOTICE, lease_of
 from orchestrator.stores.sqlite.writes import checksum
+
+if TYPE_CHECKING:
+    from orchestrator.graph.limits import Usage
+    from orchestrator.kernel.records import Record, RunStarted
 
 InfoRow: TypeAlias = tuple[Any, ...]
 """A row of `INFO_COLUMNS`. What a damaged file holds may be of any type."""
@@ -60,9 +62,13 @@ def info_of(row: InfoRow, now: float) -> RunInfo:
 
 
 def _usage_of(text: object) -> Usage | None:
+    if not isinstance(text, str):
+        return None
+    from orchestrator.graph.limits import Usage  # late: some lists have no such row
+
     try:
-        return Usage.model_validate_json(text) if isinstance(text, str) else None
-    except ValidationError:
+        return Usage.model_validate_json(text)
+    except ValueError:
         return None
 
 
@@ -173,7 +179,7 @@ def records(
             if not isinstance(data, bytes) or checksum(run_id, seq, data) != crc:
                 raise corrupt(run_id, seq, "its checksum does not match", result)
             record = read_record(run_id, seq, data, result)
-            if seq == 1 and isinstance(record, RunStarted):
+            if seq == 1 and isinstance(record, r.RunStarted):
                 _check_beginning(run_id, found[2:], record)
             result.append(record)
     if last == head and (upto is None or upto > head) and _goes_on(connection, first | head, first + (1 << 32)):

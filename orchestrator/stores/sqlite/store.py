@@ -8,12 +8,13 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from sqlite3 import Connection, Error
+from typing import TYPE_CHECKING
 
 from anyio import CancelScope, to_thread
 
 from orchestrator.errors import StoreUnavailable
 from orchestrator.jsontypes import JsonObject, canonical, json_text
-from orchestrator.kernel.records import FINAL, Record
+from orchestrator.kernel.records import FINAL
 from orchestrator.stores.base import Finding, Lease, Message, Page, Relation, RunInfo, RunSummary, Schedule, Store
 from orchestrator.stores.owner import Owner
 from orchestrator.stores.rows import OpenQuestion, QuestionPage, RunTotals
@@ -39,6 +40,9 @@ from orchestrator.stores.sqlite.wal import check_log
 from orchestrator.stores.sqlite.writer import Writer, WriterStatistics
 from orchestrator.stores.statistics import By, StatsRow
 from orchestrator.stores.words import words
+
+if TYPE_CHECKING:
+    from orchestrator.kernel.records import Record
 
 __all__ = ["SQLiteStore"]
 

@@ -9,11 +9,11 @@ import sqlite3
 import zlib
 from collections.abc import Sequence
 from dataclasses import astuple
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from orchestrator.errors import RunExists, RunUnknown
 from orchestrator.jsontypes import canonical
-from orchestrator.kernel.records import Record, encode
+from orchestrator.kernel import records as r
 from orchestrator.stores.base import Lease, RunInfo, RunSummary
 from orchestrator.stores.rows import OpenQuestion, RunTotals
 from orchestrator.stores.shared import moved, taken_over
@@ -22,6 +22,9 @@ from orchestrator.stores.sqlite.label_text import labels_of
 from orchestrator.stores.sqlite.leases import IS_NOTICE, RELEASED, rob
 from orchestrator.stores.sqlite.searching import forget
 from orchestrator.stores.statistics import numbers_of
+
+if TYPE_CHECKING:
+    from orchestrator.kernel.records import Record
 
 Row: TypeAlias = tuple[int, int, bytes]
 """seq, checksum, data."""
@@ -36,7 +39,7 @@ def rows_of(run_id: str, records: Sequence[Record]) -> list[Row]:
     """Records as rows."""
     rows: list[Row] = []
     for record in records:
-        data = encode(record)
+        data = r.encode(record)
         rows.append((record.seq, checksum(run_id, record.seq, data), data))
     return rows
 
