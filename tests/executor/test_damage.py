@@ -272,7 +272,9 @@ async def test_a_log_cut_at_any_byte_gives_the_state_before_the_write(tmp_path: 
         whole = (await executor.answer("r", question, "yes")).output
     log = (tmp_path / "kept.db-wal").read_bytes()
     page = int.from_bytes(log[8:12], "big") + 24
-    frames = range(32, len(log) + 1, page)
+    frames = [
+        at for at in range(32, len(log) + 1, page) if any(log[max(at - page, 0) : at])
+    ]  # zeros are room for others
     aside = sized((-1, 0, 24), (-page // 2, -1, 0, 1, 23, 24))
     cuts = [0, 17, 31, *(at + more for at in frames[-36::2] for more in aside)]
     heads: set[int] = set()

@@ -18,6 +18,7 @@ from orchestrator import Executor
 from orchestrator.errors import StoreError
 from orchestrator.kernel.records import Record
 from orchestrator.stores import open_store
+from orchestrator.stores.sqlite.log_space import LogSpace
 from orchestrator.stores.sqlite.wal import kept_log
 from tests.stores.runs import add_run, events
 from tests.support.executors import chain, says
@@ -43,10 +44,10 @@ async def left_behind(tmp_path: Path) -> Path:
 
 
 def frames_of(log: Path) -> list[tuple[int, bool]]:
-    """Where each page of a log begins, and whether a commit ends with it."""
+    """Where each page of a log begins, and whether a commit ends with it. Zeros behind them are room for others."""
     data = log.read_bytes()
     (page,) = struct.unpack(">I", data[8:12])
-    places = range(32, len(data) - 23, page + 24)
+    places = [at for at in range(32, len(data) - 23, page + 24) if any(data[at : at + 24])]
     return [(at, struct.unpack(">I", data[at + 4 : at + 8])[0] != 0) for at in places]
 
 
@@ -88,7 +89,7 @@ async def test_a_bit_that_flips_in_the_log_loses_the_last_commit_at_most_or_is_t
     step = frames[1][0] - frames[0][0]
     random.seed(5)
     places = [*range(32), *(at + offset for at, _ in frames for offset in (0, 5, 9, 13, 17, 21, 24, step - 1))]
-    places += random.sample(range(log.stat().st_size), 40)
+    places += random.sample(range(frames[-1][0] + step), 40)
     places = places[:: sized(3, 1)]  # of each frame other bytes
     told = 0
     for at in places:
@@ -140,13 +141,14 @@ async def test_what_a_write_that_broke_off_or_an_older_log_left_is_no_damage(tmp
     log = path.with_name("runs.db-wal")
     whole, frames = log.read_bytes(), frames_of(log)
     ends = [at for at, commit in frames if commit]
-    for cut in (0, 31, 40, ends[0], ends[-2] + 10, len(whole) - 1):
+    step = frames[1][0] - frames[0][0]
+    for cut in (0, 31, 40, ends[0], ends[-2] + 10, ends[-1] + step - 1, len(whole) - 1):
         copy = copied(path, tmp_path / "copy")
         copy.with_name("runs.db-wal").write_bytes(whole[:cut])
         await count_of(copy)
     # the disk wrote the pages of the last commit in another order, and the power failed before all were there
     copy = copied(path, tmp_path / "copy")
-    first = ends[-2] + frames[1][0] - frames[0][0]
+    first = ends[-2] + step
     copy.with_name("runs.db-wal").write_bytes(whole[:first] + bytes(64) + whole[first + 64 :])
     assert len(await records_of(copy)) == COMMITS
     # a log that was begun anew over a longer one
@@ -157,6 +159,62 @@ async def test_what_a_write_that_broke_off_or_an_older_log_left_is_no_damage(tmp
         again = copied(copy, tmp_path / "again")
     again.with_name("runs.db-wal").stat()
     assert len(await records_of(again)) == COMMITS + 1
+
+
+@quick_on("asyncio")
+async def test_commits_find_room_in_the_log_and_seldom_make_it_longer(tmp_path: Path) -> None:
+    store = open_store(f"sqlite:///{tmp_path}/runs.db")
+    await add_run(store)
+    sizes: list[int] = []
+    for seq in range(2, 62):
+        await store.append("r", events(seq), after=seq - 1)
+        sizes.append((tmp_path / "runs.db-wal").stat().st_size)
+    assert len(set(sizes[8:])) < 10
+    copy = copied(tmp_path / "runs.db", tmp_path / "left")  # as a process leaves it that is killed
+    assert await records_of(copy) == events(1, 61)
+    await store.close()
+
+
+@quick_on("asyncio")
+async def test_room_is_made_while_no_other_process_can_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = open_store(f"sqlite:///{tmp_path}/runs.db")
+    await add_run(store)
+    busy: list[bool] = []
+    make = LogSpace.make
+
+    def made(self: LogSpace) -> None:
+        with closing(sqlite3.connect(tmp_path / "runs.db", isolation_level=None, timeout=0.0)) as other:
+            try:
+                other.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError:
+                busy.append(True)
+            else:
+                busy.append(False)
+                other.execute("ROLLBACK")
+        make(self)
+
+    monkeypatch.setattr(LogSpace, "make", made)
+    for seq in range(2, 30):
+        await store.append("r", events(seq), after=seq - 1)
+    assert busy
+    assert all(busy)
+    await store.close()
+
+
+async def test_a_log_that_cannot_get_room_takes_commits_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("orchestrator.stores.sqlite.log_space.open", refused, raising=False)
+    store = open_store(f"sqlite:///{tmp_path}/runs.db")
+    await add_run(store)
+    for seq in range(2, 30):
+        await store.append("r", events(seq), after=seq - 1)
+    assert len(await store.read("r")) == 29
+    await store.close()
+
+
+def refused(*_: object, **__: object) -> None:
+    raise PermissionError("no")
 
 
 CHECKPOINTS = """

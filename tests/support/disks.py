@@ -11,6 +11,9 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
+
+from orchestrator.stores.sqlite.log_space import LogSpace
 
 
 class Disk:
@@ -103,8 +106,9 @@ KINDS: list[type[Disk]] = [SmallFiles, SmallDisk] if can_mount() else [SmallFile
 
 @contextlib.contextmanager
 def disk_of(kind: type[Disk], path: Path) -> Iterator[Disk]:
-    """A disk at a path, with room."""
+    """A disk at a path, with room. Logs have none: a store whose log has room goes on for a while on a full disk."""
     with contextlib.ExitStack() as stack:
+        stack.enter_context(mock.patch.object(LogSpace, "make"))
         found = kind(stack.enter_context(mounted(path)) if kind is SmallDisk else path)
         stack.callback(found.free)
         yield found

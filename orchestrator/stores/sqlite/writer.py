@@ -38,6 +38,7 @@ from orchestrator.stores.sqlite.files import (
     store_error,
     whole_file,
 )
+from orchestrator.stores.sqlite.log_space import LogSpace
 from orchestrator.stores.wake import Pending, give_way, tell
 
 T = TypeVar("T")
@@ -65,6 +66,9 @@ _QUICK_THERE = QUICK + sys.getswitchinterval()
 
 FORK_SECONDS = 1.0
 """How long a fork of the process waits for the write that is under way."""
+
+_ROOM_EVERY = 8
+"""Commits between two looks at the room in the log."""
 
 _LONELY = 16
 """After so many commits for one change each, only one in so many waits for company."""
@@ -100,6 +104,7 @@ class Writer:
         self._path = path
         self._url = url
         self._file = StoreFile(path, url) if file is None else file
+        self._log = LogSpace(path)
         self._jobs: deque[_Job[Any]] = deque()
         self._bell: SimpleQueue[bool] = SimpleQueue()
         """Rung for the thread: whether there is more to come."""
@@ -266,6 +271,8 @@ class Writer:
         """Make the changes and commit them; gives how long the commit took, in seconds."""
         if not begun:
             patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
+        if self._commits % _ROOM_EVERY == _ROOM_EVERY - 1:
+            self._log.make()
         refused = 0
         for job in batch:
             try:
