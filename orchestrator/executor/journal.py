@@ -30,7 +30,7 @@ class Journal:
 
     __slots__ = (
         "_asked", "_consumed", "_done", "_row", "_summarized", "_writing", "buffer", "chain", "due_of", "fault", "head",
-        "lease", "on_stored", "released", "run_id", "store", "stored",
+        "lease", "on_stored", "released", "run_id", "snapshot_of", "store", "stored",
     )  # fmt: skip
 
     def __init__(self, store: Store, run_id: str, stored: int, lease: str) -> None:
@@ -47,6 +47,8 @@ class Journal:
         self.due_of: Callable[[RunState], float | None] = due_of
         """When the next deadline of an open question passes, Unix seconds."""
         self.on_stored: Callable[[Sequence[Record]], None] | None = None
+        self.snapshot_of: Callable[[RunState], bytes | None] = _no_snapshot
+        """Makes what is stored with a run that pauses or ends, so that it need not be folded to be loaded."""
         self._consumed: list[int] = []
         self._writing = False
         self._done: anyio.Event | None = None
@@ -103,7 +105,10 @@ class Journal:
         changed = ends or row != self._row
         asked = tuple(machine.questions)
         summarizes = changed or abs(machine.updated - self._summarized) >= SUMMARY_SECONDS
+        # Where records are sealed, snapshots are not believed: they have no seal.
+        rests = changed and row[0] != "running" and self.chain is None
         try:
+            snapshot = self.snapshot_of(machine) if rests and records and machine.head == records[-1].seq else None
             self.stored = await self.store.append(
                 self.run_id,
                 records,
@@ -117,6 +122,7 @@ class Journal:
                 consumed=consumed,
                 lease=self.lease,
                 release=ends,
+                snapshot=snapshot,
             )
         except BaseException as error:
             # Whether they were written is not known here; the store's head decides when the run is taken up again.
@@ -132,6 +138,10 @@ class Journal:
             self._summarized = records[-1].ts if records else self._summarized
         if self.on_stored is not None:
             self.on_stored(records)
+
+
+def _no_snapshot(machine: RunState) -> None:
+    """No run is worth a snapshot."""
 
 
 FLUSH_AFTER = 0.05

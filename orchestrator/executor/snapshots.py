@@ -7,8 +7,9 @@ graph of the same content, and the records behind them are folded as always.
 from __future__ import annotations
 
 import logging
+import zlib
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from pydantic_core import from_json, to_json
@@ -23,10 +24,19 @@ from orchestrator.stores.base import RunInfo, Store
 log = logging.getLogger("orchestrator")
 
 EVERY = 1000
-"""Records after which a snapshot may pay: to fold as many takes some hundredths of a second."""
+"""Records after which a run that goes on may have a snapshot: to fold as many takes some hundredths of a second."""
+FEW = 32
+"""Records after which a run that pauses or ends may have one: to fold fewer takes no longer than to load it."""
 BYTES = 64
-"""Bytes of a snapshot for each record that it saves. What is larger is not kept: it would take as long to read as the
-records, and all snapshots of a run together stay a fraction of its journal."""
+"""Bytes of a snapshot for each record that it saves, beside a share of what the run's state has grown by."""
+SHARE = 3
+SMALL = 64 * 1024
+"""The share, and the most that it comes to. All snapshots of a run together stay a fraction of its journal, which
+contains every byte that the state has grown by."""
+DENSE = 16
+"""Text that has to become so many times smaller to be kept is not compressed at all: it hardly ever would."""
+MOST = 1 << 28
+"""Bytes of text that a snapshot may have. What says that it has more is damaged or forged."""
 RECENT = 32
 """How many machines of runs that wait are kept in memory."""
 
@@ -46,7 +56,7 @@ class Snapshots:
         self._store, self._believed = store, believed
         self._recent: OrderedDict[str, Checkpoint] = OrderedDict()
 
-    def remember(self, machine: RunState, kept: int) -> None:
+    def remember(self, machine: RunState, kept: Kept) -> None:
         """Keep the machine of a run that is left and not over; nobody changes it any more."""
         self._recent.pop(machine.run_id, None)
         if machine.ended is None:
@@ -76,7 +86,8 @@ class Snapshots:
         if kept is not None:
             seq, data = kept
             try:
-                written = from_json(data)
+                text = unpacked(data)
+                written = from_json(text)
                 past = lineage_of(written)[1:]
                 later = {content: Plan.of(await versions.of(info, structure, content)) for structure, content in past}
                 machine = load(later[past[-1][1]] if past else first, written)
@@ -84,10 +95,25 @@ class Snapshots:
                 machine.later.update(later)
                 there = machine.plan.graph
                 if machine.head == seq and there is not None and machine.content == there.content:
-                    return Checkpoint(machine, seq)
+                    return Checkpoint(machine, Kept(seq, len(text)))
             except Exception as error:  # whatever it is, the journal is there
                 log.debug("run %s: its snapshot at %d cannot be used: %r", info.run_id, seq, error)
-        return Checkpoint(RunState(first), 0)
+        return Checkpoint(RunState(first))
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What is known of the last snapshot of a run."""
+
+    seq: int = 0
+    """Its position; 0: there is none."""
+    size: int = 0
+    """Bytes of its text."""
+    look: int = 0
+    """The position before which it is not looked for another: the last one that was made did not pay."""
+
+
+NONE_KEPT = Kept()
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +121,8 @@ class Checkpoint:
     """A machine at a position of a run."""
 
     machine: RunState
-    kept: int
-    """Position of the last snapshot."""
+    kept: Kept = NONE_KEPT
+    """The last snapshot."""
 
     def fits(self, info: RunInfo) -> bool:
         """Whether it is of this run, and not of one before it that had the same id."""
@@ -104,33 +130,56 @@ class Checkpoint:
 
 
 class SnapshotPolicy:
-    """When a run that is driven is worth a snapshot, and what becomes of it."""
+    """When a run that is driven is worth a snapshot."""
 
-    __slots__ = ("_next", "busy", "kept")
+    __slots__ = ("busy", "kept")
 
-    def __init__(self, kept: int) -> None:
+    def __init__(self, kept: Kept) -> None:
         self.kept = kept
-        """Position of the last snapshot."""
-        self._next = kept + EVERY
+        """The last snapshot."""
         self.busy = False
+        """Whether one is on its way to the store."""
 
     def due(self, head: int) -> bool:
-        """Whether it is time to look."""
-        return head >= self._next and not self.busy
+        """Whether it is time to make one while the run goes on."""
+        return not self.busy and head >= max(self.kept.seq + EVERY, self.kept.look)
+
+    def at_rest(self, machine: RunState) -> bytes | None:
+        """A snapshot of a run that pauses or ends, if it pays."""
+        due = machine.head >= max(self.kept.seq + FEW, self.kept.look)
+        return self.take(machine) if due else None
 
     def take(self, machine: RunState) -> bytes | None:
         """A snapshot of where the machine stands, if it pays."""
+        saved = machine.head - self.kept.seq
         try:
-            data = to_json(dump(machine))
-        except ValueError:  # values of earlier versions may be nested deeper than is written now
-            data = b""
-        saved = machine.head - self.kept
-        self._next = machine.head + EVERY
-        if not data or len(data) > BYTES * saved:
-            self._next = machine.head + saved  # each look costs as much as the last one: look half as often
+            text = to_json(dump(machine))
+        except Exception as error:  # values of earlier versions may be nested deeper than is written now
+            log.debug("run %s: no snapshot at %d: %r", machine.run_id, machine.head, error)
+            text = b""
+        room = BYTES * saved + min(SMALL, max(0, len(text) - self.kept.size) // SHARE)
+        data = zlib.compress(text, 1) if 0 < len(text) <= DENSE * room else b""
+        if not data or len(data) > room:
+            # Each look costs as much as the last one: look half as often.
+            self.kept = replace(self.kept, look=machine.head + saved)
             return None
-        self.kept = machine.head
+        self.kept = Kept(machine.head, len(text))
         return data
+
+
+def unpacked(data: bytes) -> bytes:
+    """The text of a snapshot. Those of earlier versions are not compressed.
+
+    Raises:
+        ValueError, zlib.error: there is no text in it.
+    """
+    if data.startswith(b"{"):
+        return data
+    found = zlib.decompressobj()
+    text = found.decompress(data, MOST)
+    if not found.eof:
+        raise ValueError(f"it is cut off, or has more than {MOST:,} bytes of text")
+    return text
 
 
 async def store_snapshot(store: Store, run_id: str, seq: int, data: bytes) -> None:

@@ -127,7 +127,16 @@ class Codec:
             return value
         return self._dumped(value, _READABLE, _ANY_SIZE)
 
+    def show(self, value: object) -> object:
+        """The same for a value that is only looked at: it is not checked whether it could be stored."""
+        return value if type(value) in self._exact else self._plain(value, _READABLE)
+
     def _dumped(self, value: object, depth: int, size: int) -> object:
+        found = self._plain(value, depth)
+        check(found, depth=depth, size=size)
+        return found
+
+    def _plain(self, value: object, depth: int) -> object:
         try:
             found = self._stored.dump_python(value, mode="json", warnings=False)
             if self._unordered:
@@ -140,7 +149,6 @@ class Codec:
             if isinstance(error, UnicodeEncodeError):
                 raise Unfit("the text contains an unpaired surrogate, which cannot be stored") from None
             raise Unfit(f"it cannot be written as JSON ({error}){_mend(value)}") from None
-        check(found, depth=depth, size=size)
         return found
 
     def load(self, value: object) -> Any:
@@ -194,6 +202,10 @@ class JsonCodec:
             raise Unfit(f"it cannot be written as JSON ({error})") from None
 
     def dump(self, value: object) -> object:
+        """A copy."""
+        return copy.deepcopy(value)
+
+    def show(self, value: object) -> object:
         """A copy."""
         return copy.deepcopy(value)
 

@@ -228,6 +228,10 @@ class StateSchema:
         """
         return {name: field.codec.dump(values[name]) for name, field in self._fields.items() if name in values}
 
+    def show(self, values: Mapping[str, object]) -> JsonObject:
+        """The same of values that are only looked at: it is not checked whether they could be stored."""
+        return {name: field.codec.show(values[name]) for name, field in self._fields.items() if name in values}
+
     def encode_update(self, update: Mapping[str, object] | None) -> tuple[JsonObject, dict[str, str]]:
         """Validate an update field by field and write it as JSON.
 

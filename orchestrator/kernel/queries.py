@@ -39,7 +39,7 @@ def state_values(run: RunState) -> JsonObject:
     if run.root is None:
         return {}
     values = run.root.result.values if run.root.result is not None else run.root.trunk.values
-    return run.plan.schema.dump(values)
+    return run.plan.schema.show(values)
 
 
 def branches(run: RunState) -> list[Branch]:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import zlib
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
-from typing import Any
+from secrets import token_hex
+from sqlite3 import connect
+from typing import Any, Literal
 
 import anyio
 import pytest
 
-from orchestrator import Executor, Graph
+from orchestrator import Executor, Graph, Limits, Outcome, node
 from orchestrator.executor import snapshots
 from orchestrator.kernel.records import Record
 from orchestrator.nodes import Ask
+from orchestrator.seals import Seal
 from orchestrator.stores.sqlite import SQLiteStore
 from orchestrator.testing import assert_crash_safe
 from tests.support.executors import Log, counting, says
@@ -25,8 +31,9 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 def all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Snapshots behind nearly every write, whatever their size."""
+    """Snapshots behind nearly every write, and with each pause and end, whatever their size."""
     monkeypatch.setattr(snapshots, "EVERY", 1)
+    monkeypatch.setattr(snapshots, "FEW", 1)
     monkeypatch.setattr(snapshots, "BYTES", 1 << 30)
 
 
@@ -35,7 +42,11 @@ class Counting(SQLiteStore):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self.records = 0
+        self.records = self.put = 0
+
+    async def put_snapshot(self, run_id: str, seq: int, data: bytes) -> None:
+        self.put += 1
+        await super().put_snapshot(run_id, seq, data)
 
     async def read(self, *args: Any, **kw: Any) -> list[Record]:
         found = await super().read(*args, **kw)
@@ -124,7 +135,13 @@ async def test_a_run_of_the_same_id_that_is_another_one_is_not_taken_for_it(tmp_
         assert (await executor.answer("r", waiting[0].id, "yes")).output == 9
 
 
-@pytest.mark.parametrize("data", [b"", b"{", b"null", b'{"format": 0}', b'{"format": 5}', b'[1, "two"]'])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"", b"{", b"null", b'{"format": 0}', b'{"format": 5}', b'[1, "two"]', b"x", zlib.compress(b'{"format": 0}'),
+        zlib.compress(b"[]"), zlib.compress(b'{"format": 9}')[:-1], zlib.compress(b" " * 200_000),
+    ],
+)  # fmt: skip
 async def test_a_snapshot_that_cannot_be_read_is_none(tmp_path: Path, data: bytes) -> None:
     url = f"sqlite:///{tmp_path}/runs.db"
     async with Executor(url) as executor:
@@ -135,12 +152,93 @@ async def test_a_snapshot_that_cannot_be_read_is_none(tmp_path: Path, data: byte
         assert (await executor.answer("r", run.waiting[0].id, "yes")).output == 3
 
 
+async def test_the_last_snapshot_is_stored_with_the_records_of_a_pause_and_of_an_end(tmp_path: Path) -> None:
+    store = Counting(f"{tmp_path}/runs.db")
+    async with Executor(store, graphs=[asking()]) as executor:
+        run = await executor.start(asking(), {"until": 100}, run_id="r")
+        paused, head = await store.snapshot("r"), run.seq
+        run = await executor.answer("r", run.waiting[0].id, "yes")
+        assert run.status == "completed"
+        await executor.start(asking(), {"until": 3}, run_id="short")
+        assert paused is not None
+        assert paused[0] == head
+        assert await store.snapshot("r") == paused  # too little came since
+        assert await store.snapshot("short") is None
+        await executor.start(counting(), {"until": 100}, run_id="ended")
+        assert (await store.snapshot("ended") or (0,))[0] == (await store.info("ended")).head
+    assert store.put == 0
+
+
+@pytest.mark.parametrize("steps", [sized(80, 800), sized(800, 8000)])
+async def test_a_run_of_any_length_is_loaded_by_as_few_records(tmp_path: Path, steps: int) -> None:
+    """The same number for n and 10 n steps."""
+    async with Executor(f"sqlite:///{tmp_path}/runs.db") as executor:
+        done = await executor.start(counting(), {"until": steps}, run_id="ended")
+        waits = await executor.start(asking(), {"until": steps}, run_id="waits")
+    for graphs in ([], [counting(), asking()]):
+        store = Counting(f"{tmp_path}/runs.db")
+        async with Executor(store, graphs=graphs) as executor:
+            for run in (done, waits):
+                found = await executor.load(run.run_id)
+                assert (found.values, found.output, found.usage) == (run.values, run.output, run.usage)
+                assert [one.id for one in found.waiting] == [one.id for one in run.waiting]
+        assert store.records < 2 * snapshots.FEW
+
+
+async def test_a_snapshot_at_another_position_than_its_own_is_not_believed(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/runs.db"
+    async with Executor(url) as executor:
+        await executor.start(counting(), {"until": 50}, run_id="other")
+        run = await executor.start(counting(), {"until": 60}, run_id="r")
+        _, data = await executor.store.snapshot("other") or (0, b"")
+        await executor.store.put_snapshot("r", run.seq, data)
+    async with Executor(url) as executor:
+        assert (await executor.load("r")).values == run.values
+        assert (await executor.load("r", at=30)).values["n"] == 29
+
+
+async def test_where_records_are_sealed_no_snapshot_is_stored(tmp_path: Path) -> None:
+    async with Executor(f"sqlite:///{tmp_path}/runs.db", seal=Seal(b"k" * 32, "here")) as executor:
+        await executor.start(counting(), {"until": 100}, run_id="r")
+        assert await executor.store.snapshot("r") is None
+
+
+@pytest.mark.parametrize("text", [token_hex, lambda size: "blank" + " " * size])
+async def test_the_snapshots_of_a_run_that_pauses_often_are_a_fraction_of_its_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: Callable[[int], str]
+) -> None:
+    """And few of them are made in vain."""
+    made, real = [], snapshots.dump
+    monkeypatch.setattr(snapshots, "dump", lambda machine: made.append(machine.head) or real(machine))
+    turns = sized(40, 200)
+
+    @node(effect="pure")
+    def work(state: Log) -> Outcome[Literal["again", "enough", "over"]]:
+        return Outcome("again" if (state.n + 1) % 12 else "enough", n=state.n + 1, log=text(100))
+
+    graph = Graph(
+        name="chat", state=Log, nodes={"work": work, "ask": Ask(prompt="Go on?", answer="answer")},
+        edges="START -> work\nwork -> work : again\nwork -> ask : enough\nask -> work\nwork -> END : over",
+        limits=Limits(steps=None),
+    )  # fmt: skip
+    async with Executor(f"sqlite:///{tmp_path}/runs.db") as executor:
+        run = await executor.start(graph, {}, run_id="r")
+        for _ in range(turns):
+            run = await executor.answer("r", run.waiting[0].id, "yes")
+    with closing(connect(tmp_path / "runs.db")) as file:
+        sizes = [
+            file.execute(f"SELECT sum(length(data)) FROM {name}").fetchone()[0] for name in ("records", "snapshots")
+        ]
+    assert 0 < sizes[1] < sizes[0] / 2, (sizes, len(made))
+    assert len(made) <= run.seq / snapshots.FEW, (sizes, len(made))
+
+
 async def test_what_would_be_as_long_as_the_records_is_not_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(snapshots, "EVERY", 10)
     async with Executor(f"sqlite:///{tmp_path}/runs.db") as executor:
-        long = {"until": 40, "question": "x" * 100_000}
+        long = {"until": 40, "question": token_hex(50_000)}
         await executor.start(counting(), long, run_id="large")
         await executor.start(counting(), {"until": 400}, run_id="small")
         await anyio.sleep(0.05)

@@ -27,7 +27,7 @@ from orchestrator.executor.lease import give_back, given_back
 from orchestrator.executor.overdue import answered_by_rule
 from orchestrator.executor.resources import Resources
 from orchestrator.executor.run_log import RunLog
-from orchestrator.executor.snapshots import SnapshotPolicy, store_snapshot
+from orchestrator.executor.snapshots import Kept, SnapshotPolicy, store_snapshot
 from orchestrator.executor.standstill import happen_at_rest
 from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel.queries import time_left_inside
@@ -42,7 +42,7 @@ LAST_FLUSH = 10.0
 class Drive:
     """Runs the steps of one run, until it ends, pauses or is interrupted."""
 
-    def __init__(self, log: RunLog, resources: Resources, pace: YieldBudget, *, kept: int = 0) -> None:
+    def __init__(self, log: RunLog, resources: Resources, pace: YieldBudget, *, kept: Kept) -> None:
         self.log, self.resources = log, resources
         self.run_id = log.run_id
         self.seen: set[int] = set()
@@ -64,6 +64,7 @@ class Drive:
         self._timers = Timers(log)
         self._tasks: TaskGroup | None = None
         log.scheduler, log.after_store = self, self._after_store
+        log.journal.snapshot_of = self.snapshots.at_rest
 
     @property
     def machine(self) -> RunState:

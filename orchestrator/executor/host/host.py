@@ -33,7 +33,7 @@ from orchestrator.executor.host.watched_runs import WatchedRuns
 from orchestrator.executor.journal import Flusher, Journal
 from orchestrator.executor.resources import Resources
 from orchestrator.executor.run_log import RunLog
-from orchestrator.executor.snapshots import Snapshots
+from orchestrator.executor.snapshots import NONE_KEPT, Kept, Snapshots
 from orchestrator.kernel.records import FINAL
 from orchestrator.kernel.run_state import RunState
 from orchestrator.seals import Seal
@@ -197,12 +197,12 @@ class Host:
             info = await self.store.info(run_id)
             if info.status in FINAL:
                 raise RunEnded(run_id, info.status)
-            machine = await self.loader.machine_of(info, await self.loader.stored_graph(info))
-            checked = await audited(self.store, self.seal, machine)
+            found = await self.loader.checkpoint_of(info, await self.loader.stored_graph(info))
+            checked = await audited(self.store, self.seal, found.machine)
         except BaseException:
             await self._drop(run_id, hold.token)
             raise
-        live = self.new_drive(machine, hold)
+        live = self.new_drive(found.machine, hold, found.kept)
         live.log.journal.due_of = partial(due_of_given_back, live.log.clock, info)
         live.log.journal.chain = None if checked is None else checked.chain
         return live
@@ -211,7 +211,7 @@ class Host:
         return await leases.take(self.presence, run_id, wait=wait, stopping=lambda: self.stopping)
 
     def new_drive(
-        self, machine: RunState, hold: leases.LeaseHandle, kept: int = 0, own: Resources | None = None
+        self, machine: RunState, hold: leases.LeaseHandle, kept: Kept = NONE_KEPT, own: Resources | None = None
     ) -> Drive:
         """A drive of a run whose lease this executor holds."""
         journal = Journal(self.store, machine.run_id, machine.head, hold.token)

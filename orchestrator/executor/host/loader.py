@@ -48,10 +48,14 @@ class RunLoader:
         Raises:
             RunUnknown, StoreCorrupt, StoreTooNew
         """
-        machine = (await self._snapshots.nearest(info, graph, self, upto)).machine
-        records = await self._store.read(info.run_id, after=machine.head, upto=upto)
-        await self._fold(info, machine, records)
-        return machine
+        return (await self.checkpoint_of(info, graph, upto)).machine
+
+    async def checkpoint_of(self, info: RunInfo, graph: GraphDefinition, upto: int | None = None) -> Checkpoint:
+        """The same, with what is known of the snapshot before it."""
+        found = await self._snapshots.nearest(info, graph, self, upto)
+        records = await self._store.read(info.run_id, after=found.machine.head, upto=upto)
+        await self._fold(info, found.machine, records)
+        return found
 
     async def plan_of(self, info: RunInfo, records: Sequence[Record]) -> Plan:
         """Return the plan to fold all records of a run with, from the first one on."""
@@ -74,7 +78,7 @@ class RunLoader:
             GraphChanged: the run cannot go on in the graph without a decision or a migration.
         """
         began = await self.stored_graph(info)
-        checkpoint = Checkpoint(RunState(Plan.of(began)), 0)
+        checkpoint = Checkpoint(RunState(Plan.of(began)))
         if reopening is None:
             checkpoint = await self._snapshots.nearest(info, began, self)
         machine = checkpoint.machine
@@ -87,10 +91,11 @@ class RunLoader:
         graph = newest if known is None or how.migrate is not None else known
         self._resources.check(graph, models=machine.fork is None or machine.fork.relation != "replay")
         fit = await self.fitting(info, graph, machine, strict=strict, accept=how.accept, migrate=how.migrate)
-        if fit.migrated is not None or (machine.plan.graph is graph and (fit.changes is None or not checkpoint.kept)):
+        same = machine.plan.graph is graph and (fit.changes is None or not checkpoint.kept.seq)
+        if fit.migrated is not None or same:
             return Loaded(checkpoint, fit)
         machine = await self._folded_in(info, graph)
-        return Loaded(Checkpoint(machine if reopening is None else reopening.apply(machine), 0), fit)
+        return Loaded(Checkpoint(machine if reopening is None else reopening.apply(machine)), fit)
 
     async def stored_graph(self, info: RunInfo) -> GraphDefinition:
         """The graph that a run began in, as it was stored; with code if the executor has one of its structure."""
