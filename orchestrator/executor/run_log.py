@@ -12,7 +12,7 @@ Steps, effects and commands write through the log and wait on it. The drive that
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, TypeAlias, TypedDict
+from typing import Protocol, TypeAlias
 
 import anyio
 
@@ -28,7 +28,7 @@ from orchestrator.executor.tape import Tape
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.node import Node
 from orchestrator.kernel.machine import apply
-from orchestrator.kernel.records import EffectIntended, Record
+from orchestrator.kernel.records import EffectIntended, Record, Stamp, StepStamp
 from orchestrator.kernel.run_state import Delta, RunState
 from orchestrator.kernel.state import Activation
 from orchestrator.tools.pool_leases import PoolLeases
@@ -39,21 +39,6 @@ ToolsFor: TypeAlias = "Callable[[GraphDefinition | None], Mapping[str, Tool]]"
 
 _JUMP = 1.0
 """Seconds: a record whose time is further from the drive's was stamped by a wall clock that has jumped."""
-
-
-class Stamp(TypedDict):
-    """The position and the time of the next record."""
-
-    seq: int
-    ts: float
-
-
-class StepStamp(Stamp):
-    """The same, with the activation that the record is about."""
-
-    activation: str
-    path: str
-    node: str
 
 
 class Scheduler(Protocol):

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
 from collections.abc import Callable
 from types import FrameType
 from typing import Any, get_args
 
 import pytest
+from hypothesis import given as over
+from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from orchestrator.kernel import records as r
 from orchestrator.kernel.question import Question, Value
@@ -69,3 +73,50 @@ def test_no_two_records_share_what_can_be_changed(kind: Any) -> None:
             assert value is not getattr(second, name)
             assert value is not getattr(third, name)
             assert value == getattr(second, name)
+
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+MOMENTS = st.floats(0, 1e10, allow_nan=False)
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=8,
+)
+OBJECTS = st.dictionaries(TEXTS, PLAIN, max_size=3)
+STAMPS: st.SearchStrategy[r.StepStamp] = st.fixed_dictionaries(
+    {"seq": st.integers(1), "ts": MOMENTS, "activation": TEXTS, "path": TEXTS, "node": TEXTS}
+)  # type: ignore[assignment]
+PARTS = st.fixed_dictionaries(
+    {
+        "outcome": TEXTS, "update": OBJECTS, "ops": st.dictionaries(TEXTS, TEXTS, max_size=2),
+        "reduced": st.none() | OBJECTS, "attempt": st.integers(1), "started": MOMENTS,
+    },
+    optional={
+        "error": st.none() | st.builds(r.Failure, type=TEXTS, message=TEXTS), "failed": st.integers(0),
+        "guards": st.none() | st.dictionaries(TEXTS, st.booleans() | TEXTS, max_size=2), "cached": st.booleans(),
+    },
+)  # fmt: skip
+
+
+@over(STAMPS, PARTS)
+def test_a_step_that_is_made_without_validation_is_the_validated_one(stamp: r.StepStamp, parts: dict[str, Any]) -> None:
+    made = r.step_done(stamp, **parts)
+    given = {**stamp, **parts, "ended": stamp["ts"], "guards": parts.get("guards") or {}}
+    whole = r.StepDone(**given)
+    whole = r.StepDone(**dict(whole))  # with every field set
+    assert made == whole
+    assert r.decode(r.encode(made)) == made
+    assert r.encode(made) == r.encode(whole)
+    assert list(vars(made)) == list(vars(whole))
+    assert [type(value) for value in vars(made).values()] == [type(value) for value in vars(whole).values()]
+    assert made.model_fields_set == whole.model_fields_set
+    assert (made.model_dump_json(), repr(made)) == (whole.model_dump_json(), repr(whole))
+    assert pickle.loads(pickle.dumps(made)) == whole == made.model_copy()
+    with pytest.raises(ValidationError, match="frozen"):
+        made.seq = 9
+
+
+def test_making_the_record_of_a_step_calls_one_function() -> None:
+    stamp: r.StepStamp = {"seq": 1, "ts": 1.5, "activation": "a", "path": "", "node": "n"}
+    parts: dict[str, Any] = {"outcome": "done", "update": {}, "ops": {}, "reduced": None, "attempt": 1, "started": 1.0}
+    assert calls(lambda: r.step_done(stamp, **parts)) == ["step_done"]

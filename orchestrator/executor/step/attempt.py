@@ -121,7 +121,7 @@ def _done(
         error = attempt.failure(result.error).model_copy(update={"traceback": traceback_of(result.error)})
     reduced = reduced_values(activation, values, ops) if activation.frame.plan.schema.coded else None
     return step_done(
-        **attempt.log.at(activation),
+        attempt.log.at(activation),
         outcome=outcome,
         update=dict(values),
         ops=ops,

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
         Failure,
         JsonDict,
         Moment,
+        Stamp,
+        StepStamp,
     )
     from orchestrator.kernel.records.codec import (
         RECORD_TYPES,
@@ -59,7 +61,8 @@ if TYPE_CHECKING:
 _HOMES = {
     "orchestrator.kernel.records.statuses": ("FINAL", "RunStatus"),
     "orchestrator.kernel.records.base": (
-        "RECORD_VERSION", "EffectClass", "EffectKind", "Failure", "JsonDict", "Moment",
+        "RECORD_VERSION", "EffectClass", "EffectKind", "Failure", "JsonDict", "Moment", "Stamp",
+        "StepStamp",
     ),
     "orchestrator.kernel.records.codec": (
         "RECORD_TYPES", "Record", "decode", "encode", "encode_unsealed", "record_from_fields",
@@ -80,8 +83,8 @@ __all__ = [
     "FINAL", "RECORD_TYPES", "RECORD_VERSION", "TIMEOUT", "Answered", "AnswersWithdrawn", "Asked", "Caller",
     "Cancelled", "Diverged", "EffectClass", "EffectIntended", "EffectKind", "EffectSettled", "Ended", "EventReceived",
     "Failure", "Forked", "GraphOpened", "JsonDict", "LimitSpent", "LimitsChanged", "Migrated", "Moment", "Paused",
-    "Record", "Reopened", "Resumed", "RunStarted", "RunStatus", "SetAside", "Spent", "StepDone", "StepFailed",
-    "StepRetried", "TimerFired", "TimerSet", "decode", "encode", "encode_unsealed", "failed_result",
+    "Record", "Reopened", "Resumed", "RunStarted", "RunStatus", "SetAside", "Spent", "Stamp", "StepDone", "StepFailed",
+    "StepRetried", "StepStamp", "TimerFired", "TimerSet", "decode", "encode", "encode_unsealed", "failed_result",
     "record_from_fields", "step_done",
 ]  # fmt: skip
 

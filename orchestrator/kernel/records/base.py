@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias, TypedDict
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -57,4 +57,19 @@ class ActivationRecord(RecordBase):
 
     activation: str
     path: str = ""
+    node: str
+
+
+class Stamp(TypedDict):
+    """The position and the time of the next record."""
+
+    seq: int
+    ts: float
+
+
+class StepStamp(Stamp):
+    """The same, with the activation that the record is about."""
+
+    activation: str
+    path: str
     node: str

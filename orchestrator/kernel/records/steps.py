@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from orchestrator.kernel.records.base import RECORD_VERSION, ActivationRecord, Failure, JsonDict, Moment, RecordBase
+from orchestrator.kernel.records.base import ActivationRecord, Failure, JsonDict, Moment, RecordBase, StepStamp
 
 
 class StepDone(ActivationRecord):
@@ -32,12 +32,8 @@ class StepDone(ActivationRecord):
 
 
 def step_done(
+    stamp: StepStamp,
     *,
-    seq: int,
-    ts: float,
-    activation: str,
-    path: str,
-    node: str,
     outcome: str,
     update: JsonDict,
     ops: dict[str, str],
@@ -49,17 +45,16 @@ def step_done(
     guards: dict[str, bool | str] | None = None,
     cached: bool = False,
 ) -> StepDone:
-    """The record of a step that ended at `ts`, from parts that are already validated.
+    """The record of a step that ended at the time of `stamp`, from parts that are already validated.
 
-    Validating them again would be about a tenth of the cost of a step in memory.
+    Validating them again would be a twentieth of the cost of a step in memory.
     """
-    record = StepDone.__new__(StepDone)
     fields = {
-        "seq": seq, "ts": ts, "v": RECORD_VERSION, "seal": "", "type": "step_done", "activation": activation,
-        "path": path, "node": node, "outcome": outcome, "update": update, "ops": ops, "reduced": reduced,
-        "attempt": attempt, "started": started, "ended": ts, "error": error, "failed": failed,
+        **_STEP_DONE, **stamp, "outcome": outcome, "update": update, "ops": ops, "reduced": reduced,
+        "attempt": attempt, "started": started, "ended": stamp["ts"], "error": error, "failed": failed,
         "guards": guards or {}, "cached": cached,
     }  # fmt: skip
+    record = _new(StepDone)
     _set(record, "__dict__", fields)
     _set(record, "__pydantic_fields_set__", _STEP_DONE_FIELDS)
     _set(record, "__pydantic_extra__", None)
@@ -67,7 +62,9 @@ def step_done(
     return record
 
 
-_set = object.__setattr__
+_new, _set = object.__new__, object.__setattr__
+_STEP_DONE: dict[str, object] = {name: field.default for name, field in StepDone.model_fields.items()}
+"""All fields in their order. Those without a default are always given."""
 _STEP_DONE_FIELDS = set(StepDone.model_fields)
 
 
