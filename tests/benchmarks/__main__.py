@@ -1,8 +1,9 @@
 """Measure every workload on the floor, on this library and on each peer that is installed, in turn, several times.
 
-    python -m tests.benchmarks [--rounds 3] [--only loop,durable] [--subjects floor,ours] [--json FILE]
+    python -m tests.benchmarks [--rounds 3] [--quick] [--only loop,durable] [--subjects floor,ours] [--json FILE]
 
-Peers come with `pip install -e ".[bench]"`. Read the ratios: how long anything takes is the machine's.
+Peers come with `pip install -e ".[bench]"`. Read the ratios: how long anything takes is the machine's. After that,
+`python -m tests.benchmarks.report FILE` writes the page and its pictures.
 """
 
 from __future__ import annotations
@@ -12,38 +13,49 @@ import importlib.metadata
 import json
 import os
 import platform
+import shutil
 import sqlite3
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
-from tests.benchmarks.subjects import SUBJECTS
-from tests.benchmarks.table import WHAT, markdown, rows_of
+from tests.benchmarks.subjects import SUBJECTS, Figures
+from tests.benchmarks.table import LONG, WHAT, markdown, rows_of
 
 PACKAGES = (
-    "graph-orchestrator", "langgraph", "langgraph-checkpoint-sqlite", "burr", "pydantic-graph",
-    "llama-index-workflows", "dbos",
+    "graph-orchestrator", "langgraph", "langgraph-checkpoint-sqlite", "langchain", "burr", "pydantic-graph",
+    "pydantic-ai-slim", "llama-index-workflows", "dbos", "openai",
 )  # fmt: skip
 ROOT = Path(__file__).parents[2]
+PATIENCE = 400
+"""Seconds for one turn; what takes longer is left out and said so."""
 
 
-def once(subject: str, workload: str) -> Mapping[str, float] | None:
-    """The figures of one subject's turn; None if it has none."""
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "tests.benchmarks.worker", subject, workload, folder]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=_environment())
-        if done.returncode:
-            print(f"{subject}, {workload}: failed\n{done.stderr[-2000:]}", file=sys.stderr)
-            return None
-        found: Mapping[str, float] | None = json.loads(done.stdout.splitlines()[-1])
-        return found
+def worker(subject: str, *words: str) -> Any:
+    """What one process of one subject says; None if it failed or took too long."""
+    command = [sys.executable, "-m", "tests.benchmarks.worker", subject, *words]
+    try:
+        done = subprocess.run(
+            command, cwd=ROOT, capture_output=True, text=True, check=True, env=_environment(), timeout=PATIENCE
+        )
+    except subprocess.CalledProcessError as error:
+        print(f"{subject}, {words}: failed\n{error.stderr[-2000:]}", file=sys.stderr)
+        return None
+    except subprocess.TimeoutExpired:
+        print(f"{subject}, {words}: took more than {PATIENCE} s", file=sys.stderr)
+        return None
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def _environment() -> dict[str, str]:
     """What could make one turn differ from another, or reach outside, is left out."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("OPENAI_", "ORCHESTRATOR_", "LANGCHAIN_"))}
+    prefixes = ("OPENAI_", "ORCHESTRATOR_", "LANGCHAIN_", "LANGSMITH_", "LANGGRAPH_", "DBOS_", "LOGFIRE_", "OTEL_")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(prefixes)}
     return {**kept, "LANGSMITH_TRACING": "false", "BURR_TELEMETRY": "false", "DO_NOT_TRACK": "1"}
 
 
@@ -56,6 +68,7 @@ def machine() -> dict[str, object]:
         except importlib.metadata.PackageNotFoundError:
             versions[package] = None
     return {
+        "day": datetime.now(UTC).date().isoformat(),
         "python": platform.python_version(),
         "sqlite": sqlite3.sqlite_version,
         "system": platform.system(),
@@ -64,37 +77,67 @@ def machine() -> dict[str, object]:
     }
 
 
-def measure(workloads: Sequence[str], subjects: Sequence[str], rounds: int) -> list[dict[str, object]]:
-    """Rows of all workloads; a round of one is every subject's turn, one after the other."""
-    rows = []
-    for workload in workloads:
-        found = []
+def measure(
+    workload: str, subjects: Mapping[str, Mapping[str, Sequence[str]]], rounds: int
+) -> list[dict[str, Figures]]:
+    """The rounds of one workload; a round is every subject's turn, one after the other."""
+    taking_part = [name for name, has in subjects.items() if workload in has["workloads"]]
+    found = []
+    with tempfile.TemporaryDirectory(prefix="bench") as kept:
+        for subject in taking_part:
+            folder = Path(kept, subject)
+            folder.mkdir()
+            if workload in subjects[subject]["prepared"]:
+                worker(subject, workload, str(folder), "--prepare")
         for _ in range(rounds):
-            turns = {subject: once(subject, workload) for subject in subjects}
+            turns = {subject: _turn(subject, workload, Path(kept, subject)) for subject in taking_part}
             found.append({subject: figures for subject, figures in turns.items() if figures is not None})
-        new = list(rows_of(workload, found))
-        print(markdown(new).split("\n", 2)[2], end="", flush=True)
-        rows += new
-    return [row.data() for row in rows]
+            taking_part = list(found[-1])  # who failed is not asked again
+    return found
+
+
+def _turn(subject: str, workload: str, prepared: Path) -> Figures | None:
+    with tempfile.TemporaryDirectory(prefix="bench") as folder:
+        shutil.copytree(prepared, folder, dirs_exist_ok=True)
+        found: Figures | None = worker(subject, workload, folder)
+        return found
+
+
+def rounded(rounds: Sequence[Mapping[str, Figures]]) -> list[dict[str, dict[str, float]]]:
+    """To four digits that count: what is kept is small."""
+    return [
+        {
+            subject: {name: float(f"{value:.4g}") for name, value in figures.items()}
+            for subject, figures in found.items()
+        }
+        for found in rounds
+    ]
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", type=lambda text: text.split(","), default=list(WHAT))
+    parser.add_argument("--rounds", type=int, help="how often each is measured; by default 3, with --quick 1")
+    parser.add_argument("--quick", action="store_true", help="without the long workloads")
+    parser.add_argument("--only", type=lambda text: text.split(","), help="workloads")
     parser.add_argument("--subjects", type=lambda text: text.split(","), default=list(SUBJECTS))
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--json", type=Path, help="a file for the figures; it is written after each workload")
     options = parser.parse_args()
-    unknown = [name for name in (*options.only, *options.subjects) if name not in (*WHAT, *SUBJECTS)]
+    workloads = options.only or [name for name in WHAT if not (options.quick and name in LONG)]
+    unknown = [name for name in (*workloads, *options.subjects) if name not in (*WHAT, *SUBJECTS)]
     if unknown:
         parser.error(f"unknown: {', '.join(unknown)}; there are {', '.join((*WHAT, *SUBJECTS))}")
-    told = machine()
-    print(json.dumps(told), file=sys.stderr)
+    subjects = {subject: worker(subject) or {"workloads": [], "prepared": []} for subject in options.subjects}
+    data: dict[str, object] = {"machine": machine(), "rounds": (kept := {})}
+    print(json.dumps(data["machine"]), file=sys.stderr)
     print(markdown([]), end="")
-    rows = measure(options.only, options.subjects, options.rounds)
-    if options.json:
-        options.json.write_text(json.dumps({"machine": told, "rows": rows}, indent=1) + "\n")
+    for workload in workloads:
+        started = time.monotonic()
+        kept[workload] = rounded(measure(workload, subjects, options.rounds or (1 if options.quick else 3)))
+        print(markdown(rows_of(workload, kept[workload])).split("\n", 2)[2], end="", flush=True)
+        print(f"{workload}: {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
+        if options.json:
+            options.json.write_text(json.dumps(data, separators=(",", ":")).replace('"},"', '"},\n"') + "\n")
 
 
 if __name__ == "__main__":

@@ -1,33 +1,57 @@
-"""One workload of one subject, in a process of its own: `python -m tests.benchmarks.worker SUBJECT WORKLOAD FOLDER`."""
+"""One workload of one subject, in a process of its own: `python -m tests.benchmarks.worker SUBJECT WORKLOAD FOLDER`.
+
+With `--prepare` only what has to be there before it is measured. With a subject alone: the names of its workloads, and
+of those that are prepared.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import importlib
 import json
+import os
 import sys
 from pathlib import Path
+from types import ModuleType
 
-_WARMED = ("loop", "fan_")
+from tests.benchmarks.subjects import Preparation, Workload
+
+_WARMED = ("loop", "fan_100", "map_", "beside_", "one_memory", "build_10")
 """What takes few milliseconds, of which the imports of a first time would be most: done twice, the second counts."""
 
 
+def module_of(subject: str) -> ModuleType | None:
+    """The subject's module; None if its packages are not installed."""
+    try:
+        return importlib.import_module(f"tests.benchmarks.subjects.{subject}")
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith(("tests", "orchestrator")):
+            raise
+        return None
+
+
+def said(subject: str, workload: str = "", folder: str = "", *options: str) -> object:
+    """The names, or the figures; None for what was prepared, and where the subject has no such workload."""
+    module = module_of(subject)
+    workloads: dict[str, Workload] = getattr(module, "WORKLOADS", {})
+    prepared: dict[str, Preparation] = getattr(module, "PREPARED", {})
+    if not workload:
+        return {"workloads": list(workloads), "prepared": list(prepared)}
+    if options == ("--prepare",):
+        prepared[workload](Path(folder))
+        return None
+    work = workloads[workload]
+    if workload.startswith(_WARMED):
+        work(Path(folder))
+    return work(Path(folder))
+
+
 def main() -> None:
-    """Print the figures as JSON; null where the subject has no such workload or is not installed."""
-    subject, workload, folder = sys.argv[1:]
+    """Print what was found as JSON."""
     with contextlib.redirect_stdout(sys.stderr):
-        try:
-            module = importlib.import_module(f"tests.benchmarks.subjects.{subject}")
-        except ModuleNotFoundError as error:
-            if (error.name or "").startswith(("tests", "orchestrator")):
-                raise
-            work = None
-        else:
-            work = module.WORKLOADS.get(workload)
-        if work is not None and workload.startswith(_WARMED):
-            work(Path(folder))
-        figures = None if work is None else work(Path(folder))
-    print(json.dumps(figures))
+        found = said(*sys.argv[1:])
+    print(json.dumps(found), flush=True)
+    os._exit(0)  # whatever threads a peer has left
 
 
 if __name__ == "__main__":

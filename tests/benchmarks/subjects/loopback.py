@@ -1,65 +1,107 @@
-"""An agent of many tool calls against a server of others on 127.0.0.1, in a process of its own."""
+"""An agent of many tool calls against a server on 127.0.0.1, in a process of its own.
+
+The server answers with prepared bytes, so that what is measured is the client's side: request, reply, tool, and what is
+stored of them.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import anyio
 
 from tests.benchmarks.subjects import Figures, sizes
+from tests.benchmarks.subjects.stopwatch import Stopwatch
 
-_SERVER = """
-import sys
-from llmock.scenarios import Reply, ToolCall
-from llmock.testing import LLMockServer
-with LLMockServer(host="127.0.0.1") as server:
-    calls = [Reply(tool_calls=(ToolCall("add", {"a": n, "b": 1}),)) for n in range(int(sys.argv[1]))]
-    server.state.scenarios.add(*calls, Reply(text="done"))
-    print(server.base_url(), flush=True)
-    sys.stdin.read()
-"""
+_USAGE = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
+
+
+def _reply(number: int) -> bytes:
+    """The server's answer to the request of this number: a call of the tool, and at the end a text."""
+    call = {"id": f"call_{number}", "type": "function"}
+    call["function"] = {"name": "add", "arguments": json.dumps({"a": number, "b": 1})}  # type: ignore[assignment]
+    done = number >= sizes.CALLS
+    message = {"role": "assistant", "content": "done" if done else None, **({} if done else {"tool_calls": [call]})}
+    choice = {"index": 0, "message": message, "finish_reason": "stop" if done else "tool_calls", "logprobs": None}
+    head = {"id": f"chatcmpl-{number}", "object": "chat.completion", "created": 1_700_000_000, "model": "m"}
+    body = json.dumps({**head, "choices": [choice], "usage": _USAGE}).encode()
+    return b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
+
+
+async def _serve() -> None:
+    replies = [_reply(number) for number in range(sizes.CALLS + 1)]
+    asked = iter(range(len(replies)))
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while head := await reader.readuntil(b"\r\n\r\n"):
+            length = next(
+                int(line.split(b":")[1]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")
+            )
+            await reader.readexactly(length)
+            writer.write(replies[next(asked)])
+            await writer.drain()
+
+    server = await asyncio.start_server(talk, "127.0.0.1", 0, limit=2**24)
+    print(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1", flush=True)
+    await asyncio.to_thread(sys.stdin.read)
 
 
 @contextmanager
 def serving() -> Iterator[str]:
     """The address of a server that has as many calls made, and then ends."""
-    command = [sys.executable, "-c", _SERVER, str(sizes.CALLS)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+    command = [sys.executable, "-m", "tests.benchmarks.subjects.loopback"]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as server:
         assert server.stdout is not None
+        assert server.stdin is not None
         try:
             yield server.stdout.readline().strip()
         finally:
-            server.communicate("")
+            server.stdin.close()
+            try:
+                server.wait(5)
+            except subprocess.TimeoutExpired:
+                server.kill()
 
 
-def floor() -> Figures:
+def figures(took: Stopwatch) -> Figures:
+    """Of each call."""
+    return took.figures("us", sizes.CALLS)
+
+
+def bare() -> Figures:
     """The bare client in a loop."""
     from openai import AsyncOpenAI
 
-    add = {"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}
+    number = {"type": "integer"}
+    schema = {"type": "object", "properties": {"a": number, "b": number}, "required": ["a", "b"]}
+    add = {"type": "function", "function": {"name": "add", "parameters": schema}}
 
-    async def run(url: str) -> float:
+    async def run(url: str) -> Stopwatch:
         async with AsyncOpenAI(base_url=url, api_key="none") as client:
             messages: list[dict[str, object]] = [{"role": "user", "content": "Add."}]
-            started = time.perf_counter()
-            while True:
-                reply = await client.chat.completions.create(model="m", messages=messages, tools=[add])
-                said = reply.choices[0].message
-                messages.append(said.model_dump(exclude_none=True))
-                if not said.tool_calls:
-                    return time.perf_counter() - started
-                for call in said.tool_calls:
-                    args = json.loads(call.function.arguments)
-                    content = str(args["a"] + args["b"])
-                    messages.append({"role": "tool", "tool_call_id": call.id, "content": content})
+            with Stopwatch() as took:
+                while True:
+                    reply = await client.chat.completions.create(model="m", messages=messages, tools=[add])
+                    said = reply.choices[0].message
+                    messages.append(said.model_dump(exclude_none=True))
+                    if not said.tool_calls:
+                        break
+                    for call in said.tool_calls:
+                        args = json.loads(call.function.arguments)
+                        content = str(args["a"] + args["b"])
+                        messages.append({"role": "tool", "tool_call_id": call.id, "content": content})
+            assert len(messages) == 2 * sizes.CALLS + 2
+        return took
 
     with serving() as url:
-        return {"us": anyio.run(run, url) / sizes.CALLS * 1e6}
+        return figures(anyio.run(run, url))
 
 
 def ours(store: str) -> Figures:
@@ -70,16 +112,20 @@ def ours(store: str) -> Figures:
 
     graph = react(max_steps=sizes.CALLS + 1, thought="optional")
 
-    async def run(url: str) -> float:
+    async def run(url: str) -> Stopwatch:
         async with (
             OpenAIModel("m", url, "none") as model,
             Executor(store, model=model, tools=tools_from_ref("arithmetic")) as executor,
         ):
-            started = time.perf_counter()
-            run = await executor.start(graph, "Add.")
+            with Stopwatch() as took:
+                run = await executor.start(graph, "Add.")
             assert run.status == "completed", (run.status, run.error)
             assert run.usage.calls > 2 * sizes.CALLS
-            return time.perf_counter() - started
+        return took
 
     with serving() as url:
-        return {"us": anyio.run(run, url) / sizes.CALLS * 1e6}
+        return figures(anyio.run(run, url))
+
+
+if __name__ == "__main__":
+    asyncio.run(_serve())

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import gc
-import os
-import resource
-import time
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -16,8 +13,10 @@ from pydantic import BaseModel
 
 from orchestrator import Context, Executor, Graph, Limits, Outcome, Run, append, node
 from orchestrator.nodes import Ask
-from tests.benchmarks.subjects import Figures, Workload, sizes
-from tests.benchmarks.subjects.floor import fresh, imported, stored_bytes
+from tests.benchmarks.subjects import Figures, Preparation, Workload, sizes
+from tests.benchmarks.subjects.floor import fresh, imported, loaded, stored_bytes, to_load
+from tests.benchmarks.subjects.idle import idle
+from tests.benchmarks.subjects.stopwatch import MARKS, Stopwatch, between, mark, repeated, typical
 
 
 class Count(BaseModel):
@@ -33,6 +32,26 @@ class Log(BaseModel):
 
     lines: Annotated[list[str], append] = []
     until: int = 0
+
+
+class Message(BaseModel):
+    """One of many beside a counter."""
+
+    role: str
+    content: str
+
+
+class Beside(Count):
+    """A loop that counts beside messages."""
+
+    messages: Annotated[list[Message], append] = []
+
+
+class Documents(BaseModel):
+    """A map over documents."""
+
+    items: list[dict[str, Any]] = []
+    found: Annotated[list[int], append] = []
 
 
 class Fan(BaseModel):
@@ -76,6 +95,37 @@ async def joined(state: Fan) -> None:
     """Where it ends."""
 
 
+@node(effect="pure")
+async def untouched(state: Beside) -> Outcome[Literal["again", "enough"]]:
+    """One more, whatever was said."""
+    mark()
+    return Outcome("again" if state.n + 1 < state.until else "enough", n=state.n + 1)
+
+
+@node(effect="pure")
+async def touched(state: Beside) -> Outcome[Literal["again", "enough"]]:
+    """One more, after a look at the last message."""
+    mark()
+    assert state.messages[-1].content
+    return Outcome("again" if state.n + 1 < state.until else "enough", n=state.n + 1)
+
+
+@node(effect="pure")
+async def read(state: Documents, item: dict[str, Any]) -> dict[str, int]:
+    """One document."""
+    return {"found": item["id"] + 1}
+
+
+@node(effect="pure")
+async def documents(state: Documents) -> None:
+    """Where the map over documents begins."""
+
+
+@node(effect="pure", join="all")
+async def collected(state: Documents) -> None:
+    """Where it ends."""
+
+
 def _loop(name: str, state: type[BaseModel], step: object, output: str) -> Graph:
     edges = "START -> step\nstep -> step : again\nstep -> END : enough"
     return Graph(name=name, state=state, nodes={"step": step}, edges=edges, output=output, limits=Limits(steps=None))
@@ -89,6 +139,13 @@ FAN = Graph(
     edges="START -> begin\nbegin -> branch : each items\nbranch -> join -> END", output="found",
     limits=Limits(steps=None),
 )  # fmt: skip
+MAP = Graph(
+    name="map", state=Documents, nodes={"begin": documents, "read": read, "join": collected},
+    edges="START -> begin\nbegin -> read : each items\nread -> join -> END", output="found",
+    limits=Limits(steps=None),
+)  # fmt: skip
+UNTOUCHED = _loop("untouched", Beside, untouched, "n")
+TOUCHED = _loop("touched", Beside, touched, "n")
 ASKING = Graph(
     name="asking", state=Count, nodes={"step": pure, "ask": Ask(prompt="Go on?", answer="answer")},
     edges="START -> step\nstep -> step : again\nstep -> ask : enough\nask -> END", output="n",
@@ -101,102 +158,135 @@ def url(folder: Path) -> str:
     return f"sqlite:///{folder}/ours.db"
 
 
-async def _timed(graph: Graph, given: dict[str, object], store: str) -> tuple[float, Run]:
+async def _timed(graph: Graph, given: dict[str, object], store: str, runs: int = 1) -> tuple[Stopwatch, Run]:
     async with Executor(store=store, graphs=[graph]) as executor:
         await executor.store.put_graph(graph.content, graph.data())  # makes the tables, as is done for all
-        started = time.perf_counter()
-        run = await executor.start(graph, given)
-        seconds = time.perf_counter() - started
+        with Stopwatch() as took:
+            for _ in range(runs):
+                run = await executor.start(graph, given, run_id="r" if runs == 1 else None)
     assert run.status == "completed", run.error
-    return seconds, run
+    return took, run
 
 
-def loop(graph: Graph, steps: int, store: str = "memory://") -> float:
-    """Seconds for a run of `steps` steps."""
-    return anyio.run(partial(_timed, graph, {"until": steps}, store))[0]
+def loop(graph: Graph, steps: int, store: str = "memory://", runs: int = 1) -> Stopwatch:
+    """Runs of `steps` steps, one after the other."""
+    return anyio.run(partial(_timed, graph, {"until": steps}, store, runs))[0]
 
 
 def in_memory(folder: Path) -> Figures:
-    return {"us": loop(PURE, sizes.LOOP) / sizes.LOOP * 1e6}
+    return loop(PURE, sizes.LOOP).figures("us", sizes.LOOP)
+
+
+def one(graph: Graph, store: Callable[[Path], str], folder: Path) -> Figures:
+    return loop(graph, 1, store(folder), sizes.SINGLE).figures("us", sizes.SINGLE)
 
 
 def durable(graph: Graph, steps: int, folder: Path) -> Figures:
-    seconds = loop(graph, steps, url(folder))
-    return {"us": seconds / steps * 1e6, "bytes": stored_bytes(folder / "ours.db") / steps}
+    took = loop(graph, steps, url(folder))
+    return {**took.figures("us", steps), "bytes": stored_bytes(folder / "ours.db") / steps}
 
 
 def history(steps: int, folder: Path) -> Figures:
-    figures = durable(LOG, steps, folder)
-
-    async def load() -> float:
-        async with Executor(url(folder), graphs=[LOG]) as executor:
-            (info,) = (await executor.runs()).runs
-            started = time.perf_counter()
-            assert len((await executor.load(info.run_id)).values["lines"]) == steps
-            return time.perf_counter() - started
-
-    return {**figures, "ms": anyio.run(load) * 1e3}
+    return durable(LOG, steps, folder)
 
 
-def fan(branches: int, folder: Path) -> Figures:
-    seconds, run = anyio.run(partial(_timed, FAN, {"items": list(range(branches))}, "memory://"))
-    assert len(run.output) == branches
-    return {"us": seconds / branches * 1e6}
+def load(steps: int, folder: Path) -> Figures:
+    async def work() -> Figures:
+        again = []
+        async with AsyncExitStack() as stack:
+            with Stopwatch() as first:
+                executor = await stack.enter_async_context(Executor(url(folder), graphs=[LOG]))
+                assert len((await executor.load("r")).values["lines"]) == steps
+            for _ in range(9):
+                with Stopwatch() as took:
+                    await executor.load("r")
+                again.append(took)
+        return {**first.figures("ms"), **typical(again, "warm_")}
+
+    return anyio.run(work)
+
+
+def fan(graph: Graph, items: list[object], folder: Path) -> Figures:
+    took, run = anyio.run(partial(_timed, graph, {"items": items}, "memory://"))
+    assert len(run.output) == len(items)
+    return took.figures("us", len(items))
+
+
+def beside(graph: Graph, messages: int, steps: int, folder: Path) -> Figures:
+    """What a step of a run takes that has so many messages: the median of its steps, without its first ones."""
+    said = [Message(role="user", content=f"message {number}") for number in range(messages)]
+
+    async def run() -> None:
+        async with Executor("memory://", graphs=[graph]) as executor:
+            assert (await executor.start(graph, {"until": steps, "messages": said})).output == steps
+
+    anyio.run(run)
+    return between(MARKS)
 
 
 def concurrent(folder: Path) -> Figures:
-    async def run() -> float:
+    async def run() -> Stopwatch:
         async with Executor(url(folder), graphs=[DEFAULT]) as executor:
             await executor.store.put_graph(DEFAULT.content, DEFAULT.data())
-            started = time.perf_counter()
-            async with anyio.create_task_group() as tasks:
-                for _ in range(sizes.RUNS):
-                    tasks.start_soon(executor.start, DEFAULT, {"until": sizes.RUN_STEPS})
-            return time.perf_counter() - started
+            with Stopwatch() as took:
+                async with anyio.create_task_group() as tasks:
+                    for _ in range(sizes.RUNS):
+                        tasks.start_soon(executor.start, DEFAULT, {"until": sizes.RUN_STEPS})
+        return took
 
     steps = sizes.RUNS * sizes.RUN_STEPS
-    return {"us": anyio.run(run) / steps * 1e6, "bytes": stored_bytes(folder / "ours.db") / steps}
+    return {**anyio.run(run).figures("us", steps), "bytes": stored_bytes(folder / "ours.db") / steps}
 
 
-def resume(folder: Path) -> Figures:
+def to_resume(folder: Path) -> None:
     async def begin() -> None:
         async with Executor(url(folder)) as executor:
             await executor.start(ASKING, {"until": sizes.RESUMED}, run_id="r")
 
-    async def go_on() -> float:
-        async with Executor(url(folder), graphs=[ASKING]) as executor:
-            started = time.perf_counter()
-            (question,) = (await executor.load("r")).waiting
-            run = await executor.answer("r", question.id, "yes")
-            seconds = time.perf_counter() - started
-        assert run.output == sizes.RESUMED
-        return seconds
-
     anyio.run(begin)
-    return {"ms": anyio.run(go_on) * 1e3}
 
 
-def many(folder: Path) -> Figures:
-    """A run opened and a page listed, among many runs and among few: milliseconds of each, and how they grow."""
-    figures: dict[str, float] = {}
+def resume(folder: Path) -> Figures:
+    async def go_on() -> Stopwatch:
+        with Stopwatch() as took:
+            async with Executor(url(folder), graphs=[ASKING]) as executor:
+                (question,) = (await executor.load("r")).waiting
+                run = await executor.answer("r", question.id, "yes")
+        assert run.output == sizes.RESUMED
+        return took
 
-    async def measure(count: int) -> tuple[float, float]:
+    return anyio.run(go_on).figures("ms")
+
+
+def to_list(folder: Path) -> None:
+    async def fill(count: int) -> None:
         async with Executor(f"sqlite:///{folder}/{count}.db", graphs=[ASKING]) as executor:
             await executor.start(ASKING, {"until": 3}, run_id="sample")
             await copied(executor, count)
-            opened, listed = [], []
-            for number in range(20):
-                started = time.perf_counter()
-                await executor.load(f"run-{number * (count // 20)}")
-                opened.append(time.perf_counter() - started)
-                started = time.perf_counter()
-                assert len((await executor.runs(status="paused", limit=50)).runs) == 50
-                listed.append(time.perf_counter() - started)
-        return sorted(opened)[10], sorted(listed)[10]
+
+    for count in sizes.LISTED:
+        anyio.run(fill, count)
+
+
+def many(folder: Path) -> Figures:
+    """A run opened and a page listed, among many runs and among few."""
+    figures: dict[str, float] = {}
+
+    async def measure(count: int) -> tuple[list[Stopwatch], list[Stopwatch]]:
+        opened, listed = [], []
+        async with Executor(f"sqlite:///{folder}/{count}.db", graphs=[ASKING]) as executor:
+            for number in range(9):
+                with Stopwatch() as took:
+                    await executor.load(f"run-{number * (count // 20)}")
+                opened.append(took)
+                with Stopwatch() as took:
+                    assert len((await executor.runs(status="paused", limit=sizes.PAGE)).runs) == sizes.PAGE
+                listed.append(took)
+        return opened, listed
 
     for name, count in zip(("few", "many"), sizes.LISTED, strict=True):
         opened, listed = anyio.run(measure, count)
-        figures |= {f"open_{name}_ms": opened * 1e3, f"list_{name}_ms": listed * 1e3}
+        figures |= {**typical(opened, f"open_{name}_"), **typical(listed, f"list_{name}_")}
     return figures
 
 
@@ -219,39 +309,23 @@ async def copied(executor: Executor, count: int) -> None:
                 tasks.start_soon(some, part)
 
 
-def waiting(folder: Path) -> Figures:
+def waiting(runs: int, folder: Path) -> Figures:
     """Memory for each run that waits for an answer in this process, and what they cost while nothing happens."""
+    import asyncio
 
     async def run() -> Figures:
         async with Executor(url(folder), graphs=[ASKING]) as executor:
-            await executor.start(ASKING, {"until": 3})
-            gc.collect()
-            before = _resident()
 
-            async def some(first: int) -> None:
-                for number in range(first, sizes.WAITING, 20):
+            async def some(numbers: range) -> None:
+                for number in numbers:
                     assert (await executor.start(ASKING, {"until": 3}, run_id=f"r{number}")).status == "paused"
 
-            async with anyio.create_task_group() as tasks:
-                for first in range(20):
-                    tasks.start_soon(some, first)
-            gc.collect()
-            kib = (_resident() - before) / sizes.WAITING / 1024
-            used = _cpu()
-            await anyio.sleep(3)
-            return {"kib": kib, "cpu_percent": (_cpu() - used) / 3 * 100}
+            async def start(first: int, last: int) -> None:
+                await asyncio.gather(*(some(range(begin, last, 20)) for begin in range(first, first + 20)))
 
-    return anyio.run(run)
+            return await idle(start, runs)
 
-
-def _resident() -> int:
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
-def _cpu() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
+    return asyncio.run(run())
 
 
 def build(nodes: int, folder: Path) -> Figures:
@@ -259,11 +333,10 @@ def build(nodes: int, folder: Path) -> Figures:
     names = [f"n{number}" for number in range(nodes)]
     edges = f"START -> {' -> '.join(names)}\n{names[-1]} -> END : enough\n{names[-1]} -> {names[0]} : again"
     given = {name: pure if name == names[-1] else begun for name in names}
-    started = time.perf_counter()
-    graph = Graph(name="built", state=Count, nodes=given, edges=edges, limits=Limits(steps=None))
-    seconds = time.perf_counter() - started
+    with Stopwatch() as took:
+        graph = Graph(name="built", state=Count, nodes=given, edges=edges, limits=Limits(steps=None))
     assert len(graph.nodes) == nodes
-    return {"ms": seconds * 1e3}
+    return took.figures("ms")
 
 
 @node(effect="pure")
@@ -277,12 +350,12 @@ def draw(folder: Path) -> Figures:
         name="drawn", state=Count, nodes=dict.fromkeys(names, begun), edges=f"START -> {' -> '.join(names)} -> END",
         limits=Limits(steps=None),
     )  # fmt: skip
-    started = time.perf_counter()
-    assert chain.to_svg().count("<g") >= sizes.DRAWN
-    first = time.perf_counter() - started
-    started = time.perf_counter()
-    chain.to_svg()
-    return {"ms": first * 1e3, "again_ms": (time.perf_counter() - started) * 1e3}
+    with Stopwatch() as first:
+        assert chain.to_svg().count("<g") >= sizes.DRAWN
+    with Stopwatch() as again:
+        chain.to_svg()
+    mermaid = repeated(chain.to_mermaid, "mermaid_", 3)
+    return {**first.figures("ms", name="svg_"), **again.figures("ms", name="svg_again_"), **mermaid}
 
 
 def react(folder: Path) -> Figures:
@@ -291,24 +364,51 @@ def react(folder: Path) -> Figures:
     return loopback.ours(url(folder))
 
 
+def command(words: tuple[str, ...], status: int, folder: Path) -> Figures:
+    """A command of the command line, in a store with one run."""
+    return fresh("-m", "orchestrator", *words, *(("--store", url(folder)) if len(words) > 1 else ()), status=status)
+
+
+ASKED = ("run", "tool_user", "What is 20+(2*4)?", "--model", "offline", "--approve", "none")
+
+
+def to_command(folder: Path) -> None:
+    fresh("-m", "orchestrator", *ASKED, "--run-id", "shown", "--store", url(folder), times=1)
+
+
 def _each(function: Callable[[int, Path], Figures], name: str, values: tuple[int, ...]) -> dict[str, Any]:
     return {f"{name}_{value}": partial(function, value) for value in values}
 
 
 WORKLOADS: dict[str, Workload] = {
     "loop": in_memory,
+    "one_memory": partial(one, PURE, lambda folder: "memory://"),
     "durable": partial(durable, DEFAULT, sizes.DURABLE),
     "durable_pure": partial(durable, PURE, sizes.DURABLE),
-    **_each(history, "history", sizes.HISTORIES),
-    **_each(fan, "fan", sizes.FANS),
+    "one_sqlite": partial(one, DEFAULT, url),
     "concurrent": concurrent,
+    **_each(history, "history", sizes.HISTORIES),
+    **_each(partial(loaded, load), "load", sizes.HISTORIES),
     "resume": resume,
     "many": many,
-    "waiting": waiting,
+    **{f"beside_{count}": partial(beside, UNTOUCHED, count, sizes.BESIDE) for count in sizes.MESSAGES},
+    "touched_5000": partial(beside, TOUCHED, sizes.MESSAGES[-1], sizes.TOUCHED),
+    **{f"fan_{count}": partial(fan, FAN, list(range(count))) for count in sizes.FANS},
+    **{f"map_{count}": partial(fan, MAP, [sizes.record(n) for n in range(count)]) for count in sizes.MAPS},
+    **_each(waiting, "waiting", sizes.WAITING),
     "react": react,
     "import": partial(imported, "import orchestrator"),
     "import_names": partial(imported, "from orchestrator import Graph, Executor, node"),
-    "help": lambda folder: fresh("-m", "orchestrator", "--help"),
+    "help": partial(command, ("--help",), 0),
+    "cli_runs": partial(command, ("runs", "--limit", "5"), 0),
+    "cli_show": partial(command, ("show", "shown"), 0),
+    "cli_run": partial(command, ASKED, 0),
     **_each(build, "build", sizes.NODES),
     "draw": draw,
+}
+PREPARED: dict[str, Preparation] = {
+    **to_load(history),
+    "resume": to_resume,
+    "many": to_list,
+    **dict.fromkeys(("cli_runs", "cli_show"), to_command),
 }

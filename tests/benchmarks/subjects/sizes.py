@@ -6,20 +6,30 @@ LOOP = 1000
 """Steps of a loop that stores nothing."""
 DURABLE = 300
 """Steps of a loop that commits each of them."""
+SINGLE = 200
+"""Runs of one step, one after the other."""
 HISTORIES = (50, 200, 800, 5000)
 """Steps that each add a kibibyte to the state."""
-PEERS_HISTORY = 800
-"""The longest history that peers are put through: some need minutes, and hundreds of megabytes, for more."""
-FANS = (100, 1000)
+LONGEST_WHOLE = 800
+"""The longest history for peers that store the whole state at each step: 5,000 steps would write 13 GB."""
+MESSAGES = (0, 5000)
+"""Messages in the state beside a counter."""
+BESIDE, TOUCHED = 200, 40
+"""Steps that do not read the messages, and steps that do."""
+FANS = (100, 1000, 50_000)
 """Branches that run at the same time and are joined."""
+MAPS = (100, 2000)
+"""Branches, each with an item that is a dict."""
 RUNS, RUN_STEPS = 200, 10
 """Runs at the same time, and the durable steps of each."""
 RESUMED = 10_000
 """Steps of a run that is taken up by another process."""
 LISTED = (100, 100_000)
 """Runs in a store in which one is opened and a page is listed."""
-WAITING = 10_000
-"""Runs that wait for an approval in one process."""
+PAGE = 50
+"""Runs of a page."""
+WAITING = (1000, 10_000)
+"""Runs that wait for an approval in one process; peers only with the first."""
 CALLS = 100
 """Tool calls of an agent that talks to a model over HTTP."""
 NODES = (10, 100, 2000)
@@ -31,3 +41,8 @@ DRAWN = 300
 def line(number: int) -> str:
     """A kibibyte."""
     return f"{number:1024d}"
+
+
+def record(number: int) -> dict[str, object]:
+    """An item of a map: a document with what belongs to it."""
+    return {"id": number, "title": f"document {number}", "tags": ["a", "b"], "author": {"name": "x", "age": number}}
