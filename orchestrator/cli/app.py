@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from importlib import import_module
 from io import TextIOWrapper
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperCommand
 from typer.main import get_command
 
 from orchestrator.cli.guard import guarded
@@ -91,10 +92,33 @@ def application(only: str | None = None) -> typer.Typer:
     return app
 
 
+class _Command(TyperCommand):
+    """A command that takes the defaults of its options as they stand.
+
+    typer checks them like what was typed, and loads and builds the validators for that at each start.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        for parameter in self.params:
+            if parameter.callback is None:
+                vars(parameter)["process_value"] = partial(_value, parameter, parameter.process_value)
+
+
+def _value(parameter: Any, check: Callable[[Any, Any], Any], context: Any, value: Any) -> Any:
+    """What a parameter is, in `click.Parameter.process_value`."""
+    source = context.get_parameter_source(parameter.name)
+    if source is None or source.name != "DEFAULT" or parameter.required:
+        return check(context, value)
+    return () if value is None and (parameter.multiple or parameter.nargs == -1) else value
+
+
 def _add(app: typer.Typer, module: str, name: str) -> None:
     found = vars(import_module(f"orchestrator.cli.{module}"))
     function = name.replace("-", "_")
-    app.command(name)(guarded(found.get(f"{function}_") or found[function]))  # `list_`, `import_`: not Python's
+    app.command(name, cls=_Command)(
+        guarded(found.get(f"{function}_") or found[function])
+    )  # `list_`, `import_`: not Python's
 
 
 def _open_streams() -> None:
