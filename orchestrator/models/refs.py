@@ -12,8 +12,6 @@ from orchestrator.errors import GraphUnknown
 from orchestrator.graph.codec import explain
 from orchestrator.graph.refs import attribute, module_of_file, resolve
 from orchestrator.models.base import Model
-from orchestrator.models.offline import OfflineModel
-from orchestrator.models.openai import OpenAIModel
 from orchestrator.models.prices import Price
 
 _FORMS = "write offline, openai:NAME (such as openai:gpt-4o-mini), module:attr or file.py:attr"
@@ -34,10 +32,14 @@ def model_from_ref(ref: str) -> Model:
     """
     kind, colon, name = ref.partition(":")
     if kind == "offline" and not name:
+        from orchestrator.models.offline import OfflineModel
+
         return OfflineModel()
     if kind == "openai":
         if not name:
             raise GraphUnknown(f"model {ref!r} does not name a model of OpenAI; {_FORMS}")
+        from orchestrator.models.openai import OpenAIModel
+
         return OpenAIModel(name, price=_prices())
     if not colon:
         raise GraphUnknown(f"model {ref!r} is unknown; {_FORMS}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from orchestrator.errors import InvalidValue
 from orchestrator.executor.host.following import RunEvents
@@ -11,17 +11,18 @@ from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.open_questions import RunQuestions, open_questions
 from orchestrator.executor.host.run_list import run_list
 from orchestrator.executor.host.run_status import is_interrupted, standby_of, waits_to_be_taken_up
-from orchestrator.executor.host.version_check import VersionCheck, check_against
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.kernel.question import QuestionKind
 from orchestrator.stores.base import Page, Relation, RunInfo, StatsRow
 from orchestrator.stores.families import forks_of
 from orchestrator.values import check_labels, check_position, check_text
-from orchestrator.views.diff import diff_of
 from orchestrator.views.events import Event
-from orchestrator.views.history import Point, points
 from orchestrator.views.run import Run
-from orchestrator.views.run_diff import RunDiff
+
+if TYPE_CHECKING:
+    from orchestrator.executor.host.version_check import VersionCheck
+    from orchestrator.views.history import Point
+    from orchestrator.views.run_diff import RunDiff
 
 QUESTION_KINDS: tuple[str, ...] = get_args(QuestionKind)
 
@@ -49,6 +50,8 @@ class RunReader:
         Raises:
             RunUnknown, StoreCorrupt: see `load`.
         """
+        from orchestrator.views.history import points
+
         check_text(run_id, "run_id")
         check_position(at)
         info = await self._host.store.info(run_id)
@@ -67,6 +70,8 @@ class RunReader:
             For each of these runs, the newest first, whether it would be refused, and what it would need. A run that
             cannot be read is there with a `fault`.
         """
+        from orchestrator.executor.host.version_check import check_against
+
         return await check_against(self._host, graph)
 
     async def diff(self, run_a: str, run_b: str) -> RunDiff:
@@ -82,6 +87,8 @@ class RunReader:
         Raises:
             RunUnknown, StoreCorrupt: see `load`.
         """
+        from orchestrator.views.diff import diff_of
+
         check_text(run_a, "run_a")
         check_text(run_b, "run_b")
         one, other = await load(self._host, run_a), await load(self._host, run_b)

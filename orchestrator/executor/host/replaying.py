@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from orchestrator.executor.host.control import RunControl
-from orchestrator.executor.host.replays import Order, replay, replayed
 from orchestrator.executor.tape import Live
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.models.base import Model
-from orchestrator.views.replay_result import Replay
+
+if TYPE_CHECKING:
+    from orchestrator.views.replay_result import Replay
 
 
 class RunReplaying(RunControl):
@@ -69,6 +71,8 @@ class RunReplaying(RunControl):
             GraphUnknown: the graph, a tool that it names, or a model for a live call is missing.
             StoreError, RunConflict: the journal cannot be written; the replay can be resumed.
         """
+        from orchestrator.executor.host.replays import Order, replay
+
         return await replay(
             self._host, Order(run_id, live, graph, models, update, replay_id, at, answer, result, approve, context)
         )
@@ -86,4 +90,6 @@ class RunReplaying(RunControl):
             RunUnknown: the store does not have the replay, or the run that it replays.
             InvalidValue: the run is not a replay.
         """
+        from orchestrator.executor.host.replays import replayed
+
         return await replayed(self._host, run_id)

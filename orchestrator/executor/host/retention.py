@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
-from orchestrator.executor.host import checking, deletion, pruning, transfer
-from orchestrator.executor.host.checking import Checked
 from orchestrator.executor.host.executor_cache import ExecutorCache
 from orchestrator.executor.host.executor_memory import ExecutorMemory
 from orchestrator.executor.host.forking import RunForking
-from orchestrator.executor.host.pruning import Pruned
-from orchestrator.executor.host.transfer import Imported, Source
+
+if TYPE_CHECKING:
+    from orchestrator.executor.host.checking import Checked
+    from orchestrator.executor.host.pruning import Pruned
+    from orchestrator.executor.host.transfer import Imported, Source
 
 
 class RunRetention(RunForking):
@@ -44,6 +46,8 @@ class RunRetention(RunForking):
         Raises:
             StoreError: the store cannot be read.
         """
+        from orchestrator.executor.host import checking
+
         return await checking.check(self._host, repair=repair, progress=progress)
 
     async def delete(self, run_id: str, *, children: bool = True) -> list[str]:
@@ -62,6 +66,8 @@ class RunRetention(RunForking):
             RunConflict: the run, or a run that it started, is being driven; nothing was deleted.
             StoreError: the store cannot be written. Deleting the run again deletes the rest of the runs it started.
         """
+        from orchestrator.executor.host import deletion
+
         deleted = await deletion.delete(self._host, run_id, children=children)
         await self._host.store.compact()
         return deleted
@@ -95,6 +101,8 @@ class RunRetention(RunForking):
             ValueError: neither `older_than` nor `keep` is given, or one of the arguments cannot be used.
             StoreError: the store cannot be written. Pruning again continues.
         """
+        from orchestrator.executor.host import pruning
+
         return await pruning.prune(
             self._host, older_than=older_than, status=status, labels=labels, graph=graph, keep=keep, dry_run=dry_run
         )
@@ -117,6 +125,8 @@ class RunRetention(RunForking):
             RunUnknown: the store has no such run.
             StoreCorrupt: a record is damaged.
         """
+        from orchestrator.executor.host import transfer
+
         wanted = [run_ids] if isinstance(run_ids, str) else list(run_ids)
         return transfer.exported(self._host, wanted, children=children, redact=redact)
 
@@ -138,4 +148,6 @@ class RunRetention(RunForking):
             StoreError: the file cannot be read, or the store cannot be written. Each run is imported whole or not at
                 all; importing again imports the rest.
         """
+        from orchestrator.executor.host import transfer
+
         return await transfer.imported(self._host, source)

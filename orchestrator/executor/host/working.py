@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 import anyio
 
-from orchestrator.executor.host import scheduling, work_queue, worker
 from orchestrator.executor.host.retention import RunRetention
 from orchestrator.executor.host.start import new_run
-from orchestrator.executor.host.work_queue import Driven
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.limits import Limits
 from orchestrator.stores.base import Schedule
+
+if TYPE_CHECKING:
+    from orchestrator.executor.host.work_queue import Driven
 
 
 class RunWorker(RunRetention):
@@ -56,6 +58,8 @@ class RunWorker(RunRetention):
             GraphUnknown: a model or tool that the graph names is missing.
             StoreError: the run cannot be written.
         """
+        from orchestrator.executor.host import work_queue
+
         due = work_queue.moment(at)
         new = await new_run(self._host, graph, input, run_id, labels, approve, limits, refs)
         return await work_queue.put(self._host, new, due)
@@ -79,6 +83,8 @@ class RunWorker(RunRetention):
             GraphUnknown: the run's graph, or a model or tool of it, is missing here; another executor may have it.
             and the other errors of `resume`.
         """
+        from orchestrator.executor.host import work_queue
+
         return await work_queue.drive(self._host, run_id, wait)
 
     async def work(
@@ -110,6 +116,8 @@ class RunWorker(RunRetention):
         Raises:
             ValueError: `slots` or `poll` is out of range.
         """
+        from orchestrator.executor.host import worker
+
         await worker.work(self._host, slots=slots, poll=poll, graphs=graphs, stop=stop or anyio.Event(), grace=grace)
 
     async def schedule(
@@ -147,6 +155,8 @@ class RunWorker(RunRetention):
             InvalidValue: another argument cannot be used.
             ImportError: the extra `schedule` is not installed.
         """
+        from orchestrator.executor.host import scheduling
+
         return await scheduling.put(
             self._host, graph, cron, input, name=name, timezone=timezone, catch_up=catch_up, labels=labels,
             approve=approve,
@@ -158,6 +168,8 @@ class RunWorker(RunRetention):
 
     async def pause_schedule(self, name: str) -> Schedule | None:
         """Have no worker begin runs of a schedule until `resume_schedule`. None: there is none of this name."""
+        from orchestrator.executor.host import scheduling
+
         return await scheduling.pause(self._host, name, paused=True)
 
     async def resume_schedule(self, name: str) -> Schedule | None:
@@ -165,6 +177,8 @@ class RunWorker(RunRetention):
 
         Times that passed while it was paused were not missed: the next one is the first from now on.
         """
+        from orchestrator.executor.host import scheduling
+
         return await scheduling.pause(self._host, name, paused=False)
 
     async def unschedule(self, name: str) -> bool:
