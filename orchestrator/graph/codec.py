@@ -6,7 +6,6 @@ plain JSON and need no pydantic at all on the way.
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import json
 import math
@@ -20,7 +19,7 @@ from pydantic_core import ErrorDetails, PydanticSerializationError, to_json
 
 from orchestrator.errors import InvalidValue, SecretInState
 from orchestrator.graph.annotations import SCALARS, SECRETS, holds_anything, is_native, members_of, parts_of, secret_in
-from orchestrator.graph.isolation import isolated, isolation_of
+from orchestrator.graph.isolation import isolation_of, json_copy
 from orchestrator.jsontypes import canonical, deeper_than
 from orchestrator.values import MAX_BYTES, MAX_DEPTH, Unfit, check, too_deep
 
@@ -83,7 +82,7 @@ class Codec:
         self._unordered = self._opaque or not parts.isdisjoint((set, frozenset)) or (dict in parts and not self._native)
         self._stored: TypeAdapter[Any] = _adapter(annotation, config)
         self._checks = _adapter(Annotated[(annotation, *validators)], config) if validators else self._stored
-        self.isolate = isolation_of(annotation)
+        self.isolate = isolation_of(annotation, native=self._native)
 
     def encode(self, value: object, *, validators: bool = True) -> object:
         """A value as JSON that shares nothing mutable with it, after all checks.
@@ -184,7 +183,7 @@ class JsonCodec:
 
     __slots__ = ()
 
-    isolate: Callable[[Any], Any] | None = staticmethod(lambda value: isolated(value))
+    isolate: Callable[[Any], Any] | None = staticmethod(json_copy)
 
     def encode(self, value: object, *, validators: bool = True) -> object:
         """The value, if it is plain JSON. Raises `Unfit` if not."""
@@ -203,11 +202,11 @@ class JsonCodec:
 
     def dump(self, value: object) -> object:
         """A copy."""
-        return copy.deepcopy(value)
+        return json_copy(value)
 
     def show(self, value: object) -> object:
         """A copy."""
-        return copy.deepcopy(value)
+        return json_copy(value)
 
     def load(self, value: object) -> Any:
         """The value itself."""

@@ -16,8 +16,9 @@ from pydantic.fields import FieldInfo
 from orchestrator.errors import GraphError, SecretInState
 from orchestrator.graph.annotations import secret_in
 from orchestrator.graph.codec import Codec, JsonCodec, Unfit
-from orchestrator.graph.isolation import isolated
-from orchestrator.graph.reducers import Local, Reducer, ReducerFunction, is_reducer, reducer_name, takes_two
+from orchestrator.graph.isolation import isolated, json_copy
+from orchestrator.graph.reducers import BUILTIN, Local, Reducer, ReducerFunction, is_reducer, reducer_name, takes_two
+from orchestrator.graph.shared_list import grown
 from orchestrator.values import MAX_DEPTH
 
 _VALIDATORS: Mapping[str, Callable[[Any], object]] = {
@@ -52,8 +53,7 @@ class Field:
 
     def extend(self, old: Any, items: Any) -> Any:
         """Reduce many items."""
-        fresh = [self.taken.load(item) for item in items]
-        return [*old, *fresh] if old else fresh
+        return grown(old, [self.taken.load(item) for item in items])
 
 
 def fields_of(cls: type[BaseModel]) -> dict[str, Field]:
@@ -86,13 +86,15 @@ def _field(cls: type[BaseModel], name: str, info: FieldInfo) -> Field:
     validators = _validators(cls, name)
     codec = Codec(Annotated[(bare, *extras)] if extras else bare, config, validators)
     reducer = reducers[0] if reducers else None
+    if codec.isolate is json_copy and not isinstance(reducer, Reducer | None):
+        codec.isolate = isolated  # what a reducer of the user's returns need not be JSON
     inside = 1 if isinstance(reducer, Reducer) and reducer.name == "append" else 0  # an item is a level of the list
     taken = codec if reducer is None else Codec(_taken(place, reducer, bare), config, depth=MAX_DEPTH - inside)
     return Field(
         name=name,
         codec=codec,
         taken=taken,
-        reduce=reducer if reducer is None or isinstance(reducer, Reducer) else _guarded(reducer),
+        reduce=None if reducer is None else _folding(reducer),
         default=_default(info),
         reducer="" if reducer is None else reducer_name(reducer),
         local=local,
@@ -104,13 +106,23 @@ def _field(cls: type[BaseModel], name: str, info: FieldInfo) -> Field:
     )
 
 
-def _guarded(reducer: ReducerFunction) -> ReducerFunction:
-    """A reducer of the user's that cannot change what earlier versions of the state hold."""
+def _folding(reducer: ReducerFunction) -> ReducerFunction:
+    """What the fold calls for a reducer: lists grow by sharing, and one of the user's cannot change an old value."""
+    if isinstance(reducer, Reducer):
+        return _GROWING.get(reducer.name, reducer)
 
     def reduce(old: object, new: object) -> Any:
         return reducer(isolated(old), new)
 
     return reduce
+
+
+def _append(old: object, new: object) -> object:
+    return grown(old, (new,))
+
+
+_GROWING: Mapping[str, ReducerFunction] = {"append": _append, "extend": grown}
+"""The built-in reducers of lists, of which the fold keeps every version: the same results as shared lists."""
 
 
 def _default(info: FieldInfo) -> Callable[[], object]:
@@ -198,12 +210,11 @@ def _portable(reducer: object, annotation: object) -> bool:
 
 def reduce_json(name: str, *, unordered: bool = False) -> ReducerFunction | None:
     """A built-in reducer for JSON; None for one that is code."""
-    from orchestrator.graph.reducers import BUILTIN
     from orchestrator.jsontypes import canonical
 
     builtin = BUILTIN.get(name)
     if builtin is None or not unordered:
-        return builtin
+        return None if builtin is None else _folding(builtin)
 
     def union_of_sets(old: object, new: object) -> object:
         return sorted(builtin(old, new), key=canonical)

@@ -1,25 +1,33 @@
 """Copies that share nothing mutable, as cheap as a type allows.
 
-What says of itself that it is frozen (a model, a dataclass) is taken at its word and shared.
+What says of itself that it is frozen (a model, a dataclass) is taken at its word and shared. The items of a long list
+are copied together, all of one type at a time: a list of messages then costs a few calls for each level of it, and for
+each message not much more than the objects that it is made of.
 """
 
 from __future__ import annotations
 
 import copy
 import enum
+import gc
 import types
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from functools import lru_cache
+from itertools import chain, islice, repeat
+from operator import attrgetter, itemgetter
 from pathlib import PurePath
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from uuid import UUID
 
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
 from pydantic_core import PydanticUndefined
 
-_set = object.__setattr__
+from orchestrator.graph.shared_list import SharedList, listed
+
 _NONE = type(None)
 _ATOMS = frozenset({str, int, float, bool, _NONE})
 _IMMUTABLE = (
@@ -28,22 +36,42 @@ _IMMUTABLE = (
 )  # fmt: skip
 
 
-def isolation_of(annotation: object) -> Callable[[Any], Any] | None:
-    """What makes a copy of a value of this type that shares nothing mutable; None where values can be shared."""
+def isolation_of(annotation: object, *, native: bool = False) -> Callable[[Any], Any] | None:
+    """What makes a copy of a value of this type that shares nothing mutable; None where values can be shared.
+
+    Args:
+        annotation: the type.
+        native: whether its values are what JSON gives, and nothing else.
+    """
     origin = get_origin(annotation)
     if origin is Annotated:
-        return isolation_of(get_args(annotation)[0])
+        return isolation_of(get_args(annotation)[0], native=native)
     if _shareable(annotation):
         return None
     arguments = [a for a in get_args(annotation) if a is not Ellipsis]
     if origin in (list, dict, set) and arguments and all(_shareable(argument) for argument in arguments):
         return _copy
-    return isolated
+    return json_copy if native else isolated
 
 
 def _copy(value: Any) -> Any:
     # A value that has been through a union or a subclass may be another container than its type says.
+    if type(value) is SharedList:
+        return value.items()
     return value.copy() if type(value) in (list, dict, set) else isolated(value)
+
+
+def json_copy(value: Any) -> Any:
+    """A copy of what was read from JSON."""
+    value = listed(value)
+    try:
+        with collector_waits(len(value) if type(value) in (list, dict) else 0):
+            return _from_json(value)
+    except ValueError:  # deeper than pydantic goes: it was stored before there was a limit
+        return isolated(value)
+
+
+_from_json: Callable[[Any], Any] = TypeAdapter(Any).serializer.to_python
 
 
 def _shareable(annotation: object) -> bool:
@@ -71,7 +99,7 @@ def isolated(value: Any) -> Any:
     if kind in _ATOMS:
         return value
     if kind is list:
-        return [isolated(item) for item in value]
+        return [isolated(item) for item in value] if len(value) < _MANY else _long_list(value)
     if kind is dict:
         return {key: isolated(item) for key, item in value.items()}
     if kind is tuple:
@@ -83,6 +111,8 @@ def isolated(value: Any) -> Any:
 @lru_cache(maxsize=1024)
 def _own_copy(kind: type) -> Callable[[Any], Any] | None:
     """What copies the values of a class faster than `deepcopy` does, or shares them; None where it has its own ways."""
+    if kind is SharedList:
+        return _listed_copy
     if issubclass(kind, _IMMUTABLE) or _frozen(kind):
         return _shared
     if not issubclass(kind, BaseModel) or kind.__deepcopy__ is not BaseModel.__deepcopy__:
@@ -96,22 +126,131 @@ def _shared(value: Any) -> Any:
     return value
 
 
+def _listed_copy(value: SharedList) -> list[Any]:
+    return list(isolated(value.items()))
+
+
+_set_values, _set_fields, _set_extra, _set_private = (
+    BaseModel.__dict__[name].__set__
+    for name in ("__dict__", "__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__")
+)
+
+
 def _model_copy(value: Any) -> Any:
     """A deep copy of a model, field by field, as pydantic's `__deepcopy__` makes it."""
     made = object.__new__(type(value))
     values = value.__dict__
     plain = _ATOMS.issuperset(map(type, values.values()))
-    _set(made, "__dict__", values.copy() if plain else {name: isolated(one) for name, one in values.items()})
-    _set(made, "__pydantic_fields_set__", value.__pydantic_fields_set__.copy())
+    _set_values(made, values.copy() if plain else {name: isolated(one) for name, one in values.items()})
+    _set_fields(made, value.__pydantic_fields_set__.copy())
     extra = value.__pydantic_extra__
-    _set(made, "__pydantic_extra__", None if extra is None else isolated(extra))
-    private = getattr(value, "__pydantic_private__", None)
-    if private is not None:
-        private = {name: copy.deepcopy(one) for name, one in private.items() if one is not PydanticUndefined}
-    _set(made, "__pydantic_private__", private)
+    _set_extra(made, None if extra is None else isolated(extra))
+    _set_private(made, _private_copy(value))
     return made
+
+
+def _private_copy(value: Any) -> dict[str, Any] | None:
+    private = getattr(value, "__pydantic_private__", None)
+    if private is None:
+        return None
+    return {name: copy.deepcopy(one) for name, one in private.items() if one is not PydanticUndefined}
 
 
 def _has_slots(kind: type) -> bool:
     """Whether a class has values outside its dictionary, besides those of pydantic's base class."""
     return any(vars(base).get("__slots__") for base in kind.__mro__ if base not in BaseModel.__mro__)
+
+
+# -- many values at once ---------------------------------------------------------------------------------------------
+
+_MANY = 8
+"""Items of a list from which on they are copied together, which gives the same."""
+_VERY_MANY = 500
+"""Items from which on the collector waits until they are copied."""
+
+_values_of, _fields_of, _extra_of, _private_of = map(
+    attrgetter, ("__dict__", "__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__")
+)
+_do: Callable[[Iterable[object]], None] = deque[object](maxlen=0).extend
+
+
+def _long_list(values: list[Any]) -> list[Any]:
+    with collector_waits(len(values)):
+        return list(_copies(values))
+
+
+@contextmanager
+def collector_waits(count: int) -> Iterator[None]:
+    """Keep the garbage collector from looking at many new objects again and again while they are made.
+
+    Copies hold no cycles that could be garbage, and a collection looks at all objects of the process in the end.
+
+    Args:
+        count: how many values are copied. For a few it is left alone.
+    """
+    waits = count >= _VERY_MANY and gc.isenabled()
+    if waits:
+        gc.disable()
+    try:
+        yield
+    finally:
+        if waits:
+            gc.enable()
+
+
+def _copies(values: Sequence[Any]) -> Sequence[Any]:
+    """Copies of values of any types, in their order; the values themselves if all of them can be shared."""
+    kinds = set(map(type, values))
+    if kinds <= _ATOMS:
+        return values
+    if len(kinds) == 1:
+        return _copies_of(kinds.pop(), values)
+    found = list(values)
+    for kind in kinds - _ATOMS:
+        places = [place for place, value in enumerate(values) if type(value) is kind]
+        for place, made in zip(places, _copies_of(kind, [values[place] for place in places]), strict=True):
+            found[place] = made
+    return found
+
+
+def _copies_of(kind: type, values: Sequence[Any]) -> Sequence[Any]:
+    """Copies of values of one type."""
+    if kind is dict:
+        return _dicts(values)
+    if kind is list or kind is tuple:
+        items = iter(_copies(list(chain.from_iterable(values))))
+        return [kind(islice(items, len(value))) for value in values]
+    own = _own_copy(kind)
+    if own is _shared:
+        return values
+    if own is not _model_copy:
+        return [isolated(value) for value in values]
+    made: list[Any] = list(map(object.__new__, repeat(kind, len(values))))
+    _do(map(_set_values, made, _dicts(map(_values_of, values))))
+    _do(map(_set_fields, made, map(set.copy, map(_fields_of, values))))
+    _do(map(_set_extra, made, _copies(list(map(_extra_of, values)))))
+    hidden = list(map(_private_of, values))
+    _do(map(_set_private, made, hidden if hidden.count(None) == len(hidden) else map(_private_copy, values)))
+    return made
+
+
+def _dicts(values: Iterable[dict[Any, Any]]) -> list[dict[Any, Any]]:
+    """Copies of dictionaries. Their keys are shared."""
+    made = list(map(dict.copy, values))
+    if _ATOMS.issuperset(map(type, chain.from_iterable(map(dict.values, made)))):
+        return made
+    if len(set(map(len, made))) == 1:
+        try:
+            columns = [(key, list(map(itemgetter(key), made))) for key in made[0]]
+        except KeyError:
+            pass
+        else:  # as many keys, and each of the first one's: all have the same
+            for key, column in columns:
+                copied = _copies(column)
+                if copied is not column:
+                    _do(map(dict.__setitem__, made, repeat(key), copied))
+            return made
+    below = [(one, key, value) for one in made for key, value in one.items() if type(value) not in _ATOMS]
+    for (one, key, _), value in zip(below, _copies([value for _, _, value in below]), strict=True):
+        one[key] = value
+    return made

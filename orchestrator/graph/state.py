@@ -19,6 +19,7 @@ from orchestrator.graph.codec import Unfit, explain, refuse_secrets
 from orchestrator.graph.fields import Field, fields_of
 from orchestrator.graph.reducers import Extend, Replace
 from orchestrator.graph.refs import ref_of
+from orchestrator.graph.shared_list import listed
 from orchestrator.graph.trust import Trust
 from orchestrator.graph.views import Views
 from orchestrator.jsontypes import JsonObject
@@ -226,11 +227,11 @@ class StateSchema:
         Returns:
             JSON that is equal for equal values. The caller may keep and change it.
         """
-        return {name: field.codec.dump(values[name]) for name, field in self._fields.items() if name in values}
+        return {name: field.codec.dump(listed(values[name])) for name, field in self._fields.items() if name in values}
 
     def show(self, values: Mapping[str, object]) -> JsonObject:
         """The same of values that are only looked at: it is not checked whether they could be stored."""
-        return {name: field.codec.show(values[name]) for name, field in self._fields.items() if name in values}
+        return {name: field.codec.show(listed(values[name])) for name, field in self._fields.items() if name in values}
 
     def encode_update(self, update: Mapping[str, object] | None) -> tuple[JsonObject, dict[str, str]]:
         """Validate an update field by field and write it as JSON.
@@ -333,7 +334,7 @@ class StateSchema:
             if field is not None and not field.portable:
                 try:
                     # Read back as well: nobody has looked at what the reducer made.
-                    found[name] = field.codec.write(values[name])
+                    found[name] = field.codec.write(listed(values[name]))
                 except Unfit as error:
                     raise InvalidUpdate(f"field {name!r}: the result of its reducer {field.reducer}: {error}") from None
         return found or None

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from orchestrator.graph.limits import Limits, LimitsLeft, Reserve, Usage
 from orchestrator.graph.outcome import DONE
+from orchestrator.graph.shared_list import listed
 from orchestrator.graph.topology import RESERVED, START, Route, Topology, counts, is_count
 from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel.needs import has_needs, needs_error
@@ -141,7 +142,7 @@ def _opening_fault(
             wanted = f"{join} waits for as many branches as {name!r} says"
             return f"opens a fork, and {wanted}: it is {values.get(name)!r}, not 1 or more"
     for name in fields:
-        items = values.get(name)
+        items = listed(values.get(name))
         if not isinstance(items, (list, tuple)):
             return f"maps over {name!r}, which is not a list: {type(items).__name__}"
         error = needs_error(items) if has_needs(items) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from orchestrator.graph.shared_list import listed
 from orchestrator.graph.topology import END, STOP, Route
 from orchestrator.kernel import endings, tokens
 from orchestrator.kernel.ids import hash_id
@@ -87,7 +88,7 @@ def _open_map(
         vertex, origin = route.map_vertex, hash_id(source.key, route.map_vertex)
         forks = _open_fork(frame, vertex, origin, rank, version, forks)
     assert route.each is not None
-    found = version.values.get(route.each)
+    found = listed(version.values.get(route.each))
     items = list(found) if isinstance(found, (list, tuple)) else []
     entry = next(entry for entry in forks if entry.fork == vertex)
     outer = frozenset(e.fork for e in forks if e is not entry)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from orchestrator.graph.edge import Edge
+from orchestrator.graph.shared_list import SharedList
 from orchestrator.graph.topology import ANY, RESERVED, START
 from orchestrator.kernel import records as r
 from orchestrator.kernel.records import Failure
@@ -310,7 +311,7 @@ def _items(version: Version, field: str | None) -> int | None:
     if field is None:
         return None
     found = version.values.get(field)
-    return len(found) if isinstance(found, (list, tuple)) else 0
+    return len(found) if isinstance(found, (list, tuple, SharedList)) else 0
 
 
 def _beginning(edges: Iterable[Edge], node: str, outcome: str) -> Iterable[tuple[int, Edge]]:

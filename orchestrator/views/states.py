@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from orchestrator.graph.shared_list import SharedList, listed
 from orchestrator.graph.state import StateSchema
 from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel import records as r
@@ -156,6 +157,13 @@ def patch_of(schema: StateSchema, before: Mapping[str, object], after: Mapping[s
         old = before.get(name)
         if new is old:
             continue
+        if type(new) is SharedList:
+            more = new.since(old)
+            if more is not None:
+                if more:
+                    found[name] = ["+", schema.dump({name: more})[name]]
+                continue
+        new, old = listed(new), listed(old)
         if type(new) is list and type(old) is list and len(new) > len(old) and new[: len(old)] == old:
             found[name] = ["+", schema.dump({name: new[len(old) :]})[name]]
         elif type(new) is str and type(old) is str and old and len(new) > len(old) and new.startswith(old):

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from orchestrator.graph.shared_list import listed
 from orchestrator.jsontypes import canonical
 from orchestrator.kernel import records as r
 from orchestrator.kernel.breakpoints import PAUSE
@@ -409,7 +410,7 @@ class Simulation:
         item = json.loads(canonical(a.item)) if not isinstance(a.item, int) else a.item
         return Sight(
             a.node,
-            a.values if self.lean else dict(schema.dump(a.values)),
+            {name: listed(value) for name, value in a.values.items()} if self.lean else dict(schema.dump(a.values)),
             item,
             tuple(a.items),
             a.attempt,

@@ -16,6 +16,7 @@ import pytest
 
 from orchestrator.errors import InvalidGraph
 from orchestrator.graph.limits import Limits
+from orchestrator.graph.shared_list import listed
 from orchestrator.kernel import records as r
 from orchestrator.kernel.ledger import EffectEntry, Ledger
 from orchestrator.kernel.plan import Plan
@@ -55,6 +56,7 @@ def differences(one: object, other: object) -> Iterator[str]:
     todo: list[tuple[str, Any, Any]] = [("machine", one, other)]
     while todo:
         at, a, b = todo.pop()
+        a, b = listed(a), listed(b)  # which items share a store depends on who appended first
         if isinstance(a, Mapping) and isinstance(b, Mapping):
             a, b = dict(a), dict(b)  # what is empty may be a constant, or a mapping that lost its items
         if at in ("machine.counters", "machine.stopped"):

@@ -17,8 +17,8 @@ from orchestrator.executor.effects.questions import answer_to, as_before, make_q
 from orchestrator.executor.effects.shared_limits import remaining_limits
 from orchestrator.executor.effects.under_way import innermost
 from orchestrator.executor.interrupts import in_step_task
-from orchestrator.executor.step.copies import own_copy
 from orchestrator.graph.codec import as_json, shown
+from orchestrator.graph.isolation import isolated
 from orchestrator.graph.limits import LimitsLeft
 from orchestrator.jsontypes import cleaned, digest, storable
 from orchestrator.kernel.question import Answer, Question, QuestionKind
@@ -81,11 +81,11 @@ class StepContext(Context):
 
     @property
     def item(self) -> object:
-        return own_copy(self._attempt.activation.item)
+        return isolated(self._attempt.activation.item)
 
     @property
     def items(self) -> Sequence[object]:
-        return tuple(own_copy(item) for item in self._attempt.activation.items)
+        return tuple(isolated(item) for item in self._attempt.activation.items)
 
     @property
     def error(self) -> Failure | None:
@@ -248,7 +248,7 @@ class StepContext(Context):
         answer = await self._answer(question)
         if answer.type != "value":
             raise StepTimeout(f"{self.node}: no {prompt} came{'' if deadline is None else f' within {deadline:g} s'}")
-        return own_copy(answer.value)
+        return isolated(answer.value)
 
     def _waiting(self, kind: QuestionKind, beside: tuple[str, ...], **fields: Any) -> Question:
         """A question that no person answers."""

@@ -17,6 +17,7 @@ from orchestrator.executor.step.node_cache import cached
 from orchestrator.executor.step.results import encoded, recorded
 from orchestrator.fence import current_fence, pass_fence, pass_fence_in_thread, waits_at_fence
 from orchestrator.graph.node import Node
+from orchestrator.graph.shared_list import listed
 from orchestrator.kernel.queries import reduced_values, start_fault, validate_outcome
 from orchestrator.kernel.records import Failure, GraphOpened, StepDone
 from orchestrator.kernel.state import Activation, FrameResult
@@ -156,7 +157,7 @@ def _landed(log: RunLog, activation: Activation, node: Node, child: FrameResult)
     plan = activation.frame.plan
     if child.status == "completed":
         plan.sub[activation.node].schema.check(child.values)
-    update = _maps(node).outer_update(child.values)
+    update = _maps(node).outer_update({name: listed(value) for name, value in child.values.items()})
     if node.writes is not None and not node.writes.issuperset(update):
         raise InvalidUpdate(f"{activation.node} updates more than it says that it writes: {', '.join(update)}")
     values, ops = plan.schema.encode_update(update)
