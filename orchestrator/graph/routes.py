@@ -181,6 +181,15 @@ class Routes:
         """
         return (node, outcome) in self._routes
 
+    @cached_property
+    def single_routes(self) -> dict[tuple[str, str], Route]:
+        """(node, outcome) -> its only edge, if that leads to a node, and the node is no fork."""
+        return {
+            (node, outcome): routes[0]
+            for (node, outcome), routes in self._routes.items()
+            if node in self.nodes and node not in self.fans and routes[0].target in self.nodes
+        }
+
     def _lay_out(self) -> None:
         out: dict[str, list[int]] = {name: [] for name in (START, *self.nodes)}
         wild: list[int] = []

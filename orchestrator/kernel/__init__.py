@@ -12,6 +12,7 @@ its own:
 |---|---|
 | `machine` | the fold: dispatches a record to its handler, then admits what may start |
 | `handlers` | what each record type changes |
+| `straight_path` | lands a step that is alone, and begins the next one |
 | `migration` | a run's move to another version of its graph |
 | `admission` | which queued activations may start under the limits (R13, R14) |
 | `reopening` | puts the tokens of an ended run back (R13, R14) |

@@ -1,7 +1,7 @@
 """A step costs what it touches: counted work per step does not grow with the run's length.
 
-What is counted is lines of the kernel that run, not time: the same on every machine, and a loop over all that is
-live, or all that ended, shows whatever it calls. Each run is made once short and once eight times as long.
+What is counted is lines and calls of the library that run, not time: the same on every machine, and a loop over all
+that is live, or all that ended, shows whatever it calls. Each run is made once short and once eight times as long.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ TIMES = 8
 
 
 class Work:
-    """Lines that ran in the orchestrator while it was switched on."""
+    """Lines that ran in the orchestrator, and calls of its functions, while it was switched on."""
 
     def __init__(self) -> None:
-        self.lines = 0
+        self.lines = self.calls = 0
 
     def _line(self, frame: FrameType, event: str, _: object) -> Any:
         self.lines += event == "line"
@@ -41,7 +41,10 @@ class Work:
 
     def _call(self, frame: FrameType, event: str, _: object) -> Any:
         name = str(frame.f_globals.get("__name__", ""))
-        return self._line if name.startswith("orchestrator.") else None
+        if not name.startswith("orchestrator."):
+            return None
+        self.calls += 1
+        return self._line
 
     @contextmanager
     def counted(self) -> Iterator[None]:
@@ -60,13 +63,13 @@ Chooses = Callable[[RunState, int], tuple[int, str, Mapping[str, Any]]]
 
 def per_step(graph: Plan, chooses: Chooses, steps: int, values: Mapping[str, Any], window: int) -> float:
     """Lines per step, over the last `window` steps of so many."""
-    return driven(graph, chooses, steps, values, window)[1] / window
+    return driven(graph, chooses, steps, values, window)[1].lines / window
 
 
 def driven(
     graph: Plan, chooses: Chooses, steps: int, values: Mapping[str, Any], window: int = 0
-) -> tuple[RunState, int]:
-    """The machine after so many steps, and the lines that the last `window` of them ran."""
+) -> tuple[RunState, Work]:
+    """The machine after so many steps, and what the last `window` of them ran."""
     machine = RunState(graph)
     start = graph.schema.initial(values)
     started = {"run_id": "run", "graph": "g", "structure": "s", "content": "c", "rules": RULES}
@@ -84,7 +87,7 @@ def driven(
         else:
             with work.counted():
                 apply(machine, record)
-    return machine, work.lines
+    return machine, work
 
 
 def node_of(machine: RunState, place: int) -> str:
@@ -133,6 +136,15 @@ def test_a_step_costs_the_same_after_eight_times_as_many_rounds(name: str) -> No
     assert long < 1.25 * short, f"{short:.0f} lines per step, then {long:.0f}"
 
 
+@pytest.mark.parametrize("steps", [100, 1000])
+def test_a_step_without_branches_takes_the_straight_path(steps: int) -> None:
+    """The general path runs 211 lines in 36 calls."""
+    text, chooses, _ = LOOPS["a loop"]
+    work = driven(plan(text, schema=Lean), chooses, steps, {}, 40)[1]
+    assert work.lines / 40 < 125  # 104
+    assert work.calls / 40 < 22  # 17
+
+
 def test_rounds_leave_nothing_behind_where_nothing_else_is_open() -> None:
     """K8, R15: what a machine holds is what a snapshot of it writes."""
     sizes = [len(json.dumps(dump(driven(plan(K8, schema=Lean), forward, 40 * times, {})[0]))) for times in (1, TIMES)]
@@ -157,10 +169,10 @@ def test_ordering_the_branches_that_rounds_left_behind_costs_no_more_per_round()
             place, outcome, update = forward(machine, number)
             return place, "ok" if number == last else outcome, update
 
-        machine, lines = driven(graph, chooses, 4 * rounds, {}, 1)
+        machine, work = driven(graph, chooses, 4 * rounds, {}, 1)
         assert machine.result is not None
         assert state_values(machine)["count"] == 4 * rounds
-        found.append(lines / rounds)
+        found.append(work.lines / rounds)
     assert found[1] < 2.0 * found[0], f"{found[0]:.0f} lines per round, then {found[1]:.0f}"
 
 

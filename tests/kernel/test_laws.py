@@ -11,6 +11,7 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any
 
 import pytest
@@ -49,8 +50,8 @@ quick = settings(
     suppress_health_check=list(HealthCheck),
     phases=[Phase.generate],
 )
-LAWS: dict[str, Callable[[], None]] = {}
-"""Each law on drawn graphs; how many is still to be said."""
+LAWS: dict[str, Callable[[int], None]] = {}
+"""Each law, on as many drawn graphs as it is given."""
 seeds = st.integers(0, 1_000_000)
 kinds = st.sampled_from(sorted(KINDS))
 
@@ -59,7 +60,11 @@ def drawn(**strategies: st.SearchStrategy[Any]) -> Callable[[Callable[..., None]
     """A law as a test of a few graphs, and for its storm, see `LAWS`."""
 
     def decorate(law: Callable[..., None]) -> Callable[[], None]:
-        LAWS[law.__name__.removeprefix("test_")] = given(**strategies)(law)
+        @wraps(law)
+        def on(graphs: int) -> None:
+            settings(quick, max_examples=graphs)(given(**strategies)(law))()
+
+        LAWS[law.__name__.removeprefix("test_")] = on
         return quick(given(**strategies)(law))
 
     return decorate

@@ -9,6 +9,7 @@ from orchestrator.kernel.frame import exhaust, land, new_frame, start
 from orchestrator.kernel.ids import hash_id
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.state import Activation, FrameResult, FrameState, Phase
+from orchestrator.kernel.straight_path import go_straight
 from orchestrator.kernel.version import Version
 
 
@@ -21,6 +22,8 @@ def begin(run: RunState, frame: FrameState) -> None:
 
 def step_done(run: RunState, record: r.StepDone) -> None:
     """End a step with its outcome. One that was stopped takes its edges when the run is reopened."""
+    if go_straight(run, record):
+        return
     activation = _take_out(run, record)
     run.ledger.forget(record.activation)
     if activation is None:
