@@ -109,6 +109,7 @@ class Journal:
         rests = changed and row[0] != "running" and self.chain is None
         try:
             snapshot = self.snapshot_of(machine) if rests and records and machine.head == records[-1].seq else None
+            summary = summary_of(machine) if summarizes else None
             self.stored = await self.store.append(
                 self.run_id,
                 records,
@@ -116,8 +117,8 @@ class Journal:
                 status=row[0] if changed else None,
                 due=row[1] if changed else None,
                 waiting=row[2] if changed else None,
-                summary=summary_of(machine) if summarizes else None,
-                totals=totals_of(machine) if summarizes else None,
+                summary=summary,
+                totals=None if summary is None else totals_of(machine, summary.usage),
                 questions=questions_of(machine) if asked != self._asked else None,
                 consumed=consumed,
                 lease=self.lease,

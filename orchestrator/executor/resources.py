@@ -11,6 +11,7 @@ import anyio
 
 from orchestrator.clock import Clock
 from orchestrator.errors import GraphUnknown
+from orchestrator.executor.passed_checks import PassedChecks
 from orchestrator.executor.run_log import Command, RunLog
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.limits import Limits
@@ -108,6 +109,7 @@ class Resources:
     memory: MemoryOptions = field(default_factory=MemoryOptions)
     begun: dict[str, GraphDefinition] = field(default_factory=dict)
     """Graphs that runs were begun with here, by their content."""
+    passed: PassedChecks = field(default_factory=PassedChecks)
 
     @classmethod
     def of(
@@ -262,7 +264,7 @@ class Resources:
                         f"node {path!r} uses tool {tool!r}, and tools= has {known}: add it, Executor(tools=[...])"
                     )
                     typed[faults[-1]] = f"node {path!r} uses tool {tool!r}, and there are {known}: add it with --tools"
-        if _limits_cost(graph, limits):
+        if limits_cost(graph, limits):
             given = [self.model, *self.models.values()]
             names = dict.fromkeys(name for model in given if model is not None for name in unpriced(model))
             faults.extend(
@@ -277,11 +279,12 @@ class Resources:
             )
 
 
-def _limits_cost(graph: GraphDefinition, limits: Limits | None) -> bool:
+def limits_cost(graph: GraphDefinition, limits: Limits | None) -> bool:
+    """Whether the cost of a run of a graph is limited, or that of a graph inside."""
     if (limits or graph.limits).cost is not None:
         return True
     inner = (node.subgraph for node in graph.nodes.values())
-    return any(_limits_cost(one, None) for one in inner if one is not None)
+    return any(limits_cost(one, None) for one in inner if one is not None)
 
 
 def _nodes(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from operator import attrgetter
 
+from orchestrator.graph.limits import Usage
 from orchestrator.jsontypes import canonical, storable
 from orchestrator.kernel.lineage import Parent
 from orchestrator.kernel.records import Ended
@@ -45,14 +46,15 @@ def row_of(machine: RunState, *, structure: str, content: str, calling: RunState
         machine.run_id, machine.plan.name, machine.status, machine.labels, machine.created, machine.updated,
         machine.head, structure, content, due_of(machine), len(machine.questions), summary.error, summary.input,
         summary.output, summary.question, summary.usage, summary.steps, parent_of(machine, calling),
-        totals=totals_of(machine), questions=questions_of(machine),
+        totals=totals_of(machine, summary.usage), questions=questions_of(machine),
     )  # fmt: skip
 
 
-def totals_of(machine: RunState) -> RunTotals:
-    """What a run has spent, by node and by what its nodes called."""
+def totals_of(machine: RunState, used: Usage | None = None) -> RunTotals:
+    """What a run has spent, by node and by what its nodes called. `used`: its own usage, if that is at hand."""
     found = sorted(machine.totals.tallies.items())
-    return RunTotals(tuple([Total(*place, *_counts(tally)) for place, tally in found]), machine.own_usage.seconds)
+    seconds = (used or machine.own_usage).seconds
+    return RunTotals(tuple([Total(*place, *_counts(tally)) for place, tally in found]), seconds)
 
 
 _counts = attrgetter(*(one.name for one in fields(Tally)))

@@ -11,6 +11,7 @@ from orchestrator import Context, Executor, Graph, Update, node, tool
 from orchestrator.errors import GraphUnknown
 from orchestrator.nodes import Complete, Confirm, Execute, Subgraph
 from orchestrator.testing import ScriptedModel
+from orchestrator.tools import Toolbox
 
 pytestmark = pytest.mark.anyio
 
@@ -81,3 +82,39 @@ async def test_a_producer_needs_no_tools() -> None:
     async with Executor(graphs=[graph]) as executor:
         run_id = await executor.enqueue(graph)
         assert (await executor.load(run_id)).status == "running"  # a worker that has tools takes it up
+
+
+class Changing(Toolbox):
+    """Tools that come and go."""
+
+    def __init__(self, *tools: Any) -> None:
+        self.there = {one.name: one for one in tools}
+        super().__init__()
+
+    def current(self) -> dict[str, Any]:
+        return self.there
+
+
+@pytest.mark.parametrize("inside", [False, True])
+async def test_tools_that_go_are_missed_by_the_next_run_of_a_graph_that_passed_before(inside: bool) -> None:
+    tools = Changing(mail)
+    async with Executor(tools=Toolbox(tools) if inside else tools) as executor:
+        for number in range(3):
+            run = await executor.start(confirming(), {"tool": "mail"}, run_id=f"r{number}")
+            assert run.status == "paused", run.error
+        graph = confirming()
+        await executor.start(graph, run_id="before")
+        tools.there.clear()
+        with pytest.raises(GraphUnknown, match="there is no tool to use"):
+            await executor.start(graph, run_id="after")
+        tools.there["mail"] = mail
+        assert (await executor.start(graph, run_id="again")).status == "paused"
+
+
+async def test_a_graph_that_looks_like_one_that_passed_is_checked_itself() -> None:
+    async with Executor(tools=[mail]) as executor:
+        await executor.start(confirming(), run_id="passed")
+        stored = Graph.from_data(confirming().data())
+        assert stored.content == confirming().content
+        with pytest.raises(GraphUnknown, match="is not loaded"):
+            await executor.start(stored, run_id="stored")

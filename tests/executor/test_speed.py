@@ -5,17 +5,22 @@ The floor is the same work with no framework, in the same run (`tests/benchmarks
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import anyio
+import pytest
 
 import orchestrator
 from orchestrator import Executor
+from orchestrator.executor import journal
 from tests.benchmarks.subjects import floor, ours
 
 HERE = str(Path(orchestrator.__file__).parent)
@@ -66,6 +71,68 @@ def test_a_durable_step_makes_few_calls_more(tmp_path: Path) -> None:
 
 def test_a_branch_makes_few_calls() -> None:
     assert 40 < more(branches(50), branches(250), 200, "memory://") < 150  # 109
+
+
+def one_step(executor: Executor) -> Awaitable[object]:
+    return executor.start(ours.PURE, {"until": 1})
+
+
+def test_a_run_of_one_step_in_memory_makes_few_calls() -> None:
+    assert 200 < anyio.run(calls, one_step, "memory://") < 420  # LIMIT
+
+
+def test_a_durable_run_of_one_step_makes_few_calls_more(tmp_path: Path) -> None:
+    assert 200 < anyio.run(calls, one_step, f"sqlite:///{tmp_path}/runs.db") < 500  # LIMIT
+
+
+def test_a_graph_of_many_nodes_makes_the_beginning_of_its_runs_no_dearer() -> None:
+    def chain(nodes: int) -> Callable[[Executor], Awaitable[object]]:
+        names = [f"n{number}" for number in range(nodes)]
+        graph = orchestrator.Graph(
+            name="chain", state=ours.Count, nodes={"step": ours.pure, **dict.fromkeys(names, ours.begun)},
+            edges=f"START -> step\nstep -> n0 : again\n{' -> '.join(names)} -> END\nstep -> END : enough",
+        )  # fmt: skip
+        return lambda executor: executor.start(graph, {"until": 1})
+
+    assert more(chain(5), chain(105), 100, "memory://") < 0.5
+
+
+@pytest.mark.parametrize("graph", [ours.PURE, ours.DEFAULT], ids=["pure", "durable"])
+def test_a_run_makes_one_task_one_scope_and_one_event_however_many_steps_it_has(
+    graph: orchestrator.Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: Counter[str] = Counter()
+
+    def counted(name: str) -> None:
+        kind = getattr(anyio, name)
+
+        def make(*args: object, **kw: object) -> object:
+            made[name] += 1
+            return kind(*args, **kw)
+
+        monkeypatch.setattr(anyio, name, make)
+
+    async def count() -> None:
+        async with Executor() as executor:
+            await steps(graph, 3)(executor)  # what is done once is done
+            loop = asyncio.get_running_loop()
+
+            def task(loop: asyncio.AbstractEventLoop, work: Any, **kw: Any) -> asyncio.Task[Any]:
+                made["task"] += 1
+                return asyncio.Task(work, loop=loop, **kw)
+
+            loop.set_task_factory(task)
+            made.clear()
+            await steps(graph, 40)(executor)
+            found.update(made)
+            loop.set_task_factory(None)
+
+    found: dict[str, int] = {}
+    monkeypatch.setattr(journal, "FLUSH_AFTER", 3600.0)
+    counted("CancelScope")
+    counted("Event")
+    anyio.run(count)
+    assert found == {"task": 1, "CancelScope": 1, "Event": 1}
 
 
 def cpu(work: Callable[[], object]) -> float:

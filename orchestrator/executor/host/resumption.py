@@ -62,6 +62,8 @@ def nodes_of(graph: GraphDefinition, names: Collection[str], argument: str) -> t
     """
     if isinstance(names, str):
         raise InvalidValue(f"{argument}={names!r}: give a set of names of nodes, {{{names!r}}}", where=argument)
+    if not names:
+        return ()
     known = list(_places(graph))
     for name in names:
         if name not in known:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from orchestrator.errors import InvalidValue, RunConflict, RunExists
 from orchestrator.executor.drive.drive import Drive
@@ -17,7 +18,7 @@ from orchestrator.executor.host.recovery import check_risk, resume, wait_for
 from orchestrator.executor.host.resumption import nodes_of
 from orchestrator.executor.host.run_status import waits_to_be_taken_up
 from orchestrator.executor.missing_tools import check_tools
-from orchestrator.executor.resources import Resources
+from orchestrator.executor.resources import Resources, limits_cost
 from orchestrator.graph.codec import as_json, shown
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.limits import Limits
@@ -86,7 +87,7 @@ async def new_run(
     host.resources.graphs.setdefault(graph.name, graph)
     host.resources.begun[graph.content] = graph
     limits = None if limits is None else graph.limits.changed(limits)
-    host.resources.check(graph, limits)
+    _check_resources(host.resources, graph, limits)
     values = initial_values(graph, given)
     marks = dict(check_labels(labels or {}))
     context = how.context
@@ -103,7 +104,7 @@ async def new_run(
         limits=limits,
         labels=marks,
         approve=approve,
-        refs=as_json(_refs(host.resources, graph) if refs is None else dict(refs), "refs", inside=1),
+        refs=_refs(host.resources, graph) if refs is None else as_json(dict(refs), "refs", inside=1),
         tools=offered(graph, host.resources.tools),
         holder=str(host.owner),
         rules=RULES,
@@ -113,6 +114,14 @@ async def new_run(
         context=context is not None,
     )
     return NewRun(graph, started, context)
+
+
+def _check_resources(given: Resources, graph: GraphDefinition, limits: Limits | None) -> None:
+    """Refuse a graph that needs more than is there, see `Resources.check`."""
+    if limits is not None or not given.passed.holds("resources", graph, given.tools):
+        given.check(graph, limits)
+        if limits is None and not limits_cost(graph, None):  # the prices of models may change
+            given.passed.note("resources", graph, given.tools)
 
 
 async def begin(
@@ -129,7 +138,10 @@ async def begin(
 ) -> Drive | str:
     """A new run, taken up; or the id of the one that exists already. Arguments as of `Executor.start`."""
     new = await new_run(host, graph, given, run_id, labels, approve, limits, refs, caller, how)
-    check_tools(new.graph, host.resources.tools)
+    passed, tools = host.resources.passed, host.resources.tools
+    if not passed.holds("tools", new.graph, tools):
+        check_tools(new.graph, tools)
+        passed.note("tools", new.graph, tools)
     try:
         live = await create(host, new.graph, new.started)
         live.log.context = new.context
@@ -154,7 +166,15 @@ async def join(host: Host, run_id: str, how: Manner = AS_IT_IS) -> Run:
 
 def _refs(given: Resources, graph: GraphDefinition) -> dict[str, object]:
     model = None if given.model is None else given.model.name
-    return {"graph": graph.name, "tools": [tool.name for tool in given.tools], "model": model}
+    tools = [tool.name for tool in given.tools]
+    _check_names(graph.name, tuple(tools), model)
+    return {"graph": graph.name, "tools": tools, "model": model}
+
+
+@lru_cache(maxsize=64)
+def _check_names(*names: object) -> None:
+    """Refuse names that cannot be journaled: see `as_json`. The same ones are looked at once."""
+    as_json(list(names), "refs", inside=1)
 
 
 def check_run_id(run_id: str) -> str:

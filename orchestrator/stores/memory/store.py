@@ -88,7 +88,7 @@ class MemoryStore(MemoryItems):
                 raise RunExists(info.run_id)
             if graph is not None and info.content not in self._graphs:
                 self._graphs[info.content] = json_text(graph)
-            row = info.changed(labels=dict(info.labels), lease=None, totals=None, questions=None)
+            row = info.changed(labels=dict(info.labels)) if info.labels else info
             run = MemoryRun(row, next(self._numbers), encoded)
             run.totals, run.questions = info.totals, in_order(info.questions or ())
             if lease is not None:
@@ -445,7 +445,8 @@ class MemoryStore(MemoryItems):
         return run
 
     def _info(self, run: MemoryRun) -> RunInfo:
-        return run.info.changed(labels=dict(run.info.labels), lease=self._holders.lease(run))
+        lease = self._holders.lease(run)
+        return run.info.changed(labels=dict(run.info.labels), lease=lease, totals=None, questions=None)
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
