@@ -59,6 +59,19 @@ class Changing(Protocol):
 
 
 @runtime_checkable
+class Placing(Protocol):
+    """A store whose list of runs can begin at a time. The lists of others are read from the newest run on."""
+
+    def cursor_before(self, created: float) -> str:
+        """The cursor that leads to the runs which were created before this time.
+
+        Args:
+            created: Unix seconds.
+        """
+        ...
+
+
+@runtime_checkable
 class Store(ItemStore, Protocol):
     """A store of runs.
 

@@ -10,7 +10,7 @@ from orchestrator.errors import RunConflict, RunUnknown
 from orchestrator.executor.host.deletion import delete
 from orchestrator.executor.host.host import Host
 from orchestrator.kernel.records import FINAL
-from orchestrator.stores.base import RunInfo
+from orchestrator.stores.base import Placing, RunInfo
 from orchestrator.stores.items import AREAS
 from orchestrator.values import check_labels
 
@@ -45,7 +45,9 @@ async def prune(
     before = _time(older_than, host.resources.clock.now())
     statuses = _final(status)
     found: list[str] = []
-    cursor: str | None = None
+    # Runs that were created later were written to later, too: they are counted to `keep`, and else not looked at.
+    ahead = store.cursor_before(before) if before is not None and isinstance(store := host.store, Placing) else None
+    cursor = None if keep else ahead
     matching = 0
     while True:
         page = await host.store.runs(
@@ -60,6 +62,9 @@ async def prune(
         cursor = page.cursor
         if cursor is None:
             break
+        enough = matching >= (keep or 0) and bool(page.runs)
+        if enough and before is not None and ahead is not None and page.runs[-1].created >= before:
+            cursor = ahead
     if dry_run:
         expired = [(await host.store.item_usage(area)).expired for area in AREAS]
         return Pruned(tuple(found), items=sum(expired))

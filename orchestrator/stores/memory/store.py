@@ -230,6 +230,10 @@ class MemoryStore(MemoryItems):
                 found.append(self._info(run))
         return Page(tuple(found), cursor)
 
+    def cursor_before(self, created: float) -> str:
+        """See `Placing`."""
+        return page_cursor(created, 0)
+
     async def totals(self, run_id: str) -> RunTotals | None:
         with self._lock:
             return self._run(run_id).totals

@@ -18,7 +18,7 @@ from orchestrator.kernel.records import FINAL
 from orchestrator.stores.base import Finding, Lease, Message, Page, Relation, RunInfo, RunSummary, Schedule, Store
 from orchestrator.stores.owner import Owner
 from orchestrator.stores.rows import OpenQuestion, QuestionPage, RunTotals
-from orchestrator.stores.shared import as_statuses, check_new, check_release, check_seqs, copy_run
+from orchestrator.stores.shared import as_statuses, check_new, check_release, check_seqs, copy_run, page_cursor
 from orchestrator.stores.sqlite import (
     leases,
     listing,
@@ -178,6 +178,10 @@ class SQLiteStore(SQLiteItems):
     def changes(self) -> object | None:
         """See `Changing`."""
         return self._readers.changes()
+
+    def cursor_before(self, created: float) -> str:
+        """See `Placing`."""
+        return page_cursor(created, 0)
 
     async def runs(
         self,
