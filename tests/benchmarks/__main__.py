@@ -2,8 +2,8 @@
 
     python -m tests.benchmarks [--rounds 3] [--quick] [--only loop,durable] [--subjects floor,ours] [--json FILE]
 
-Peers come with `pip install -e ".[bench]"`. Read the ratios: how long anything takes is the machine's. After that,
-`python -m tests.benchmarks.report FILE` writes the page and its pictures.
+Peers come with `pip install -e ".[bench]"`. Read the ratios: how long anything takes is the machine's. With
+`--json tests/benchmarks/figures.json`, `python -m tests.benchmarks.report` then writes the page and its charts.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import resource
 import shutil
 import sqlite3
 import subprocess
@@ -32,8 +33,8 @@ PACKAGES = (
     "pydantic-ai-slim", "llama-index-workflows", "dbos", "openai",
 )  # fmt: skip
 ROOT = Path(__file__).parents[2]
-PATIENCE = 400
-"""Seconds for one turn; what takes longer is left out and said so."""
+PATIENCE = 200
+"""Seconds for one turn, or what it prepares; what takes longer is left out and said so."""
 
 
 def worker(subject: str, *words: str) -> Any:
@@ -103,6 +104,12 @@ def _turn(subject: str, workload: str, prepared: Path) -> Figures | None:
         return found
 
 
+def _used() -> float:
+    """Seconds of processors that all turns took."""
+    found = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return found.ru_utime + found.ru_stime
+
+
 def rounded(rounds: Sequence[Mapping[str, Figures]]) -> list[dict[str, dict[str, float]]]:
     """To four digits that count: what is kept is small."""
     return [
@@ -112,6 +119,12 @@ def rounded(rounds: Sequence[Mapping[str, Figures]]) -> list[dict[str, dict[str,
         }
         for found in rounds
     ]
+
+
+def written(about: object, kept: Mapping[str, object]) -> str:
+    """As JSON, with a line for each workload."""
+    lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(rounds)}" for name, rounds in kept.items())
+    return f'{{"machine": {json.dumps(about)},\n"rounds": {{\n{lines}\n}}}}\n'
 
 
 def main() -> None:
@@ -128,16 +141,17 @@ def main() -> None:
     if unknown:
         parser.error(f"unknown: {', '.join(unknown)}; there are {', '.join((*WHAT, *SUBJECTS))}")
     subjects = {subject: worker(subject) or {"workloads": [], "prepared": []} for subject in options.subjects}
-    data: dict[str, object] = {"machine": machine(), "rounds": (kept := {})}
-    print(json.dumps(data["machine"]), file=sys.stderr)
+    about, kept = machine(), dict[str, list[dict[str, dict[str, float]]]]()
+    print(json.dumps(about), file=sys.stderr)
     print(markdown([]), end="")
     for workload in workloads:
-        started = time.monotonic()
+        started, used = time.monotonic(), _used()
         kept[workload] = rounded(measure(workload, subjects, options.rounds or (1 if options.quick else 3)))
         print(markdown(rows_of(workload, kept[workload])).split("\n", 2)[2], end="", flush=True)
-        print(f"{workload}: {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
+        took = f"{time.monotonic() - started:.0f} s, {_used() - used:.0f} s of processors"
+        print(f"{workload}: {took}", file=sys.stderr, flush=True)
         if options.json:
-            options.json.write_text(json.dumps(data, separators=(",", ":")).replace('"},"', '"},\n"') + "\n")
+            options.json.write_text(written(about, kept))
 
 
 if __name__ == "__main__":

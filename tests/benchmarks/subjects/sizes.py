@@ -17,7 +17,7 @@ MESSAGES = (0, 5000)
 BESIDE, TOUCHED = 200, 40
 """Steps that do not read the messages, and steps that do."""
 FANS = (100, 1000, 50_000)
-"""Branches that run at the same time and are joined."""
+"""Branches that run at the same time and are joined; peers without the last: LangGraph needs a minute for it."""
 MAPS = (100, 2000)
 """Branches, each with an item that is a dict."""
 RUNS, RUN_STEPS = 200, 10
