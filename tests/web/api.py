@@ -17,6 +17,7 @@ from pydantic import BaseModel, JsonValue
 
 from orchestrator import Context, Executor, Graph, append, node, tool
 from orchestrator.nodes import Ask, Confirm
+from orchestrator.stores import Store
 from orchestrator.web import configured
 from orchestrator.web.server import serve
 from orchestrator.web.settings import Settings
@@ -181,7 +182,11 @@ def _said(answer: httpx2.Response, status: int) -> Any:
 
 @contextmanager
 def api(
-    *graphs: Graph, store: str = "memory://", port: int = 0, settings: dict[str, Any] | None = None, **options: Any
+    *graphs: Graph,
+    store: str | Store = "memory://",
+    port: int = 0,
+    settings: dict[str, Any] | None = None,
+    **options: Any,
 ) -> Iterator[Api]:
     """Serve some graphs, in an event loop in a thread."""
     with start_blocking_portal("asyncio") as portal:
@@ -192,7 +197,7 @@ def api(
 
 @asynccontextmanager
 async def _served(
-    graphs: tuple[Graph, ...], store: str, port: int, settings: dict[str, Any], options: dict[str, Any]
+    graphs: tuple[Graph, ...], store: str | Store, port: int, settings: dict[str, Any], options: dict[str, Any]
 ) -> AsyncIterator[tuple[Executor, str, OpenStreams]]:
     bound = socket.create_server(("127.0.0.1", port))
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 14)  # a reader that reads nothing is noticed soon

@@ -1,7 +1,10 @@
 """Runs as their pages follow them: each is read once, and a page gets what changed since it last asked.
 
+A long run is read part by part: its page opens with the first records, and each time that it asks it gets what the next
+ones changed. Meanwhile the row of the run says how it is.
+
 A run is kept while pages ask for it. A page that comes back after a run was forgotten, or after the server was started
-again, gets the whole run.
+again, gets the whole run, as far as it is read.
 """
 
 from __future__ import annotations
@@ -15,10 +18,13 @@ import anyio
 from anyio import to_thread
 
 from orchestrator.executor import Run
-from orchestrator.executor.host.run_status import is_interrupted, standby_of, waits_to_be_taken_up
+from orchestrator.executor.host.run_status import is_interrupted, standby_of, waits_to_be_taken_up, with_status
+from orchestrator.render.html.call_data import usage_data
+from orchestrator.render.html.clean_data import clean
 from orchestrator.render.html.page import embedded, live_pane, live_picture
 from orchestrator.render.html.run_writer import RunWriter
 from orchestrator.render.html.touched_rows import RESTARTS
+from orchestrator.views.safe_text import told
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,6 +37,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _KEPT = 24
 """Runs that are kept."""
+_RECORDS = 200_000
+"""Records of all of them together: of more, only the run that is asked for is kept."""
+PART = 1000
+"""Records that are read at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +69,9 @@ class RunFeeds:
         """The run of this id; the one that was not asked for the longest time is forgotten."""
         feed = self._feeds.pop(run_id, None) or RunFeed(self._executor, run_id)
         self._feeds[run_id] = feed
-        while len(self._feeds) > _KEPT:
+        while len(self._feeds) > _KEPT or (
+            len(self._feeds) > 1 and sum(one.head for one in self._feeds.values()) > _RECORDS
+        ):
             self._feeds.pop(next(iter(self._feeds)))
         return feed
 
@@ -74,6 +86,15 @@ class RunFeed:
         """Names the reading of the run that the versions count in."""
         self._created = 0.0
         self._writer: RunWriter | None = None
+        self._ahead: RunInfo | None = None
+        """The row of the run, if it has more records than were read."""
+        self._caught_up = 0
+        """The version in which it was read to its end: the picture says how long the run is."""
+
+    @property
+    def head(self) -> int:
+        """How many records were read."""
+        return 0 if self._writer is None else self._writer.machine.head
 
     async def page(self) -> RunPane:
         """The run as it is.
@@ -103,13 +124,35 @@ class RunFeed:
             epoch, _, number = version.partition(".")
             if epoch != self._epoch or not (number.isascii() and number.isdecimal() and len(number) < 16):
                 return {"whole": self._document(writer), "drawing": live_picture(writer)}
-            drawing = {"drawing": live_picture(writer)} if writer.redrawn(int(number)) else {}
-            return {"version": self._version(writer), **writer.since(int(number)), **drawing}
+            redrawn = writer.redrawn(int(number)) or int(number) < self._caught_up
+            drawing = {"drawing": live_picture(writer)} if redrawn else {}
+            found = writer.since(int(number))
+            found["head"] |= self._newest(writer)
+            return {"version": self._version(writer), **found, **drawing}
 
         return await self._after_reading(made)
 
     def _document(self, writer: RunWriter) -> dict[str, Any]:
-        return {**writer.document(), "version": self._version(writer), "numbers": writer.order()}
+        ahead = self._ahead
+        output = {"output": clean(ahead.output)} if ahead is not None and ahead.output else {}
+        found = writer.document() | self._newest(writer) | output
+        return {**found, "version": self._version(writer), "numbers": writer.order()}
+
+    def _newest(self, writer: RunWriter) -> dict[str, Any]:
+        """What the page says of the run as it is, where it is not read to its end."""
+        info, read = self._ahead, writer.machine.head
+        if info is None:
+            return {"of": read}
+        used = info.usage
+        return {
+            "of": info.head,
+            "status": with_status(info).status,
+            "why": f"{read:,} of {info.head:,} records are read",
+            "counted": info.steps,
+            "error": told(info.error, 2000) if info.error else None,
+            "waiting": [told(info.question, 300)] if info.waiting else [],
+            **({} if used is None else {"usage": usage_data(used), "seconds": round(used.seconds, 6)}),
+        }
 
     def _version(self, writer: RunWriter) -> str:
         return f"{self._epoch}.{writer.version}"
@@ -120,33 +163,44 @@ class RunFeed:
             return await to_thread.run_sync(lambda: make(writer))
 
     async def _read(self) -> RunWriter:
-        """Take what the store has by now."""
+        """Take what the store has by now, or the next part of it."""
         store, run_id = self._executor.store, self._run_id
-        info = await store.info(run_id)
+        info, upto = await store.info(run_id), PART
         writer = self._writer
         if writer is not None and info.created == self._created and info.head >= writer.machine.head:
-            records = await store.read(run_id, after=writer.machine.head)
+            records = await store.read(run_id, after=writer.machine.head, limit=PART)
             if not any(isinstance(record, RESTARTS) for record in records):
                 return await self._taken(writer, records, info)
-        run = await self._executor.load(run_id)
+            upto = records[-1].seq  # and what was before is read again
+        run = await self._executor.load(run_id, at=upto if upto < info.head else None)
         records = await store.read(run_id, upto=run.seq)
-        return await to_thread.run_sync(lambda: self._begun(RunWriter(run, records), info.created))
+        return await to_thread.run_sync(lambda: self._begun(RunWriter(run, records), info))
 
-    def _begun(self, writer: RunWriter, created: float) -> RunWriter:
-        self._writer, self._epoch, self._created = writer, token_hex(4), created
+    def _begun(self, writer: RunWriter, info: RunInfo) -> RunWriter:
+        self._writer, self._epoch, self._created = writer, token_hex(4), info.created
+        self._ahead, self._caught_up = None, 0
+        self._look_ahead(writer, info)
         return writer
+
+    def _look_ahead(self, writer: RunWriter, info: RunInfo) -> None:
+        before, self._ahead = self._ahead, info if info.head > writer.machine.head else None
+        if before is not None and self._ahead is None:
+            self._caught_up = writer.version
 
     async def _taken(self, writer: RunWriter, records: Sequence[Record], info: RunInfo) -> RunWriter:
         definition, store = writer.run.definition, self._executor.store
-        held = {"interrupted": is_interrupted(info), "queued": waits_to_be_taken_up(info)}
 
         def now(machine: RunState) -> Run[Any]:
+            if machine.head < info.head:
+                return Run(machine, definition, store)
+            held = {"interrupted": is_interrupted(info), "queued": waits_to_be_taken_up(info)}
             return Run(machine, definition, store, **held, standby=standby_of(info))
 
         def take() -> RunWriter:
             self._writer = None  # it is of no use if it fails half way
             writer.take(records, now)
             self._writer = writer
+            self._look_ahead(writer, info)
             return writer
 
         return await to_thread.run_sync(take)

@@ -99,6 +99,7 @@ export {};
  * @property {string} status
  * @property {string} why
  * @property {number} head  Number of the last record.
+ * @property {number} [of]  Number of the last record that the server has: those behind `head` come later.
  * @property {number} start  Unix seconds.
  * @property {number} seconds
  * @property {number} counted

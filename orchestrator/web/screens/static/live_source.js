@@ -1,5 +1,6 @@
 // @ts-check
 // A run that a server has, and that goes on: what changed is asked for whenever its stream of events tells of a record.
+// Of a long run a page gets the first part at first; then it asks for one part after the other.
 
 import { call, root } from "./api.js";
 
@@ -11,6 +12,7 @@ const PATIENCE = 2000; // milliseconds before a stream that was refused is asked
 const REST = 5000; // milliseconds between two looks at a run that has ended: another page may retry it
 const ENDED = ["completed", "failed", "cancelled", "exhausted"];
 const SHARE = 3; // what takes a second to get is asked for every four seconds at most
+const PARTS = 1; // and the next part of a long run every two: the server has other work, too
 
 /** Whether a step waits for an answer. @param {RunDocument} run */
 const asks = (run) => run.steps.some((step) => step.status === "waiting" && (step.asked ?? []).some((asked) => !asked.answer));
@@ -33,6 +35,7 @@ export class LiveSource {
     this.first = first;
     this.version = first.version ?? "";
     this.head = first.head;
+    this.of = first.of ?? first.head;
     this.status = first.status;
     this.deleted = false;
     this.timer = 0;
@@ -50,11 +53,12 @@ export class LiveSource {
   async run() { return this.first; }
 
   async change() {
-    const rest = this.asked + SHARE * this.took - performance.now();
+    const rest = this.asked + (this.behind ? PARTS : SHARE) * this.took - performance.now();
     if (rest > 0) await new Promise((done) => setTimeout(done, rest));
     const began = performance.now();
     const answer = await fetch(`${root}${this.path}/data?after=${this.version}`, { cache: "no-store" }).catch(() => null);
     this.connected(answer !== null);
+    if (this.behind && !answer?.ok) this.readOn(PATIENCE);
     if (answer === null) throw new Error("");
     if (answer.status === 404) {
       this.end("This run was deleted.");
@@ -66,10 +70,21 @@ export class LiveSource {
     this.asked = performance.now();
     this.took = this.asked - began;
     this.version = change.whole?.version ?? change.version;
-    this.head = Math.max(this.head, (change.whole ?? change.head).head ?? 0);
-    this.status = (change.whole ?? change.head).status ?? this.status;
-    if (!this.stream && !this.ended) this.listen();
+    const { head = 0, of = head, status = this.status } = change.whole ?? change.head;
+    this.head = change.whole || of > head ? head : Math.max(this.head, head); // a stream may have told of more
+    this.of = of;
+    this.status = status;
+    if (this.behind || (!this.stream && !this.ended)) this.listen();
     return change;
+  }
+
+  /** Whether there are records that the page did not get yet. */
+  get behind() { return this.of > this.head; }
+
+  /** Ask for the next part. @param {number} wait  Milliseconds. */
+  readOn(wait) {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => { if (!this.deleted && document.visibilityState === "visible") this.callback?.(this.head); }, wait);
   }
 
   /** @param {number} after */
@@ -115,6 +130,10 @@ export class LiveSource {
   /** Read the events behind the last record that is known. Of a run that has ended there are none: it is looked at now and then. */
   listen() {
     this.close();
+    if (this.behind) {
+      this.readOn(0);
+      return;
+    }
     if (this.ended) {
       this.later(REST);
       return;

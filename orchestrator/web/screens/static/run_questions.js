@@ -11,7 +11,7 @@ import { tell } from "./times.js";
 const AGAIN = 2000; // milliseconds before cards that could not be had are asked for again
 
 /** What people are asked, as text that is another one whenever a question comes or goes. @param {RunDocument} run */
-const asked = (run) =>
+const asked = (run) => (run.of ?? 0) > run.head ? run.waiting.join("\n") : // the steps that ask may not be there yet
   run.steps.flatMap((step) => (step.status === "waiting" ? (step.asked ?? []).filter((one) => !one.answer && one.kind !== "timer" && one.kind !== "event").map((one) => one.seq) : [])).join();
 
 export class RunQuestions {

@@ -1,0 +1,160 @@
+"""The page of a long run: it opens with the first records, and the rest comes part by part."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator import Graph
+from orchestrator.kernel.records import Record
+from orchestrator.nodes import Confirm
+from orchestrator.stores.sqlite import SQLiteStore
+from orchestrator.web.screens import run_feed
+from tests.support.executors import Log, count, counting
+from tests.support.sizes import sized
+from tests.web.api import Api, api
+from tests.web.windows import Screens
+
+PART = 20
+asking = Graph(
+    name="asking", state=Log, nodes={"count": count, "confirm": Confirm(prompt="Send it?")},
+    edges="START -> count\ncount -> count : again\ncount -> confirm : enough\n"
+    "confirm -> END : approved\nconfirm -> END : denied",
+    output="n", limits=counting().limits,
+)  # fmt: skip
+
+
+class Counting(SQLiteStore):
+    """A store that remembers how many records each read gave."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.reads: list[int] = []
+
+    async def read(self, *args: Any, **kw: Any) -> list[Record]:
+        found = await super().read(*args, **kw)
+        self.reads.append(len(found))
+        return found
+
+
+@contextmanager
+def long_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int) -> Iterator[tuple[Api, Counting]]:
+    """A server with a run that has ended, and one that asks."""
+    monkeypatch.setattr(run_feed, "PART", PART)
+    with api(counting(), asking, store=f"sqlite:///{tmp_path}/runs.db") as served:
+        for graph, run_id in (("counting", "ended"), ("asking", "asks")):
+            body = {"graph": graph, "run_id": run_id, "input": {"until": steps}, "wait": True}
+            assert served.post("runs", 201, **body)["steps"] >= steps
+    store = Counting(f"{tmp_path}/runs.db")
+    with api(counting(), asking, store=store) as served:
+        yield served, store
+
+
+def opened(served: Api, run_id: str) -> dict[str, Any]:
+    """What the page of a run begins with."""
+    text = served.client.get(f"/runs/{run_id}").text
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
+    assert found is not None
+    document: dict[str, Any] = json.loads(found[1])
+    return document
+
+
+def changed(served: Api, run_id: str, version: str) -> dict[str, Any]:
+    """What the page gets that has a version."""
+    answer: dict[str, Any] = served.client.get(f"/runs/{run_id}/data?after={version}").json()
+    return answer
+
+
+@pytest.mark.parametrize("steps", [sized(50, 200), sized(200, 2000)])
+def test_each_answer_is_made_of_as_few_records_however_long_the_run_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int
+) -> None:
+    with long_runs(tmp_path, monkeypatch, steps) as (served, store):
+        document = opened(served, "ended")
+        assert sum(store.reads) <= 3 * PART
+        assert (document["head"], document["of"]) == (PART, steps + 2)
+        assert (document["status"], document["output"], document["counted"]) == ("completed", str(steps), steps)
+        assert document["why"] == f"{PART} of {steps + 2:,} records are read"
+        seen, version, change = document["head"], document["version"], document
+        while seen < document["of"]:
+            store.reads.clear()
+            change = changed(served, "ended", version)
+            assert sum(store.reads) <= PART
+            assert len(change["steps"]) <= PART + 1
+            version = change["version"]
+            seen, before = change["head"]["head"], seen
+            assert seen == min(before + PART, steps + 2)
+        assert change["output"] == steps
+        assert "read" not in change["head"]["why"]
+        assert change["head"]["of"] == change["head"]["head"]
+
+
+def test_a_page_that_comes_later_gets_what_is_read_by_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with long_runs(tmp_path, monkeypatch, 90) as (served, _):
+        first, *_, later = [opened(served, "ended") for _ in range(4)]
+        assert later["head"] == first["head"] + 3 * PART
+        assert len(changed(served, "ended", first["version"])["steps"]) > 3 * PART
+        whole = changed(served, "ended", "of-another-server.1")["whole"]
+        assert [step["seq"] for step in whole["steps"]] == [*range(2, 92)]
+
+
+def test_what_a_run_was_before_it_was_reopened_is_read_with_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with long_runs(tmp_path, monkeypatch, 50) as (served, _):
+        served.post("runs/asks/cancel")
+        served.settled("asks")
+        served.post("runs/asks/resume", retry=True)
+        served.settled("asks")
+        document = opened(served, "asks")
+        version, change = document["version"], document
+        for _ in range(10):
+            change = changed(served, "asks", version)
+            version = (change.get("whole") or change)["version"]
+        head = change["head"]
+        assert head["head"] == head["of"] == served.get("runs/asks")["seq"]
+        assert head["status"] == "paused"
+
+
+@pytest.mark.browser
+def test_the_page_reads_on_until_it_has_the_whole_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, browser: Any
+) -> None:
+    with long_runs(tmp_path, monkeypatch, 130) as (served, _):
+        screens = Screens(browser, served.url)
+        page = screens.open("/runs/ended")
+        assert page.inner_text("#a-status") == "completed"
+        assert "130" in page.inner_text("#a-cards")
+        page.wait_for_selector("#a-moment:has-text('record 132/132')")
+        assert page.evaluate("document.querySelector('#a-slider').max") == "132"
+        assert "records are read" not in page.inner_text("#a-why")
+        rows = page.locator(".rows [role=treeitem]").count()
+        moment, marks = page.inner_text("#a-moment"), page.inner_html("#a-canvas")
+        page.reload()  # the server has all of it now, and gives it at once
+        page.wait_for_selector("#a-moment:has-text('record 132/132')")
+        assert page.inner_text("#a-moment") == moment
+        assert page.locator(".rows [role=treeitem]").count() == rows
+        assert page.inner_html("#a-canvas").strip() == marks.strip()
+        screens.close()
+        assert not screens.faults
+
+
+@pytest.mark.browser
+def test_a_long_run_that_asks_is_answered_and_followed_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, browser: Any
+) -> None:
+    with long_runs(tmp_path, monkeypatch, 130) as (served, _):
+        screens = Screens(browser, served.url)
+        page = screens.open("/runs/asks")
+        page.wait_for_selector("#questions article.card:not(.over)")
+        page.click("#questions article.card:not(.over) >> text=Approve")
+        page.wait_for_selector("#a-status:text-is('completed')")
+        page.wait_for_selector(f"#a-moment:has-text('record {served.get('runs/asks')['seq']}/')")
+        screens.close()
+        assert not screens.faults
