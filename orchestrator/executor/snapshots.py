@@ -29,6 +29,8 @@ FEW = 32
 """Records after which a run that pauses or ends may have one: to fold fewer takes no longer than to load it."""
 BYTES = 64
 """Bytes of a snapshot for each record that it saves, beside a share of what the run's state has grown by."""
+RECORDS = 2
+"""Records that a snapshot has to save for each branch that it holds: to load one takes about as long as to fold one."""
 SHARE = 3
 SMALL = 64 * 1024
 """The share, and the most that it comes to. All snapshots of a run together stay a fraction of its journal, which
@@ -132,17 +134,19 @@ class Checkpoint:
 class SnapshotPolicy:
     """When a run that is driven is worth a snapshot."""
 
-    __slots__ = ("busy", "kept")
+    __slots__ = ("_crowded_until", "busy", "kept")
 
     def __init__(self, kept: Kept) -> None:
         self.kept = kept
         """The last snapshot."""
         self.busy = False
         """Whether one is on its way to the store."""
+        self._crowded_until = 0
+        """Record up to which it has so many branches that, while it goes on, not even their number is looked at."""
 
     def due(self, head: int) -> bool:
         """Whether it is time to make one while the run goes on."""
-        return not self.busy and head >= max(self.kept.seq + EVERY, self.kept.look)
+        return not self.busy and head >= max(self.kept.seq + EVERY, self.kept.look, self._crowded_until)
 
     def at_rest(self, machine: RunState) -> bytes | None:
         """A snapshot of a run that pauses or ends, if it pays."""
@@ -152,6 +156,10 @@ class SnapshotPolicy:
     def take(self, machine: RunState) -> bytes | None:
         """A snapshot of where the machine stands, if it pays."""
         saved = machine.head - self.kept.seq
+        branches = _branches(machine)
+        if branches * RECORDS > saved:  # as while a map with many items is at work: it is not even tried
+            self._crowded_until = machine.head + max(FEW, branches // 4)
+            return None
         try:
             text = to_json(dump(machine))
         except Exception as error:  # values of earlier versions may be nested deeper than is written now
@@ -165,6 +173,11 @@ class SnapshotPolicy:
             return None
         self.kept = Kept(machine.head, len(text))
         return data
+
+
+def _branches(machine: RunState) -> int:
+    """How many branches of a run are live, or ended without a join."""
+    return sum(len(frame.live) + len(frame.ended_versions) for frame in machine.frames())
 
 
 def unpacked(data: bytes) -> bytes:

@@ -20,6 +20,7 @@ from orchestrator.nodes import Ask
 from orchestrator.seals import Seal
 from orchestrator.stores.sqlite import SQLiteStore
 from orchestrator.testing import assert_crash_safe
+from tests.benchmarks.subjects.ours import FAN
 from tests.support.executors import Log, counting, says
 from tests.support.sizes import quick_on, sized
 from tests.testing.acting import drawn_graph, ends, said
@@ -34,6 +35,7 @@ def all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Snapshots behind nearly every write, and with each pause and end, whatever their size."""
     monkeypatch.setattr(snapshots, "EVERY", 1)
     monkeypatch.setattr(snapshots, "FEW", 1)
+    monkeypatch.setattr(snapshots, "RECORDS", 0)
     monkeypatch.setattr(snapshots, "BYTES", 1 << 30)
 
 
@@ -231,6 +233,25 @@ async def test_the_snapshots_of_a_run_that_pauses_often_are_a_fraction_of_its_jo
         ]
     assert 0 < sizes[1] < sizes[0] / 2, (sizes, len(made))
     assert len(made) <= run.seq / snapshots.FEW, (sizes, len(made))
+
+
+async def test_no_snapshot_is_tried_while_most_of_a_long_map_is_live(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each try would cost what the machine holds, however often it is tried. Behind the map it pays."""
+    tried, real = [], snapshots.dump
+    monkeypatch.setattr(snapshots, "EVERY", 50)
+    monkeypatch.setattr(
+        snapshots, "dump", lambda machine: tried.append((machine.head, len(machine.root.live))) or real(machine)
+    )
+    for items in (100, 1000):
+        tried.clear()
+        async with Executor(f"sqlite:///{tmp_path}/{items}.db") as executor:
+            run = await executor.start(FAN, {"items": list(range(items))}, run_id="r")
+            assert run.status == "completed"
+            assert await executor.store.snapshot("r") is not None
+        held = sum(live for _, live in tried)
+        assert held <= items / 10, tried
 
 
 async def test_what_would_be_as_long_as_the_records_is_not_kept(
