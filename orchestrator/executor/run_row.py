@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
 from operator import attrgetter
 
@@ -100,6 +101,8 @@ def short_text(value: object) -> str:
     """A value as text, a string as it is and anything else as JSON; cut to what a row holds."""
     if value is None:
         return ""
+    # Twice as many characters: half pairs of surrogates become one.
+    value, _ = _beginning(value, 2 * MAX_TEXT + 2)
     text = storable(value if isinstance(value, str) else canonical(value))
     if len(text) <= MAX_TEXT:
         return text
@@ -107,6 +110,36 @@ def short_text(value: object) -> str:
     # The last word goes as a whole: half of a secret is not recognised by the patterns that redact it.
     words, _, last = kept.rpartition(" ")
     return f"{words if words and len(last) <= _LONGEST_WORD else kept}…"
+
+
+def _beginning(value: object, room: int) -> tuple[object, int]:
+    """The part of a JSON value that the first characters of its text come from, however large it is.
+
+    Args:
+        value: the value.
+        room: how many characters.
+
+    Returns:
+        The part, and how many characters are left behind it.
+    """
+    if isinstance(value, str):
+        return value[:room], room - len(value)
+    if isinstance(value, Mapping):
+        fields: dict[str, object] = {}
+        for name in sorted(value):
+            if room <= 0:
+                break
+            fields[name], room = _beginning(value[name], room - len(name) - 1)
+        return fields, room
+    if isinstance(value, list):
+        items: list[object] = []
+        for one in value:
+            if room <= 0:
+                break
+            item, room = _beginning(one, room - 1)
+            items.append(item)
+        return items, room
+    return value, room - 1
 
 
 def parent_of(machine: RunState, calling: RunState | None) -> Parent | None:

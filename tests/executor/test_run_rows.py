@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from orchestrator import Approve, Context, Executor, Update
+from orchestrator.executor import run_row
 from orchestrator.executor.run_row import short_text
 from orchestrator.graph.limits import Limits
 from orchestrator.kernel.machine import apply
@@ -121,3 +124,33 @@ def test_texts_are_cut_between_words_so_that_no_part_of_a_secret_is_left() -> No
     assert long.endswith("word…")
     assert len(long) <= 2000
     assert short_text("\ud800 half") == "\ufffd half"
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(st.characters(), max_size=60) | st.just("\ud83d\ude00" * 30),
+    lambda inner: st.lists(inner, max_size=12) | st.dictionaries(st.text(max_size=20), inner, max_size=12),
+    max_leaves=60,
+)
+
+
+@given(json_values)
+def test_the_text_of_a_large_value_is_the_beginning_of_its_whole_text(value: object) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run_row, "MAX_TEXT", 40)
+        text = short_text(value)
+        patch.setattr(run_row, "_beginning", lambda value, room: (value, room))
+        assert text == short_text(value)
+
+
+def test_a_row_costs_the_same_for_an_input_ten_times_as_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[int] = []
+    real = run_row.canonical
+
+    def canonical(value: object) -> str:
+        written.append(len(text := real(value)))
+        return text
+
+    monkeypatch.setattr(run_row, "canonical", canonical)
+    for count in (1_000, 10_000):
+        short_text({"messages": [{"role": "user", "content": "hello " * 50, "number": n} for n in range(count)]})
+    assert written[1] == written[0] < 6 * run_row.MAX_TEXT
