@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 import time
+from functools import partial
 from typing import Protocol
 
 
@@ -33,9 +34,10 @@ class SystemClock:
 
     def steady(self) -> float:
         """Seconds since the machine was started, including suspended time where the system counts it."""
-        if sys.platform == "linux":
-            return time.clock_gettime(time.CLOCK_BOOTTIME)
-        return time.monotonic()
+        return _steady()
+
+
+_steady = partial(time.clock_gettime, time.CLOCK_BOOTTIME) if sys.platform == "linux" else time.monotonic
 
 
 SYSTEM_CLOCK = SystemClock()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import statistics
 import time
 from contextvars import ContextVar
@@ -121,6 +123,49 @@ async def test_what_a_step_leaves_in_the_context_stays_with_it(waits: bool) -> N
     own = {f"left by {item}" for item in range(0, 30, 3)}
     assert set(seen) == {"of the caller", ""} | own
     assert sum(text in own for text in seen) == 10
+
+
+async def test_what_a_step_leaves_in_the_context_stays_out_of_that_of_the_caller() -> None:
+    var = ContextVar("var", default="nothing")
+
+    @node(effect="pure")
+    async def sets(state: Work) -> Update:
+        var.set("left by the step")
+        return None
+
+    graph = Graph(name="sets", state=Work, nodes={"sets": sets}, edges="START -> sets -> END")
+    async with Executor() as executor:
+        assert (await executor.start(graph)).status == "completed"
+        assert var.get() == "nothing"
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_node_that_swallows_a_bare_cancellation_keeps_it_from_no_caller(anyio_backend: str) -> None:
+    """asyncio tells a task once that it is cancelled: were it the task of the step, the caller would never know."""
+    reached, calls = anyio.Event(), 0
+
+    @node(effect="pure")
+    async def deaf(state: Work) -> Outcome[Literal["again", "enough"]]:
+        nonlocal calls
+        calls += 1
+        reached.set()
+        with contextlib.suppress(BaseException):
+            await anyio.sleep_forever()
+        return Outcome("again")
+
+    graph = Graph(
+        name="deaf", state=Work, nodes={"deaf": deaf},
+        edges="START -> deaf\ndeaf -> deaf : again\ndeaf -> END : enough", limits=Limits(steps=5),
+    )  # fmt: skip
+    async with Executor() as executor:
+        task = asyncio.create_task(executor.start(graph, run_id="r"))
+        await reached.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert calls == 1
+        assert await executor.store.lease("r") is None
+        assert (await executor.load("r")).status == "interrupted"
 
 
 @node(effect="pure")

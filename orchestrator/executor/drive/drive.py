@@ -155,7 +155,8 @@ class Drive:
                 await self._until_quiet(take_messages)
             except Exception as error:
                 self.fail(error)
-            self.log.closing = True
+            finally:
+                self.log.closing = True  # also if it is cancelled: a step may swallow that, and is then the last one
             if self._timers.waits or self.snapshots.busy:  # of what runs beside, only these do not end by themselves
                 tasks.cancel_scope.cancel()
 
