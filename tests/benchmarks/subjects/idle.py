@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 
 from tests.benchmarks.subjects import Figures
 
-SECONDS = 3
+SECONDS = 2
 
 
 async def idle(start: Callable[[int, int], Awaitable[object]], runs: int) -> Figures:
