@@ -87,8 +87,7 @@ def _fire(run: RunState, frame: FrameState, entry: OpenFork, join: str, count: i
     except StepError as error:
         version = entry.version  # the last state that the branches have in common
         fault = Failure(type=type(error).__name__, message=str(error), node=join)
-    for token in (*arrivals, *late):
-        tokens.remove(token)
+    tokens.remove_all(frame, (*arrivals, *late))
     if frame.plan.topology.nodes[join].lets_run:
         merged_fields = plain_fields(frame, [token.version for token in arrivals], entry.version)
         tokens.pass_by(frame, entry, join, merged_fields)

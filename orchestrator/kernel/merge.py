@@ -9,7 +9,7 @@ from typing import Any
 
 from orchestrator.errors import ConflictingUpdate, InvalidUpdate, message_of
 from orchestrator.graph.state import StateSchema
-from orchestrator.kernel.rank import order_by
+from orchestrator.kernel.rank import order_among
 from orchestrator.kernel.replacements import check_replacements
 from orchestrator.kernel.rules import Rules
 from orchestrator.kernel.version import Version, causes
@@ -60,7 +60,7 @@ def merge(
     writers: dict[str, Version] = {}
     fields = schema.fields
     hidden = _hidden(later, tips)
-    ordered = _in_order(later, order_by(rules))
+    ordered = _in_order(later, order_among(later, rules))
     if rules.replaces_conflict:
         check_replacements(schema, later, ordered, local or (), hidden)
     for version in ordered:

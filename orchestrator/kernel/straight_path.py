@@ -20,7 +20,7 @@ def go_straight(run: RunState, record: StepDone) -> bool:
         False if the step needs the general path; then nothing has changed.
     """
     step = run.running.get(record.activation)
-    if step is None:
+    if step is None or len(step.frame.live) > 1:
         return False
     frame = step.frame
     route = frame.plan.topology.single_routes.get((step.node, record.outcome))
@@ -52,7 +52,7 @@ def go_straight(run: RunState, record: StepDone) -> bool:
 def _is_alone(run: RunState, step: Activation) -> bool:
     """Whether only the step's successor can follow: no branch or history is there, nothing waits, no limit is near."""
     frame = step.frame
-    if len(frame.live) > 1 or frame.ended_versions or frame.limits.visits or frame.plan.pooled:
+    if frame.ended_versions or frame.limits.visits or frame.plan.pooled:
         return False
     if step.forks or step.version.parents or step.rank.joined is not None or step.kept is not None:
         return False

@@ -5,12 +5,12 @@ A join is looked at only when one of these counts, or its queue, changes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from orchestrator.graph.limits import Usage
 from orchestrator.graph.topology import ForkScope
 from orchestrator.kernel.late_branches import absorb
-from orchestrator.kernel.rank import order_by
+from orchestrator.kernel.rank import order_among
 from orchestrator.kernel.records import SetAside
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.state import Activation, FrameState, MapItem, OpenFork, Phase
@@ -28,7 +28,9 @@ def place(run: RunState, token: Activation) -> None:
                     return
                 token.phase = Phase.WAITING
                 entry.arrivals.setdefault(node, []).append(token)
-                frame.touched_joins[id(entry), node] = (entry, node)
+                waits_on = entry.reach[node] and frame.plan.topology.nodes[node].join == "all"
+                if not (waits_on and frame.rules.declared_order):  # earlier rules go by the order of all touched joins
+                    frame.touched_joins[id(entry), node] = (entry, node)
                 add(run, token)
                 return
     token.phase = Phase.QUEUED
@@ -43,16 +45,29 @@ def enqueue(run: RunState, token: Activation) -> None:
     add(run, token)
 
 
+def enqueue_all(run: RunState, branches: Sequence[Activation]) -> None:
+    """Add the branches of a map that may run. What they can reach is the same, and counted once."""
+    first = branches[0]
+    first.frame.queue.extend(branches)
+    for token in branches:
+        _enter(run, token)
+    _count(first.frame, first, len(branches))
+
+
 def add(run: RunState, token: Activation) -> None:
     """Add a token to the live ones. Its phase must be set."""
+    _enter(run, token)
+    if token.forks:
+        _count(token.frame, token, 1)
+
+
+def _enter(run: RunState, token: Activation) -> None:
     frame = token.frame
     if run.forks and run.forks[-1].set_aside:
         _begin_behind(run, token, run.forks[-1].set_aside)
     for observer in run.observers:
         observer.added(token)
     frame.live[token.key] = token
-    if token.forks:
-        _count(frame, token, 1)
     for item in token.map_items:
         frame.touched_items[id(item)] = item
         if _is_settled(frame, token, item):
@@ -90,10 +105,26 @@ def charge(run: RunState, line: Iterable[FrameState], usage: Usage) -> None:
 
 def remove(token: Activation) -> None:
     """Remove a token from the live ones. Its phase must still be the one it was added with."""
+    _leave(token)
+    if token.forks:
+        _count(token.frame, token, -1)
+
+
+def remove_all(frame: FrameState, waiting: Sequence[Activation]) -> None:
+    """Remove the tokens that wait at one join. What those with the same forks could reach is counted once."""
+    forks = waiting[0].forks
+    if any(token.forks != forks for token in waiting):
+        for token in waiting:
+            remove(token)
+        return
+    for token in waiting:
+        _leave(token)
+    _count(frame, waiting[0], -len(waiting))
+
+
+def _leave(token: Activation) -> None:
     frame = token.frame
     del frame.live[token.key]
-    if token.forks:
-        _count(frame, token, -1)
     for item in token.map_items:
         frame.touched_items[id(item)] = item
         if item.waiting.pop(token.key, None) is None:
@@ -159,6 +190,6 @@ def _is_settled(frame: FrameState, token: Activation, item: MapItem) -> bool:
     return any(entry.fork == fork and entry in item.ordered_map.forks for entry in token.forks)
 
 
-def in_order(frame: FrameState, tokens: Iterable[Activation]) -> list[Activation]:
+def in_order(frame: FrameState, tokens: Collection[Activation]) -> list[Activation]:
     """Tokens in the order of their branches (R6)."""
-    return sorted(tokens, key=order_by(frame.rules))
+    return sorted(tokens, key=order_among(tokens, frame.rules))

@@ -102,20 +102,26 @@ def _open_map(
     if has_needs(items):
         ordered_map = OrderedMap(_empty_target(frame, vertex, route.target, outer), forks)
     needs = needed_indexes(items) if ordered_map is not None else ()
+    branches: list[Activation] = []
     for index, item in enumerate(items):
         key = hash_id(origin, route.target, str(index))
         branch = rank.branch(source.node, index)
         full = (*stack, (vertex, item, route.each))
-        if ordered_map is None:
-            _arrive(run, Activation(frame, key, route.target, version, branch, forks, full, source.map_items))
-            continue
-        member = MapItem(ordered_map, index, needs[index], entry)
-        token = Activation(frame, key, route.target, version, branch, forks, full, (*source.map_items, member))
-        _add_pending(run, member, token)
+        members = source.map_items
+        if ordered_map is not None:
+            members = (*members, MapItem(ordered_map, index, needs[index], entry))
+        branches.append(Activation(frame, key, route.target, version, branch, forks, full, members))
     if ordered_map is not None:
+        for token in branches:
+            _add_pending(run, token.map_items[-1], token)
         for member in ordered_map.items:
             if not member.missing:
                 start_item(run, frame, member)
+    elif route.target in _ENDS or route.target in frame.plan.topology.match:
+        for token in branches:
+            _arrive(run, token)
+    elif frame.result is None:
+        tokens.enqueue_all(run, branches)
 
 
 def _add_pending(run: RunState, item: MapItem, token: Activation) -> None:

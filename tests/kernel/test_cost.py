@@ -208,3 +208,14 @@ def test_a_whole_map_costs_no_more_per_item(name: str) -> None:
         steps = 1 + count * each + joins
         found.append(per_step(graph, forward, steps, items(count), steps))
     assert found[1] < 2.0 * found[0], f"{found[0]:.0f} lines per step, then {found[1]:.0f}"
+
+
+def test_a_branch_makes_as_many_calls_among_ten_times_as_many() -> None:
+    graph = plan(MAPS["items that wait at a join"], schema=Lean)
+    few = sized(30, 100)
+    found = []
+    for count in (few, 10 * few):
+        steps = count + 2
+        found.append(driven(graph, forward, steps, items(count), steps)[1].calls / steps)
+    assert found[1] < 1.1 * found[0], found
+    assert found[1] < 75, found  # 61

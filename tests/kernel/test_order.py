@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import pytest
 
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.queries import state_values
-from orchestrator.kernel.rank import FIRST, Path, Rank
+from orchestrator.kernel.rank import FIRST, Path, Rank, order_among
+from orchestrator.kernel.rules import RULES, rules_of
 from tests.support.sizes import sized
 
 from .behave import Act, Behaviour, Script, Sight
@@ -135,6 +137,29 @@ def test_ranks_compare_as_the_words_of_the_rule(seed: int) -> None:
     told = [(rank, items(rank)) for rank in dice.sample(ranks, 100)]
     for (one, a), (other, b) in itertools.product(told, told):
         assert (one < other) == ((a[0], a[1:]) < (b[0], b[1:]))
+
+
+@dataclass
+class Ranked:
+    key: str
+    rank: Rank
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("rules", [1, RULES])
+def test_branches_of_one_fork_are_sorted_as_any_others(seed: int, rules: int) -> None:
+    """Their numbers alone give the order that ranks give."""
+    dice = random.Random(seed)
+    begun = FIRST.branch("s", dice.randrange(3))
+    forks = [begun, Rank(begun.path, begun, closed=True), begun.branch("t", 1)]
+    for chosen in (forks[:1], forks[:2], forks[1:2], forks):
+        tokens = [Ranked(f"{index:02}", dice.choice(chosen).branch("f", index)) for index in range(30)]
+        dice.shuffle(tokens)
+        words = [(items(token.rank)[0], items(token.rank)[1:]) for token in tokens]
+        by_words = [tokens[place] for place in sorted(range(30), key=lambda place: (words[place], tokens[place].key))]
+        if rules == 1:
+            by_words.sort(key=lambda token: (items(token.rank)[0], token.key))
+        assert sorted(tokens, key=order_among(tokens, rules_of(rules))) == by_words
 
 
 def test_comparing_long_lists_costs_the_logarithm_of_their_length() -> None:
