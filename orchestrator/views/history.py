@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from orchestrator.graph.state import StateSchema
 from orchestrator.kernel.machine import apply_stored
@@ -45,7 +45,7 @@ class Point:
     """Whether outcome and update are those of an earlier step, from the cache."""
     unasked: Unasked
     """What a step is called that ended without asking what its kind asks: `passed` or `no call`."""
-    _cursor: StateCursor
+    _cursor: StateReader
 
     @property
     def values(self) -> dict[str, Any]:
@@ -69,6 +69,14 @@ class Point:
             **({"cached": True} if self.cached else {}),
             **({"unasked": self.unasked} if self.unasked else {}),
         }
+
+
+class StateReader(Protocol):
+    """Gives states of a run."""
+
+    def values(self, seq: int) -> dict[str, Any]:
+        """The state of the acting branch after the step that a record ended, as plain JSON."""
+        ...
 
 
 class StateCursor:
@@ -109,6 +117,52 @@ class StateCursor:
                 self._kept[head] = self._machine.copy()
 
 
+class LateCursor:
+    """The same, of a run whose records are read when a state is first asked for.
+
+    Args:
+        make: makes the cursor of all records; it may block.
+    """
+
+    def __init__(self, make: Callable[[], StateCursor]) -> None:
+        self._make, self._made = make, list[StateCursor]()
+        self._lock = threading.Lock()
+
+    def values(self, seq: int) -> dict[str, Any]:
+        """See `StateCursor.values`."""
+        with self._lock:
+            if not self._made:
+                self._made.append(self._make())
+        return self._made[0].values(seq)
+
+
+class StepFold:
+    """Makes the steps of a run from its records, which may come part by part.
+
+    Args:
+        plan: of the graph that the run began in; its code is not needed.
+
+    Attributes:
+        later: content digest -> plan of each graph that the records migrate the run to.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan, self._askings = plan, Askings()
+        self.later = dict(plan.later)
+
+    def take(self, records: Iterable[Record], cursor: StateReader) -> list[Point]:
+        """The steps that further records ended, with what gives the states after them."""
+        askings, found = self._askings, list[Point]()
+        for record in records:
+            askings.note(record)
+            if isinstance(record, Migrated):
+                self._plan = self.later.get(record.content, self._plan)
+            if isinstance(record, StepDone | StepFailed):
+                asks = asked_at(plan_at(self._plan, place_of(record.path)), record.node)
+                found.append(_point(record, cursor, askings.unasked(record.activation, asks)))
+        return found
+
+
 def points(plan: Plan, records: Sequence[Record]) -> list[Point]:
     """The steps of a run.
 
@@ -116,19 +170,10 @@ def points(plan: Plan, records: Sequence[Record]) -> list[Point]:
         plan: of the run's graph; its code is not needed.
         records: the run's records from its first one.
     """
-    cursor = StateCursor(plan, records)
-    askings, found = Askings(), list[Point]()
-    for record in records:
-        askings.note(record)
-        if isinstance(record, Migrated):
-            plan = plan.later.get(record.content, plan)
-        if isinstance(record, StepDone | StepFailed):
-            asks = asked_at(plan_at(plan, place_of(record.path)), record.node)
-            found.append(_point(record, cursor, askings.unasked(record.activation, asks)))
-    return found
+    return StepFold(plan).take(records, StateCursor(plan, records))
 
 
-def _point(record: StepDone | StepFailed, cursor: StateCursor, called: Unasked) -> Point:
+def _point(record: StepDone | StepFailed, cursor: StateReader, called: Unasked) -> Point:
     done = record if isinstance(record, StepDone) else None
     return Point(
         seq=record.seq,

@@ -94,7 +94,7 @@ async def show(call: Call[NoQuery]) -> RunDocument:
 async def history(call: Call[PageQuery]) -> Steps:
     """The steps of a run that ended behind a record."""
     after, limit = call.query.after, call.query.limit
-    points = [point for point in await call.executor.history(call.run_id) if point.seq > after]
+    points = await call.executor.history(call.run_id, after=after, limit=limit + 1)
     steps = [blank(_step(point)) for point in points[:limit]]
     return Steps(steps=steps, cursor=points[limit - 1].seq if len(points) > limit else None)
 

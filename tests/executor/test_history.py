@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import random
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import pytest
 from pydantic import BaseModel
 
 from orchestrator import Executor, Graph, Limits, Outcome, append, node
+from orchestrator.executor import Point
+from orchestrator.executor.host import history_pages
 from orchestrator.kernel import machine
+from orchestrator.kernel.records import Record
 from orchestrator.kernel.run_state import Delta
-from tests.support.sizes import quick_on
+from orchestrator.stores.sqlite import SQLiteStore
+from tests.support.sizes import quick_on, sized
+from tests.testing.acting import drawn_graph, said
+from tests.testing.acting import tools as acting_tools
+from tests.testing.shop import Echo
 
 
 class Log(BaseModel):
@@ -67,3 +75,78 @@ async def test_listing_folds_nothing_and_reading_in_order_folds_each_record_once
         assert (len(points), folds[0]) == (300, 0)
         assert all(point.values for point in points)
         assert folds[0] <= run.seq
+
+
+class Counting(SQLiteStore):
+    """A store that counts the records that are read from it."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.records = 0
+
+    async def read(self, *args: Any, **kw: Any) -> list[Record]:
+        found = await super().read(*args, **kw)
+        self.records += len(found)
+        return found
+
+
+@quick_on("trio")
+@pytest.mark.anyio
+async def test_pages_that_follow_each_other_read_each_record_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history_pages, "PART", 10)
+    rounds[0] = 200
+    store = Counting(f"{tmp_path}/runs.db")
+    async with Executor(store, graphs=[counting]) as executor:
+        run = await executor.start(counting)
+        whole = await executor.history(run.run_id)
+        for limit in (1, 7, 30):
+            store.records, found, most = 0, list[Point](), 0
+            while page := await executor.history(run.run_id, after=found[-1].seq if found else 0, limit=limit):
+                assert len(page) <= limit
+                found += page
+                most = max(most, store.records - sum(point.seq < page[0].seq for point in whole))
+            assert store.records == run.seq
+            assert most <= limit + 20  # a part, and what of it the page before had
+            assert [(one.to_json(), one.unasked) for one in found] == [(one.to_json(), one.unasked) for one in whole]
+            assert [one.values for one in found[::50]] == [one.values for one in whole[::50]]
+
+
+@pytest.mark.anyio
+async def test_any_page_is_a_part_of_the_whole_history(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history_pages, "PART", 4)
+    draw = random.Random(1)
+    for seed in range(300, sized(308, 330)):
+        drawn = drawn_graph("structured", seed)
+        if drawn is None:
+            continue
+        async with Executor(tools=acting_tools(), model=Echo()) as executor:
+            run = await executor.start(*drawn, run_id="r")
+            for _ in range(3):
+                whole = await executor.history("r")
+                for _ in range(6):
+                    after, limit = draw.randint(0, run.seq), draw.choice([None, 1, 3])
+                    at = draw.choice([None, draw.randint(1, run.seq)])
+                    page = await executor.history("r", at, after=after, limit=limit)
+                    wanted = [one for one in whole if one.seq > after and (at is None or one.seq <= at)][:limit]
+                    assert [(p.to_json(), p.unasked, p.values) for p in page] == [
+                        (p.to_json(), p.unasked, p.values) for p in wanted
+                    ], (seed, at, after, limit)
+                answer = said(run.waiting[0]) if run.waiting else None
+                if answer is None:
+                    break
+                run = await executor.answer("r", run.waiting[0].id, answer)
+
+
+@pytest.mark.anyio
+async def test_a_page_of_a_run_that_was_deleted_and_begun_again_is_of_the_new_one() -> None:
+    rounds[0] = 20
+    async with Executor(graphs=[counting]) as executor:
+        await executor.start(counting, run_id="r")
+        first = await executor.history("r", limit=5)
+        await executor.delete("r")
+        rounds[0] = 3
+        await executor.start(counting, run_id="r")
+        assert await executor.history("r", after=first[-1].seq) == []
+        assert len(await executor.history("r", limit=5)) == 3

@@ -17,6 +17,7 @@ from orchestrator.executor.failures import fault_of
 from orchestrator.executor.followers import IdleFollower
 from orchestrator.executor.host.contexts import Contexts
 from orchestrator.executor.host.heartbeat import Heartbeat
+from orchestrator.executor.host.history_pages import HistoryPages
 from orchestrator.executor.host.inbox import take_messages
 from orchestrator.executor.host.loader import RunLoader
 from orchestrator.executor.host.manner import AS_IT_IS, Manner
@@ -63,6 +64,7 @@ class Host:
         self.owner = Owner.here()
         self.snapshots = Snapshots(store, believed=seal is None)
         self.loader = RunLoader(store, resources, self.snapshots)
+        self.histories = HistoryPages(store, self.loader)
         self.live: dict[str, Drive] = {}
         self.faults: dict[str, BaseException] = {}
         """Why background runs were given up."""

@@ -59,7 +59,7 @@ class RunLoader:
 
     async def plan_of(self, info: RunInfo, records: Sequence[Record]) -> Plan:
         """Return the plan to fold all records of a run with, from the first one on."""
-        return Plan.of(await self.stored_graph(info)).followed_by(await self._later(info, records))
+        return Plan.of(await self.stored_graph(info)).followed_by(await self.later(info, records))
 
     async def load_to_resume(
         self, info: RunInfo, newest: GraphDefinition, how: Manner, *, strict: bool, reopening: Reopening | None = None
@@ -119,7 +119,7 @@ class RunLoader:
             self._read[key] = read
         return read
 
-    async def _later(self, info: RunInfo, records: Sequence[Record]) -> dict[str, Plan]:
+    async def later(self, info: RunInfo, records: Sequence[Record]) -> dict[str, Plan]:
         """Content digest -> plan of each graph that records migrate the run to, and of each that is given here."""
         later = {one.content: Plan.of(one) for one in self._resources.versions.get(info.graph, ())}
         for record in records:
@@ -128,7 +128,7 @@ class RunLoader:
         return later
 
     async def _fold(self, info: RunInfo, machine: RunState, records: Sequence[Record]) -> None:
-        machine.later.update(await self._later(info, records))
+        machine.later.update(await self.later(info, records))
         for record in records:
             apply_stored(machine, record)
 
@@ -137,7 +137,7 @@ class RunLoader:
         records = await self._store.read(info.run_id)
         first = graph if graph.structure == info.structure else await self.stored_graph(info)
         machine = RunState(Plan.of(first))
-        machine.later.update(await self._later(info, records))
+        machine.later.update(await self.later(info, records))
         for record in records:
             if isinstance(record, Migrated) and record.structure == graph.structure:
                 machine.later[record.content] = Plan.of(graph)

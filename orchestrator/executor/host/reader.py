@@ -44,8 +44,19 @@ class RunReader:
         check_position(at)
         return await load(self._host, run_id, at)
 
-    async def history(self, run_id: str, at: int | None = None) -> list[Point]:
+    async def history(
+        self, run_id: str, at: int | None = None, *, after: int = 0, limit: int | None = None
+    ) -> list[Point]:
         """The steps of a run until record `at`, in the order in which they ended.
+
+        With `after` and `limit` they come page by page, and a page reads no more of the journal than it needs if it
+        follows the one before: `after` is the `seq` of its last step.
+
+        Args:
+            run_id: the run's id.
+            at: the number of the last record; None: all of them.
+            after: only steps that ended behind this record.
+            limit: the most steps to return; None: no limit.
 
         Raises:
             RunUnknown, StoreCorrupt: see `load`.
@@ -54,6 +65,8 @@ class RunReader:
 
         check_text(run_id, "run_id")
         check_position(at)
+        if after > 0 or limit is not None:
+            return await self._host.histories.page(run_id, at, after, limit)
         info = await self._host.store.info(run_id)
         records = await self._host.store.read(run_id, upto=at)
         return points(await self._host.loader.plan_of(info, records), records)
