@@ -24,6 +24,8 @@ from orchestrator.kernel import machine
 from orchestrator.kernel.records import encode
 from orchestrator.kernel.run_state import Delta
 from orchestrator.stores.sqlite import SQLiteStore
+from orchestrator.stores.sqlite.files import PAGE_BYTES
+from orchestrator.stores.sqlite.log_space import LogSpace
 
 pytestmark = pytest.mark.anyio
 
@@ -120,6 +122,19 @@ async def test_a_durable_step_is_one_record_one_fold_one_commit(
     }  # fmt: skip
 
 
+async def test_a_durable_step_writes_two_pages_to_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LogSpace, "make", lambda _: None)
+    monkeypatch.setattr(journal, "SUMMARY_SECONDS", HOUR)
+    monkeypatch.setattr(heartbeat, "POLL", HOUR)
+    pages = []
+    for steps in (10, 50):
+        async with Executor(f"sqlite:///{tmp_path}/{steps}.db", lease_ttl=HOUR) as executor:
+            await executor.start(looping("idempotent"), {"until": steps})
+            pages.append((tmp_path / f"{steps}.db-wal").stat().st_size // (PAGE_BYTES + 24))
+    # Its record, and the row of its run; now and then a new page, which some others lead to.
+    assert 2 * 40 <= pages[1] - pages[0] <= 2 * 40 + 40 // 8 * 5
+
+
 async def test_pure_steps_share_commits(counts: tuple[Counter[str], list[int]], tmp_path: Path) -> None:
     cost = await per_step(counts, looping("pure"), tmp_path)
     assert (cost["records"], cost["folds"]) == (1, 1)
@@ -136,7 +151,7 @@ async def test_what_is_stored_is_what_was_produced(tmp_path: Path) -> None:
     a_step = (sizes[400] - sizes[50]) / 350
     assert 1024 < a_step < 1024 * 1.3
     stored = sum(part.stat().st_size for part in tmp_path.iterdir())
-    assert stored < 450 * 1024 * 1.4 + (384 << 10)  # six records fill a page, and every table has a page
+    assert stored < 450 * 1024 * 1.4 + (192 << 10)  # three records fill a page, and every table has a page
 
 
 async def test_a_growing_history_makes_no_step_dearer(counts: tuple[Counter[str], list[int]], tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from orchestrator.kernel.records import Paused
 from orchestrator.stores import Store, open_store
 from orchestrator.stores.base import RunSummary, Schedule
 from orchestrator.stores.copying import Copied, copy_store
+from orchestrator.stores.sqlite.files import PAGE_BYTES
 from orchestrator.testing.store_conformance.helpers import a_lease, event, events, new_run
 from tests.support.executors import chain, says
 from tests.support.programs import CODE, Piped
@@ -297,7 +298,7 @@ async def test_a_file_that_is_damaged_is_not_changed(tmp_path: Path) -> None:
     content = bytearray(path.read_bytes())
     with closing(sqlite3.connect(path)) as file:
         (page,) = file.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'runs_by_created'").fetchone()
-    content[(page - 1) * 8192 + 8 : page * 8192] = bytes(8184)
+    content[(page - 1) * PAGE_BYTES + 8 : page * PAGE_BYTES] = bytes(PAGE_BYTES - 8)
     path.write_bytes(content)
     store = open_store(f"sqlite:///{path}")
     found = await store.check(repair=True)

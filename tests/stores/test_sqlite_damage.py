@@ -13,6 +13,7 @@ import pytest
 from orchestrator.errors import OrchestratorError, RunUnknown, StoreCorrupt, StoreError, StoreTooNew
 from orchestrator.kernel.records import RunStarted
 from orchestrator.stores import RunInfo, open_store
+from orchestrator.stores.sqlite.files import PAGE_BYTES
 from orchestrator.stores.sqlite.schema import MIGRATIONS, check_version, migrate, version_of
 from orchestrator.stores.sqlite.writes import checksum
 from tests.stores.runs import add_run, events
@@ -287,8 +288,8 @@ async def test_a_file_cut_short(tmp_path: Path, kept: float) -> None:
 async def test_a_page_of_zeros_in_the_middle(tmp_path: Path) -> None:
     path = await store_file(tmp_path, count=1000, data="x" * 500)
     content = bytearray(path.read_bytes())
-    middle = len(content) // 2 // 8192 * 8192
-    content[middle : middle + 8192] = bytes(8192)
+    middle = len(content) // 2 // PAGE_BYTES * PAGE_BYTES
+    content[middle : middle + PAGE_BYTES] = bytes(PAGE_BYTES)
     path.write_bytes(content)
     error = await damaged(path)
     assert 100 < error.seq < 900

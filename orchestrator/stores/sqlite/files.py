@@ -23,8 +23,14 @@ T = TypeVar("T")
 BUSY_SECONDS = 10.0
 """How long a lock that another process holds is waited for."""
 
-_PAGE_BYTES = 8192
-"""Records of 1 to 4 KiB are usual, and a record is kept within one page if it fits: 4096 would waste a third."""
+PAGE_BYTES = 4096
+"""Of a new file. Each commit writes the pages that it changes as a whole, and each table and index has one at least.
+
+A record is kept within one page if it fits. So pages of 8192 bytes, which earlier versions made, hold records of 1.4 to
+4 KiB better, and longer ones worse; of records of mixed lengths both take the same."""
+
+_LOG_BYTES = 4 << 20
+"""So long may the log become before SQLite empties it into the file."""
 
 _LEAST_BYTES = 512
 """The smallest page that SQLite has."""
@@ -54,12 +60,13 @@ def _prepare(connection: sqlite3.Connection, url: str) -> None:
     # journal_mode is remembered by the file; asked for again, it would wait for every reader
     if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
         check_version(connection, url)  # leave files of others as they are
-        connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
+        connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # a new file can give the space of deleted runs back
         connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA secure_delete = ON")  # a deleted run leaves no text behind in free pages
-    connection.execute("PRAGMA wal_autocheckpoint = 500")  # the usual 4 MiB, in pages of twice the usual size
+    page: int = connection.execute("PRAGMA page_size").fetchone()[0]
+    connection.execute(f"PRAGMA wal_autocheckpoint = {_LOG_BYTES // page}")
     connection.execute("PRAGMA journal_size_limit = 16777216")
     migrate(connection, url)
     check_tables(connection, url)

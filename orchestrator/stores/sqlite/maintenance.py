@@ -16,8 +16,8 @@ from orchestrator.stores.sqlite.label_text import labels_of
 from orchestrator.stores.sqlite.searching import OF_RUNS
 from orchestrator.stores.sqlite.writes import checksum
 
-PAGES_AT_ONCE = 256
-"""Pages that one write gives back: 2 MiB of a file that this version made."""
+BYTES_AT_ONCE = 2 << 20
+"""About so much of the file one write gives back."""
 
 _MERGED_AT_ONCE = 200
 
@@ -38,8 +38,8 @@ def give_back(connection: sqlite3.Connection) -> int:
     if not can_shrink(connection):
         return 0
     before = free_pages(connection)
-    connection.execute(f"PRAGMA incremental_vacuum({PAGES_AT_ONCE})").fetchall()
     size: int = connection.execute("PRAGMA page_size").fetchone()[0]
+    connection.execute(f"PRAGMA incremental_vacuum({BYTES_AT_ONCE // size})").fetchall()
     return (before - free_pages(connection)) * size
 
 

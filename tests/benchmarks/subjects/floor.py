@@ -18,11 +18,11 @@ from tests.benchmarks.subjects import Figures, Preparation, Workload, sizes
 from tests.benchmarks.subjects.stopwatch import Stopwatch, repeated
 
 PRAGMAS = (
-    "page_size = 8192",
+    "page_size = 4096",
     "journal_mode = WAL",
     "synchronous = FULL",
     "secure_delete = ON",
-    "wal_autocheckpoint = 500",
+    "wal_autocheckpoint = 1024",
     "journal_size_limit = 16777216",
 )
 """Those of the SQLite store."""
