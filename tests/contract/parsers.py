@@ -41,10 +41,12 @@ from orchestrator.nodes.plans.blueprint import PlannedCall, needs_of, quoted_ref
 from orchestrator.nodes.plans.inputs import arguments_of
 from orchestrator.nodes.plans.steps import read_steps
 from orchestrator.redaction import redact, redacted
+from orchestrator.render.html.call_data import CallData
 from orchestrator.render.html.clean_data import clean
 from orchestrator.render.html.page import embedded
 from orchestrator.render.terminal import excerpts
 from orchestrator.stores.words import words as words_of
+from orchestrator.tools.builtin.browser import page_text
 from orchestrator.tools.builtin.files.names import parts_of
 from orchestrator.tools.builtin.files.text import Text, numbered
 from orchestrator.tools.builtin.terminal.kept import Kept
@@ -284,6 +286,11 @@ def _terminal(text: str) -> None:
     kept.text()
 
 
+def _browser_page(text: str) -> object:
+    found = page_text.quoted(text), page_text.elements(text), page_text.same(text, text + "x")
+    return *found, page_text.file_name(text)
+
+
 def _search_results(text: str) -> None:
     _clean(Hit(text, text, text))
 
@@ -465,6 +472,19 @@ PARSERS: Mapping[str, Parser] = {
         ("orchestrator.tools.builtin.web_fetch.guard:*", "orchestrator.tools.builtin.web_fetch:*"),
         ("//", "@", "http://a:", "%", "..", "0x", "?", "#"),
         (ToolError,),
+    ),
+    "pages of the browser": Parser(
+        _browser_page,
+        (
+            "orchestrator.tools.builtin.browser.page_text:*",
+            "orchestrator.tools.builtin.browser.tabs:*",
+        ),
+        ('- button "', "- 'a", " [ref=e1]", "[", '\\"', "''", "a-a ", ".", "\n", "../"),
+    ),
+    "pictures of tools": Parser(
+        lambda text: CallData(int)._pictures({"content": [{"url": text}]}),
+        ("orchestrator.render.html.call_data:*",),
+        ("data:image/png;base64,", "A", "=", "A=", "+/"),
     ),
     "search results": Parser(_search_results, ("orchestrator.tools.builtin.web_search:*",), ("\u202e", " ", "\x00")),
     "names of files": Parser(

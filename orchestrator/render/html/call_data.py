@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,12 @@ from orchestrator.kernel.records import failed_result
 from orchestrator.render.html.clean_data import clean
 from orchestrator.views.calls import JournaledCall
 from orchestrator.views.safe_text import told
+
+_PICTURE = re.compile(r"data:image/(?:png|jpeg|gif|webp);base64,[A-Za-z0-9+/]+=*")
+_LARGEST = 4_000_000
+"""Characters of the largest picture that a page shows."""
+_ALL = 24_000_000
+"""Characters of all pictures of a page together; those behind it are not shown."""
 
 
 class CallData:
@@ -28,6 +35,7 @@ class CallData:
         self.messages: dict[str, object] = {}
         self.offers: dict[str, object] = {}
         self._at = at
+        self._room = _ALL
         self._names: dict[str, str] = {}
         """Key of a call's record -> its name, for calls inside calls."""
 
@@ -61,6 +69,7 @@ class CallData:
                 said["failed"] = True
             if settled.result is not None:
                 said["result"] = clean(settled.result)
+                said["images"] = self._pictures(settled.result)
             if settled.error is not None:
                 said["error"] = told(str(settled.error), 2000)
             if settled.tries != 1:
@@ -70,6 +79,17 @@ class CallData:
             if settled.usage is not None:
                 said["usage"] = usage_data(settled.usage)
         return {name: value for name, value in said.items() if value not in ("", [], {}, None)}
+
+    def _pictures(self, result: object) -> list[str]:
+        """The pictures of a tool's result, as addresses that hold them; what is only an address is not asked for."""
+        content = _list(result.get("content")) if isinstance(result, Mapping) else ()
+        urls = (part.get("url") for part in content if isinstance(part, Mapping))
+        shown = []
+        for url in urls:
+            if isinstance(url, str) and len(url) <= min(_LARGEST, self._room) and _PICTURE.fullmatch(url):
+                self._room -= len(url)
+                shown.append(url)
+        return shown
 
     def _message(self, message: object) -> str:
         if not isinstance(message, Mapping):

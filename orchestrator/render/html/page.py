@@ -68,6 +68,7 @@ def _filled(
     style, script = page_style(), shipped_bundle("frozen" if frame is None else "framed")
     policy = (
         f"default-src 'none'; script-src 'sha256-{_hash(script)}'; style-src 'sha256-{_hash(style)}'; "
+        "img-src data:; "  # pictures of tools, which the page holds
         "base-uri 'none'; form-action 'none'"
     )
     return Template(_text("page.html")).substitute(

@@ -1,10 +1,11 @@
-"""Searches of the web, by whatever provider there is; one is part of the library, SearXNG.
+"""Searches of the web, by whatever provider there is: SearXNG, what answers in JSON, recorded results, one's own.
 
 `ORCHESTRATOR_SEARCH_URL` is the address of an instance whose settings allow the format `json`.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -17,12 +18,13 @@ from urllib.parse import quote_plus, urlsplit
 from pydantic import Field
 
 from orchestrator.errors import ToolError
+from orchestrator.models.secrets import looked_up
 from orchestrator.tools.builtin.web_fetch.client import Fetching
 from orchestrator.tools.builtin.web_fetch.guard import Guard
 from orchestrator.tools.builtin.web_fetch.letters import text_of
 from orchestrator.tools.tool import Tool
 
-__all__ = ["Hit", "RecordedSearch", "SearXNG", "SearchProvider", "WebSearch", "web_search"]
+__all__ = ["Hit", "JsonSearch", "RecordedSearch", "SearXNG", "SearchProvider", "WebSearch", "web_search"]
 
 ADDRESS = "ORCHESTRATOR_SEARCH_URL"
 _TITLE, _SNIPPET, _URL = 200, 500, 2000
@@ -52,11 +54,110 @@ class SearchProvider(Protocol):
         ...
 
 
-class SearXNG:
-    """An instance of SearXNG, or what speaks as it does: `GET /search?q=...&format=json`.
+class JsonSearch:
+    """A provider that is asked with GET and answers in JSON, by the template of its address, as OpenSearch has it.
 
-    It is asked wherever it is, also on this machine: who runs the agent chose it. It cannot lead to another address.
+        JsonSearch(
+            "https://api.search.example/v1?q={searchTerms}&count={count}",
+            results="web.results", snippet="description", headers={"X-Key": "env:SEARCH_KEY"},
+        )
+
+    An answer is an object that holds a list of objects, or the list of four that OpenSearch has for suggestions: the
+    query, titles, descriptions, addresses. The provider is asked wherever it is, also on this machine: who runs the
+    agent chose it. It cannot lead to another address.
     """
+
+    kind = "a search of this form"
+    """What errors suppose it to be."""
+
+    def __init__(
+        self,
+        template: str,
+        *,
+        results: str = "results",
+        title: str = "title",
+        url: str = "url",
+        snippet: str = "snippet",
+        headers: Mapping[str, str] | None = None,
+        seconds: float = 15,
+        limit: int = 2_000_000,
+    ) -> None:
+        """
+        Args:
+            template: its address, with `{searchTerms}` where the query goes, and `{count}` for how many results.
+            results: where the list of results is, such as `web.results`: names, separated by dots.
+            title: where each of them has its title, in the same way.
+            url: where it has its address.
+            snippet: where it has some words of the page.
+            headers: sent with each request; a value may be `env:NAME`, read when it is sent.
+            seconds: the longest that one thing takes which the network does.
+            limit: bytes of the longest answer.
+
+        Raises:
+            ValueError: the template has no place for the query, or holds a user name or a password.
+        """
+        if "{searchTerms}" not in template:
+            raise ValueError("the template of a search has no {searchTerms}: write ...?q={searchTerms}")
+        _refuse_users(template)
+        self._template = template
+        self._results, self._names = results.split("."), tuple(name.split(".") for name in (title, url, snippet))
+        self._headers = dict(headers or {})
+        # Named without its query: that may hold a token.
+        self._url = template.partition("?")[0].partition("{")[0]
+        self._seconds, self._limit = seconds, limit
+
+    async def search(self, query: str, limit: int) -> Sequence[Hit]:
+        """See `SearchProvider`."""
+        everywhere = Guard(private=("0.0.0.0/0", "::/0"), ports=None)
+        agent = "graph-orchestrator (web_search)"
+        headers = tuple((name, self._header(value)) for name, value in self._headers.items())
+        fetching = Fetching(
+            everywhere, self._limit, 0, self._seconds, lambda _: True, agent, named=self._url, headers=headers
+        )
+        asked = self._template.replace("{searchTerms}", quote_plus(query)).replace("{count}", str(limit))
+        page = await fetching.get(asked)
+        if page.status == 403:
+            raise ToolError(self._refusal())
+        if page.status != 200:
+            raise ToolError(f"{self._url} answered {page.status}: try again later, or look at the instance")
+        if page.cut:
+            raise ToolError(f"{self._url} answered with more than {len(page.data)} bytes")
+        try:
+            found: Any = json.loads(text_of(page.data, page.charset) or "")
+        except (ValueError, RecursionError):
+            raise ToolError(f"{self._url} did not answer with JSON: is it {self.kind}?") from None
+        return self._hits(found)[: limit * 2]
+
+    def _header(self, given: str) -> str:
+        found = looked_up(given)
+        if found is None:
+            raise ToolError(f"the search needs the environment variable {given.removeprefix('env:')}, which is not set")
+        return found
+
+    def _refusal(self) -> str:
+        return f"{self._url} refuses the request: is a key missing or wrong? headers= sends one"
+
+    def _hits(self, found: Any) -> list[Hit]:
+        """The results in an answer.
+
+        Raises:
+            ToolError: it has none where they should be.
+        """
+        if isinstance(found, list) and len(found) >= 4 and all(isinstance(part, list) for part in found[1:4]):
+            titles, snippets, urls = found[1:4]
+            rows = itertools.zip_longest(titles, urls, snippets[: len(urls)])
+            return [Hit(*map(_said, row)) for row in rows]
+        results = _inside(found, self._results)
+        if not isinstance(results, list):
+            place = ".".join(self._results)
+            raise ToolError(f"{self._url} answered without {place!r}: is it {self.kind}?")
+        return [Hit(*(_said(_inside(row, name)) for name in self._names)) for row in results if isinstance(row, dict)]
+
+
+class SearXNG(JsonSearch):
+    """An instance of SearXNG, or what speaks as it does: `GET /search?q=...&format=json`."""
+
+    kind = "an instance of SearXNG"
 
     def __init__(
         self, url: str, *, params: Mapping[str, str] | None = None, seconds: float = 15, limit: int = 2_000_000
@@ -71,41 +172,19 @@ class SearXNG:
         Raises:
             ValueError: the address holds a user name, a password, or a query.
         """
+        _refuse_users(url)
         parts = urlsplit(url)
-        if "@" in parts.netloc:
-            raise ValueError(f"the search address has a user name or password in it: leave them out, {_NOT_SENT}")
         if parts.query or parts.fragment:
             raise ValueError("the search address has a query or '#' in it: give these as SearXNG(..., params={...})")
         base = url.rstrip("/")
-        self._url = base if base.endswith("/search") else f"{base}/search"
-        self._params = dict(params or {})
-        everywhere = Guard(private=("0.0.0.0/0", "::/0"), ports=None)
-        agent = "graph-orchestrator (web_search)"
-        # Named without `params`: those may be secret.
-        self._fetching = Fetching(everywhere, limit, 0, seconds, lambda _: True, agent, named=self._url)
+        place = base if base.endswith("/search") else f"{base}/search"
+        more = [(name, value) for name, value in (params or {}).items() if name not in ("q", "format")]
+        asked = "&".join(f"{quote_plus(name)}={quote_plus(value)}" for name, value in more)
+        template = f"{place}?{asked}{'&' * bool(asked)}q={{searchTerms}}&format=json"
+        super().__init__(template, snippet="content", seconds=seconds, limit=limit)
 
-    async def search(self, query: str, limit: int) -> Sequence[Hit]:
-        """See `SearchProvider`."""
-        params = {**self._params, "q": query, "format": "json"}
-        asked = "&".join(f"{quote_plus(name)}={quote_plus(value)}" for name, value in params.items())
-        page = await self._fetching.get(f"{self._url}?{asked}")
-        if page.status == 403:
-            raise ToolError(
-                f"{self._url} does not return JSON: add json to search.formats in the settings of the instance"
-            )
-        if page.status != 200:
-            raise ToolError(f"{self._url} answered {page.status}: try again later, or look at the instance")
-        if page.cut:
-            raise ToolError(f"{self._url} answered with more than {len(page.data)} bytes")
-        try:
-            found: Any = json.loads(text_of(page.data, page.charset) or "")
-        except (ValueError, RecursionError):
-            raise ToolError(f"{self._url} did not answer with JSON: is it an instance of SearXNG?") from None
-        results: Any = found.get("results") if isinstance(found, dict) else None
-        if not isinstance(results, list):
-            raise ToolError(f"{self._url} answered without 'results': is it an instance of SearXNG?")
-        rows = [row for row in results if isinstance(row, dict)]
-        return [Hit(*(_said(row.get(name)) for name in ("title", "url", "content"))) for row in rows[: limit * 2]]
+    def _refusal(self) -> str:
+        return f"{self._url} does not return JSON: add json to search.formats in the settings of the instance"
 
 
 class RecordedSearch:
@@ -212,6 +291,18 @@ class WebSearch(Tool):
 def _clean(hit: Hit) -> Hit:
     url = hit.url if len(hit.url) <= _URL and not _BLANKS.search(hit.url) else ""
     return Hit(_BLANKS.sub(" ", hit.title).strip()[:_TITLE], url, _BLANKS.sub(" ", hit.snippet).strip()[:_SNIPPET])
+
+
+def _refuse_users(url: str) -> None:
+    if "@" in urlsplit(url).netloc:
+        raise ValueError(f"the search address has a user name or password in it: leave them out, {_NOT_SENT}")
+
+
+def _inside(found: Any, path: Sequence[str]) -> Any:
+    """What is at a path of names, or None."""
+    for name in path:
+        found = found.get(name) if isinstance(found, dict) else None
+    return found
 
 
 def _said(value: object) -> str:

@@ -13,7 +13,7 @@ import pytest
 from orchestrator import ToolResult
 from orchestrator.errors import ToolError
 from orchestrator.tools import tools_from_ref
-from orchestrator.tools.builtin.web_search import Hit, RecordedSearch, SearchProvider, SearXNG, WebSearch
+from orchestrator.tools.builtin.web_search import Hit, JsonSearch, RecordedSearch, SearchProvider, SearXNG, WebSearch
 from tests.tools.builtin.web import Web, serving
 
 pytestmark = pytest.mark.anyio
@@ -204,3 +204,47 @@ async def test_a_provider_of_ones_own() -> None:
     assert await refused(tool, "broken") == "out of order"
     with pytest.raises(TypeError, match="not both"):
         WebSearch("http://127.0.0.1", provider=mine)
+
+
+async def test_a_provider_with_a_form_of_its_own_is_asked_by_a_template(
+    web: Web, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [{"name": "AnyIO", "link": {"href": "https://anyio.example/"}, "about": "tasks"}, "odd", {"name": 3}]
+    web.page("/v1", json.dumps({"web": {"found": rows}}), "application/json")
+    monkeypatch.setenv("SEARCH_KEY", "k-12345678")
+    provider = JsonSearch(
+        f"{web.url}/v1?text={{searchTerms}}&n={{count}}",
+        results="web.found", title="name", url="link.href", snippet="about", headers={"X-Key": "env:SEARCH_KEY"},
+    )  # fmt: skip
+    found = await call(WebSearch(provider=provider), "tasks & trees", count=3)
+    assert found.output == [{"title": "AnyIO", "url": "https://anyio.example/", "snippet": "tasks"}]
+    assert web.asked[-1] == "/v1?text=tasks+%26+trees&n=3"
+    assert web.headers[-1]["x-key"] == "k-12345678"
+    monkeypatch.delenv("SEARCH_KEY")
+    assert "environment variable SEARCH_KEY" in await refused(WebSearch(provider=provider))
+
+
+async def test_suggestions_as_opensearch_has_them_are_results(web: Web) -> None:
+    said = ["any", ["AnyIO", "Anything"], ["tasks"], ["https://anyio.example/", "https://any.example/"]]
+    web.page("/w", json.dumps(said), "application/json")
+    found = await call(WebSearch(provider=JsonSearch(f"{web.url}/w?search={{searchTerms}}")), "any")
+    assert found.output == [
+        {"title": "AnyIO", "url": "https://anyio.example/", "snippet": "tasks"},
+        {"title": "Anything", "url": "https://any.example/", "snippet": ""},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [("[]", "without 'results'"), ('{"results": {}}', "without 'results'"), ("x", "did not answer with JSON")],
+)
+async def test_answers_of_another_form_are_told(web: Web, answer: str, said: str) -> None:
+    web.page("/w", answer, "application/json")
+    assert said in await refused(WebSearch(provider=JsonSearch(f"{web.url}/w?search={{searchTerms}}&key=secret-1")))
+
+
+def test_templates_that_cannot_be_filled_in_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"no \{searchTerms\}"):
+        JsonSearch("https://search.example/?q=")
+    with pytest.raises(ValueError, match="user name or password"):
+        JsonSearch("https://a:b@search.example/?q={searchTerms}")

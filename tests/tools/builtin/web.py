@@ -17,6 +17,7 @@ class Web:
     """Where it listens, what it gives, and what it was asked for."""
 
     pages: dict[str, Answer | Callable[[BaseHTTPRequestHandler], None]] = field(default_factory=dict)
+    host: str = "127.0.0.1"
     port: int = 0
     asked: list[str] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
@@ -24,7 +25,7 @@ class Web:
     @property
     def url(self) -> str:
         """Its address, without a slash behind."""
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://{self.host}:{self.port}"
 
     def page(self, path: str, body: str | bytes, kind: str = "text/html", status: int = 200, **headers: str) -> str:
         """Give something under a path, whose whole address is returned."""
@@ -39,9 +40,9 @@ class Web:
 
 
 @contextmanager
-def serving() -> Iterator[Web]:
+def serving(host: str = "127.0.0.1") -> Iterator[Web]:
     """A server on a free port."""
-    web = Web()
+    web = Web(host=host)
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -72,7 +73,7 @@ def serving() -> Iterator[Web]:
         def handle_error(self, request: object, client_address: object) -> None:
             """Say nothing of who went away."""
 
-    server = Server(("127.0.0.1", 0), Handler)
+    server = Server((host, 0), Handler)
     web.port = server.server_address[1]
     thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()

@@ -44,6 +44,7 @@ function toolCall(call) {
   return [
     callHead(call), make("h3", {}, "Arguments"), block(call.args ?? {}),
     result !== undefined && output !== undefined && output !== result?.error ? [make("h3", {}, "Result"), block(output)] : null,
+    (call.images ?? []).map((url, place) => make("img", { class: "shot", src: url, alt: "Picture " + (place + 1) + " of " + visible(call.name) })),
     (failed ? [pretty(output)] : faults).map((fault) => make("p", { class: "bad data" }, fault)),
   ].flat();
 }

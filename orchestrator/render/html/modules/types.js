@@ -23,6 +23,7 @@ export {};
  * @property {boolean} [ok]
  * @property {boolean} [failed]
  * @property {any} [result]
+ * @property {string[]} [images]  Pictures of a tool's result, as data: addresses.
  * @property {string} [error]
  * @property {number} [tries]
  * @property {boolean} [unknown]

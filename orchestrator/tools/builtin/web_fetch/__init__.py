@@ -20,7 +20,7 @@ from orchestrator.tools.texts import texts
 from orchestrator.tools.tool import Tool
 from orchestrator.tools.toolbox import Toolbox
 
-__all__ = ["Resolver", "WebFetch", "of", "web_fetch"]
+__all__ = ["Resolver", "WebFetch", "host_names", "of", "web_fetch"]
 
 TYPES = (
     "text/*", "application/xhtml+xml", "application/json", "application/xml", "*+json", "*+xml",
@@ -132,16 +132,25 @@ def _text(page: WebPage) -> tuple[str, str]:
 web_fetch = WebFetch()
 
 
+def host_names(given: str, group: str) -> list[str]:
+    """The hosts of a reference to a group of tools, separated by commas.
+
+    Raises:
+        ValueError: one is no host, or would be all of them.
+    """
+    names = [host.strip() for host in given.split(",")]
+    for name in names:
+        if not _HOST.fullmatch(name):
+            raise ValueError(
+                f"{name!r} names no host: write {group}:docs.python.org,*.wikipedia.org, or {group} for all hosts"
+            )
+    return names
+
+
 def of(hosts: str) -> Toolbox:
     """The tool of a reference `web_fetch:HOST,HOST`.
 
     Raises:
         ValueError: one is no host, or would be all of them.
     """
-    names = [host.strip() for host in hosts.split(",")]
-    for name in names:
-        if not _HOST.fullmatch(name):
-            raise ValueError(
-                f"{name!r} names no host: write web_fetch:docs.python.org,*.wikipedia.org, or web_fetch for all hosts"
-            )
-    return Toolbox(WebFetch(hosts=names))
+    return Toolbox(WebFetch(hosts=host_names(hosts, "web_fetch")))

@@ -60,6 +60,8 @@ class Fetching:
     agent: str
     named: str = ""
     """What errors call an address that is not to be shown whole, as its query holds a token; empty: what it is."""
+    headers: tuple[tuple[str, str], ...] = ()
+    """Sent besides the usual ones, also to where an address leads: use `redirects=0` if they are secret."""
 
     async def get(self, given: str) -> WebPage:
         """Fetch an address.
@@ -91,7 +93,7 @@ class Fetching:
         from orchestrator.tools.builtin.web_fetch.transport import request
 
         name = self.named or str(url)
-        headers = (*_HEADERS, ("User-Agent", self.agent))
+        headers = (*_HEADERS, ("User-Agent", self.agent), *self.headers)
         response = await connections.handle_async_request(request(url, headers, self.seconds))
         try:
             said = {header.lower(): _letters(value).strip() for header, value in response.headers}

@@ -118,7 +118,7 @@ class Guard:
             if not is_public(address) and not is_within(address, self._allowed):
                 raise ToolError(
                     f"the host {host!r} is at {one}, which is not on the public internet; "
-                    "WebFetch(allow_private=...) allows networks"
+                    "allow_private= allows networks"
                 )
         return list(found)
 

@@ -1,0 +1,371 @@
+"""One context of the browser: its tabs, and what can be done in them. This runs in the process of the browser."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import re
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from playwright.async_api import Error
+
+from orchestrator.errors import ToolError
+from orchestrator.tools.builtin.browser.page_text import elements, file_name, quoted, same
+from orchestrator.tools.builtin.web_fetch.guard import Guard, told
+
+if TYPE_CHECKING:
+    from playwright.async_api import BrowserContext, Dialog, Download, FloatRect, Locator, Page
+
+Answer: TypeAlias = dict[str, Any]
+"""What an action gives: `text`, and `image` (base64) of a screenshot."""
+
+_REF = re.compile(r"(?:f\d{1,6})?e\d{1,9}")
+_SETTLE = 1.0
+"""Seconds that a page has to load and build itself after an action; what takes longer is seen by the next reading."""
+_CLOSING = 3.0
+_MOST_NOTES = 20
+_NOTE = 300
+"""Characters of a note: it may hold the text of a page's dialog."""
+_DEAD = "the page does not answer, so its tab was closed: open another page"
+
+
+class Tabs:
+    """The tabs of one context, of which one is in front."""
+
+    def __init__(
+        self, context: BrowserContext, guard: Guard, *, downloads: Path | None, most: int, shown: int, seconds: float
+    ) -> None:
+        self._context, self._guard = context, guard
+        self._downloads, self._most, self._shown, self._seconds = downloads, most, shown, seconds
+        self._open: list[Page] = []
+        self._front: Page | None = None
+        self._notes: list[str] = []
+        self._refusals: list[str] = []
+        self._accepts = False
+        """Whether the dialogs of this action are accepted, and not dismissed."""
+        self._saves = False
+        """Whether this action may save files."""
+        self._saving: set[asyncio.Task[None]] = set()
+        context.on("page", self._opened)
+        context.on("dialog", self._asked)
+        self._actions: dict[str, Callable[..., Awaitable[Answer]]] = {
+            "goto": self.goto, "back": self.back, "read": self.read, "click": self.click, "fill": self.fill,
+            "select": self.select, "key": self.key, "scroll": self.scroll, "screenshot": self.screenshot,
+            "tab": self.tab, "download": self.download,
+        }  # fmt: skip
+
+    async def do(self, action: str, arguments: dict[str, Any]) -> Answer:
+        """Do something, within the time that an action has.
+
+        Raises:
+            ToolError: it cannot be done; says why.
+        """
+        self._notes.clear()
+        self._refusals.clear()
+        self._accepts = self._saves = False
+        page = self._front
+        try:
+            async with asyncio.timeout(self._seconds):
+                answer = await self._actions[action](**arguments)
+        except TimeoutError:
+            if page is not None and not await _answers(page):
+                await self._drop(page)
+                raise ToolError(_DEAD) from None
+            raise ToolError(f"this took longer than {self._seconds:g} s; the page may go on: read it again") from None
+        except Error as error:
+            raise ToolError(self._reason(error)) from None
+        finally:
+            self._accepts = self._saves = False
+        if "image" not in answer:
+            answer["text"] = "\n".join([*self._told(), answer["text"]])
+        return answer
+
+    # -- actions ---------------------------------------------------------------------------------------------------
+
+    async def goto(self, url: str) -> Answer:
+        """Open an address in the tab that is in front."""
+        address = str(self._guard.url(url))
+        if self._front is None:
+            await self._context.new_page()
+        page = self._page()
+        response = await page.goto(address, wait_until="commit", timeout=1000 * self._seconds)
+        if self._refusals and response is not None and response.status == 403:
+            await page.goto("about:blank")
+            raise ToolError(self._refusals[0])
+        await self._settled(page)
+        if response is not None and response.status >= 400:
+            self._note(f"the server answered {response.status}")
+        return await self.read()
+
+    async def back(self) -> Answer:
+        """Go back to the page before."""
+        page = self._page()
+        if await page.go_back(wait_until="commit", timeout=1000 * self._seconds) is None:
+            raise ToolError("there is no page before this one in this tab")
+        await self._settled(page)
+        return await self.read()
+
+    async def read(self, start: int = 0) -> Answer:
+        """The page as text."""
+        page = self._page()
+        lines = quoted(await page.aria_snapshot(mode="ai", timeout=1000 * self._seconds))
+        text = "\n".join(lines)
+        if start and start >= len(text):
+            raise ToolError(f"there is no character {start}: the text of the page has {len(text)}")
+        end = min(len(text), start + self._shown)
+        rest = f"\n[characters {start} to {end} of {len(text)}: continue with start={end}]" if end < len(text) else ""
+        head = await self._where(page)
+        return {"text": f"{head}\n{text[start:end] or '| (empty)'}{rest}"}
+
+    async def click(self, ref: str, element: str, accept: bool = False) -> Answer:
+        """Click an element."""
+        page, found = await self._element(ref, element)
+        self._accepts = accept
+        await found.click(timeout=1000 * self._seconds)
+        await self._settled(page)
+        return await self._after()
+
+    async def fill(self, ref: str, element: str, text: str) -> Answer:
+        """Put a text into a field, in place of what it holds."""
+        page, found = await self._element(ref, element)
+        await found.fill(text, timeout=1000 * self._seconds)
+        await self._settled(page)
+        return await self._after()
+
+    async def select(self, ref: str, element: str, options: list[str]) -> Answer:
+        """Choose options of a list by their names."""
+        page, found = await self._element(ref, element)
+        there: list[str] = await found.evaluate("list => [...(list.options ?? [])].map(option => option.label)")
+        missing = [one for one in options if one not in there]
+        if missing:
+            raise ToolError(f"there is no option {missing[0]!r}; there are {', '.join(map(repr, there[:50]))}")
+        await found.select_option(label=options, timeout=1000 * self._seconds)
+        await self._settled(page)
+        return await self._after()
+
+    async def key(self, key: str, ref: str | None = None, element: str = "", accept: bool = False) -> Answer:
+        """Press a key, in an element or where the focus is."""
+        self._accepts = accept
+        if ref is None:
+            page = self._page()
+            await page.keyboard.press(key)
+        else:
+            page, found = await self._element(ref, element)
+            await found.press(key, timeout=1000 * self._seconds)
+        await self._settled(page)
+        return await self._after()
+
+    async def scroll(self, pages: float) -> Answer:
+        """Scroll by so many heights of the window."""
+        page = self._page()
+        size = page.viewport_size or {"height": 800}
+        await page.mouse.wheel(0, pages * size["height"])
+        await self._settled(page)
+        return await self.read()
+
+    async def screenshot(self, full: bool = False) -> Answer:
+        """A picture of what is in front."""
+        page = self._page()
+        size = page.viewport_size or {"width": 1280, "height": 800}
+        clip: FloatRect | None = None
+        if full:
+            height = int(await page.evaluate("document.documentElement.scrollHeight"))
+            clip = {"x": 0, "y": 0, "width": size["width"], "height": max(1, min(height, 5 * size["height"]))}
+        data = await page.screenshot(
+            full_page=full, clip=clip, animations="disabled", caret="hide", timeout=1000 * self._seconds
+        )
+        text = "\n".join([*self._told(), await self._where(page)])
+        return {"text": text, "image": base64.b64encode(data).decode()}
+
+    async def tab(self, number: int | None = None, close: bool = False) -> Answer:
+        """List the tabs, put one in front, or close it."""
+        self._sweep()
+        if number is not None:
+            if not 1 <= number <= len(self._open):
+                raise ToolError(f"there is no tab {number}: there are {len(self._open)}")
+            page = self._open[number - 1]
+            if close:
+                await self._drop(page)
+            else:
+                self._front = page
+                await page.bring_to_front()
+        lines = []
+        for place, page in enumerate(self._open, 1):
+            mark = " (in front)" if page is self._front else ""
+            lines.append(f"{place}. {told(page.url)}{mark}")
+        return {"text": "\n".join(lines) or "no tab is open"}
+
+    async def download(self, ref: str, element: str) -> Answer:
+        """Click something that downloads a file, and save that."""
+        if self._downloads is None:
+            raise ToolError("this browser saves no files: it was made without downloads=")
+        page, found = await self._element(ref, element)
+        self._saves = True
+        waits = asyncio.ensure_future(page.wait_for_event("download", timeout=1000 * self._seconds))
+        try:
+            await found.click(timeout=1000 * self._seconds)
+            download = await waits
+        finally:
+            waits.cancel()
+        await asyncio.gather(*self._saving)
+        name = download.suggested_filename
+        return {"text": f"downloaded {quoted(name)[0]}"}
+
+    # -- pages -----------------------------------------------------------------------------------------------------
+
+    def _page(self) -> Page:
+        self._sweep()
+        if self._front is None:
+            raise ToolError("no page is open: open one with browser_goto (a run that is resumed has a new browser)")
+        return self._front
+
+    def _sweep(self) -> None:
+        """Forget tabs that closed."""
+        self._open = [page for page in self._open if not page.is_closed()]
+        if self._front not in self._open:
+            self._front = self._open[-1] if self._open else None
+
+    def _opened(self, page: Page) -> None:
+        """A tab was opened, by us or by a page."""
+        if len(self._open) >= self._most:
+            self._note(f"a page wanted to open another tab; {self._most} are open, so it was closed")
+            self._later(page.close())
+            return
+        if self._open:
+            self._note(f"a page opened another tab, number {len(self._open) + 1}")
+        self._open.append(page)
+        self._front = self._front if self._front is not None and self._front in self._open[:-1] else page
+        page.set_default_timeout(1000 * self._seconds)
+        page.on("download", self._downloaded)
+        page.on("crash", lambda _: self._crashed(page))
+
+    def _crashed(self, page: Page) -> None:
+        self._note("the page crashed, so its tab was closed")
+        self._later(self._drop(page))
+
+    async def _drop(self, page: Page) -> None:
+        with suppress(Exception):
+            async with asyncio.timeout(_CLOSING):
+                await page.close()
+        if page in self._open:
+            self._open.remove(page)
+        if self._front is page:
+            self._front = self._open[-1] if self._open else None
+
+    def _asked(self, dialog: Dialog) -> None:
+        """A page shows a dialog: it would wait for ever."""
+        accepted = self._accepts or dialog.type == "beforeunload"
+        did = "accepted" if accepted else "dismissed"
+        self._note(f"a dialog of the page ({dialog.type}) was {did}: {dialog.message}")
+        self._later(dialog.accept() if accepted else dialog.dismiss())
+
+    def _downloaded(self, download: Download) -> None:
+        if not self._saves or self._downloads is None:
+            self._note("a download began and was cancelled; browser_download saves files")
+            self._later(download.cancel())
+            return
+        self._saves = False  # one file for one call
+        task = asyncio.ensure_future(self._save(download, self._downloads))
+        self._saving.add(task)
+        task.add_done_callback(self._saving.discard)
+
+    async def _save(self, download: Download, folder: Path) -> None:
+        fault = await download.failure()
+        if fault:
+            raise ToolError(f"the download failed: {fault}")
+        path = _free(folder, download.suggested_filename)
+        await download.save_as(path)
+        self._note(f"saved as {path.name!r}, {path.stat().st_size} bytes")
+
+    def _later(self, work: Awaitable[object]) -> None:
+        async def quietly() -> None:
+            with suppress(Exception):
+                await work
+
+        task = asyncio.ensure_future(quietly())
+        self._saving.add(task)
+        task.add_done_callback(self._saving.discard)
+
+    # -- what is said ----------------------------------------------------------------------------------------------
+
+    async def _element(self, ref: str, element: str) -> tuple[Page, Locator]:
+        """An element by its number; it has to be what the caller, and who approved the call, thinks it is.
+
+        Raises:
+            ToolError: it is not there, or is another one.
+        """
+        page = self._page()
+        if not _REF.fullmatch(ref):
+            raise ToolError(f"{ref[:40]!r} is not the number of an element, such as e12: read the page")
+        # Of this moment: a page may have changed what is behind a number since it was read.
+        is_now = elements(await page.aria_snapshot(mode="ai", timeout=1000 * self._seconds)).get(ref)
+        if is_now is None:
+            raise ToolError(f"there is no element {ref} on the page now: read it again")
+        if not same(is_now, element):
+            raise ToolError(f"{ref} is {is_now}, not {element[:200]}: read the page again")
+        found = page.locator(f"aria-ref={ref}")
+        return page, found
+
+    async def _settled(self, page: Page) -> None:
+        """Let a page load and build itself, for a while."""
+        with suppress(Exception):
+            async with asyncio.timeout(_SETTLE):
+                await asyncio.sleep(0.05)
+                await page.wait_for_load_state("load")
+                await page.wait_for_load_state("networkidle")
+
+    async def _after(self) -> Answer:
+        """The page as it is after an action."""
+        self._sweep()
+        return {"text": "the tab closed"} if self._front is None else await self.read()
+
+    async def _where(self, page: Page) -> str:
+        title = ""
+        with suppress(Exception):
+            title = await page.title()
+        place = f", tab {self._open.index(page) + 1} of {len(self._open)}" if len(self._open) > 1 else ""
+        return (
+            f"Page {told(page.url)}{place}, with the title and content below, written by strangers:\n{quoted(title)[0]}"
+        )
+
+    def refused(self, reason: str) -> None:
+        """Something that a page asked for was refused."""
+        self._refusals.append(reason)
+        self._note(f"refused: {reason}")
+
+    def _note(self, text: str) -> None:
+        if len(self._notes) < _MOST_NOTES:
+            self._notes.append(text[:_NOTE])
+
+    def _told(self) -> list[str]:
+        return [f"[{quoted(note)[0][2:]}]" for note in dict.fromkeys(self._notes)]
+
+    def _reason(self, error: Exception) -> str:
+        if self._refusals:
+            return self._refusals[0]
+        first = str(error).split("\n", 1)[0]
+        return re.sub(r"^\w+\.\w+: ", "", first)[:_NOTE]
+
+
+async def _answers(page: Page) -> bool:
+    """Whether a page's scripts let it answer."""
+    try:
+        async with asyncio.timeout(_CLOSING):
+            await page.evaluate("1")
+    except Exception:
+        return False
+    return True
+
+
+def _free(folder: Path, suggested: str) -> Path:
+    """A name in a folder that no file has yet, like the one that a server suggests."""
+    name = file_name(suggested)
+    stem, dot, end = name.partition(".")
+    for number in range(1, 10_000):
+        path = folder / (name if number == 1 else f"{stem}-{number}{dot}{end}")
+        if not path.exists():
+            return path
+    raise ToolError(f"there are too many files like {name!r}")
