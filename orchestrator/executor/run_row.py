@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import fields
 from operator import attrgetter
 
@@ -124,22 +123,19 @@ def _beginning(value: object, room: int) -> tuple[object, int]:
     """
     if isinstance(value, str):
         return value[:room], room - len(value)
-    if isinstance(value, Mapping):
-        fields: dict[str, object] = {}
-        for name in sorted(value):
-            if room <= 0:
-                break
-            fields[name], room = _beginning(value[name], room - len(name) - 1)
-        return fields, room
-    if isinstance(value, list):
-        items: list[object] = []
-        for one in value:
-            if room <= 0:
-                break
-            item, room = _beginning(one, room - 1)
-            items.append(item)
-        return items, room
-    return value, room - 1
+    if not isinstance(value, dict | list):
+        return value, room - 1
+    names = sorted(value) if isinstance(value, dict) else range(len(value))
+    parts: list[object] = []
+    for name in names:
+        if room <= 0:
+            break
+        part: object = value[name]
+        room -= len(name) + 1 if isinstance(name, str) else 1
+        if isinstance(part, dict | list | str):
+            part, room = _beginning(part, room)
+        parts.append(part)
+    return (dict(zip(names, parts, strict=False)) if isinstance(value, dict) else parts), room
 
 
 def parent_of(machine: RunState, calling: RunState | None) -> Parent | None:
