@@ -90,7 +90,7 @@ async def test_a_store_of_very_many_runs_costs_what_one_of_few_costs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scale: int
 ) -> None:
     """Counted are instructions of SQLite's virtual machine; seconds are printed."""
-    few = FEW if scale < 20 else MOST // TIMES
+    few = FEW * scale if scale < 20 else MOST // TIMES
     monkeypatch.setattr(searching, "COUNTED", few // 20)  # in both stores more are found than are counted
     counted, path = Counted(monkeypatch), tmp_path / "runs.db"
     async with Executor(f"sqlite:///{path}", tools=[refuse]) as executor:
