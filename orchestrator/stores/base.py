@@ -481,6 +481,16 @@ class Store(ItemStore, Protocol):
         """
         ...
 
+    async def unsettled(self, graphs: Collection[str] | None) -> list[RunInfo]:
+        """Return the runs that may have something to do: those that are running, that have a `due` time, or that have
+        a message other than a notice, the oldest first. Their number decides what it costs: runs that have ended, or
+        only wait for people, cost nothing.
+
+        Args:
+            graphs: names of graphs; None: any.
+        """
+        ...
+
     async def next_due(self, graphs: Collection[str] | None) -> float | None:
         """Return when `claim` will find something although nothing is written until then, by due times and back-offs.
 

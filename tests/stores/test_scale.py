@@ -105,8 +105,6 @@ async def test_a_store_of_very_many_runs_costs_what_one_of_few_costs(
     for name, (count, seconds) in after.items():
         first, took = before[name]
         print(f"{name:28} {first * 10:10,} {count * 10:10,} instructions, {seconds / took:6.1f} x the time")
-    waiting = few * TIMES // len(SAMPLES)
-    assert after.pop("recover")[0] <= 10 * waiting + 200  # looks at each run that waits, and at no other one
     grown = {name: (before[name][0], count) for name, (count, _) in after.items() if count > 2 * before[name][0] + 200}
     assert grown == {}
 

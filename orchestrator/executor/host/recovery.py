@@ -238,19 +238,14 @@ async def call_observers(host: Host) -> bool:
 
 async def lost(host: Host, graphs: Collection[str] | None) -> list[str]:
     """Runs (of graphs of these names) that could go on and that nobody drives, the oldest first."""
+    known = [info for info in await host.store.unsettled(graphs) if info.run_id not in host.live]
+    messages = await host.store.inbox([info.run_id for info in known])
+    addressed = {message.run_id for message in messages if message.body.get("type") != NOTICE}
     found: list[str] = []
-    cursor: str | None = None
-    while True:
-        page = await host.store.runs(status=("running", "paused"), after=cursor, limit=200)
-        known = [one for one in page.runs if (graphs is None or one.graph in graphs) and one.run_id not in host.live]
-        messages = await host.store.inbox([info.run_id for info in known])
-        addressed = {message.run_id for message in messages if message.body.get("type") != NOTICE}
-        for info in known:
-            lost_by_its_holder = info.status == "running" and info.due is None
-            recoverable = lost_by_its_holder or host.standstill.overdue(info) or info.run_id in addressed
-            backs_off = info.retry_at is not None and info.retry_at > time.time()
-            if recoverable and not backs_off and not is_parked(info) and not is_held(info.lease):
-                found.append(info.run_id)
-        cursor = page.cursor
-        if cursor is None:
-            return found[::-1]
+    for info in known:
+        lost_by_its_holder = info.status == "running" and info.due is None
+        recoverable = lost_by_its_holder or host.standstill.overdue(info) or info.run_id in addressed
+        backs_off = info.retry_at is not None and info.retry_at > time.time()
+        if recoverable and not backs_off and not is_parked(info) and not is_held(info.lease):
+            found.append(info.run_id)
+    return found

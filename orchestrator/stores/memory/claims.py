@@ -41,6 +41,19 @@ def claimable(idle: Iterable[MemoryRun], inbox: Inbox) -> list[MemoryRun]:
     return [run for _, _, run in sorted(found, key=lambda one: one[:2])]
 
 
+def unsettled(runs: Iterable[MemoryRun], inbox: Inbox, graphs: Collection[str] | None) -> list[MemoryRun]:
+    """Runs that may have something to do, the oldest first; see `Store.unsettled`."""
+    messages = inbox.first()
+    found = [
+        run
+        for run in runs
+        if run.info.status not in FINAL
+        and (graphs is None or run.info.graph in graphs)
+        and (run.info.status == "running" or run.info.due is not None or run.info.run_id in messages)
+    ]
+    return sorted(found, key=lambda run: run.info.created)
+
+
 def next_due(idle: Iterable[MemoryRun]) -> float | None:
     """The first time at which one of them has something to do; None: no time is known."""
     times: list[float] = []

@@ -15,7 +15,7 @@ from orchestrator.errors import RunExists, RunUnknown, StoreError
 from orchestrator.jsontypes import JsonObject, canonical, json_text
 from orchestrator.kernel.records import FINAL, Record, encode
 from orchestrator.stores.base import Finding, Lease, Message, Page, Relation, RunInfo, RunSummary, Schedule, Store
-from orchestrator.stores.memory.claims import claimable, idle_runs, next_due
+from orchestrator.stores.memory.claims import claimable, idle_runs, next_due, unsettled
 from orchestrator.stores.memory.inbox import Inbox
 from orchestrator.stores.memory.items import MemoryItems
 from orchestrator.stores.memory.leases import Holders, MemoryRun
@@ -382,6 +382,10 @@ class MemoryStore(MemoryItems):
                 self._holders.give(run, lease)
                 taken.append((self._info(run), lease))
             return taken
+
+    async def unsettled(self, graphs: Collection[str] | None) -> list[RunInfo]:
+        with self._lock:
+            return [self._info(run) for run in unsettled(self._runs.values(), self._inbox, graphs)]
 
     async def next_due(self, graphs: Collection[str] | None) -> float | None:
         with self._lock:

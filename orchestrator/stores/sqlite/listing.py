@@ -8,14 +8,14 @@ the one that selects fewest leads and the others are looked up; how few is count
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from orchestrator.stores.base import Page, Relation
+from orchestrator.stores.base import Page, Relation, RunInfo
 from orchestrator.stores.shared import page_cursor, parse_cursor
 from orchestrator.stores.sqlite import searching
 from orchestrator.stores.sqlite.clock import StoreClock
-from orchestrator.stores.sqlite.leases import present_holders
+from orchestrator.stores.sqlite.leases import IS_NOTICE, present_holders
 from orchestrator.stores.sqlite.reads import INFO_COLUMNS, INFO_TABLES, InfoRow, info_of
 from orchestrator.stores.statistics import ANY_TOOL
 
@@ -43,6 +43,19 @@ class RunFilter:
     since: float | None = None
     waiting: bool | None = None
     failed_tool: str | None = None
+
+
+def unsettled(connection: sqlite3.Connection, clock: StoreClock, graphs: Collection[str] | None) -> list[RunInfo]:
+    """See `Store.unsettled`."""
+    rows = connection.execute(
+        f"SELECT {INFO_COLUMNS} FROM runs {INFO_TABLES} WHERE runs.id IN ("
+        "SELECT id FROM runs INDEXED BY runs_by_status WHERE status = 'running'"
+        " UNION SELECT id FROM runs INDEXED BY runs_by_due WHERE due IS NOT NULL"
+        f" UNION SELECT run FROM inbox WHERE NOT {IS_NOTICE}"
+        ") AND +status IN ('running', 'paused') ORDER BY +created, +runs.id"  # led by the selection, not by an index
+    )
+    now = clock.now(connection)
+    return [info_of(row, now) for row in rows.fetchall() if graphs is None or row[2] in graphs]
 
 
 def runs(connection: sqlite3.Connection, clock: StoreClock, wanted: RunFilter, after: str | None, limit: int) -> Page:

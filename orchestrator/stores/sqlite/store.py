@@ -313,6 +313,9 @@ class SQLiteStore(SQLiteItems):
         present = {*leases.present_holders(connection, self._clock)[0], owner.executor}
         return any(leases.candidates(connection, present, graphs, 1))
 
+    async def unsettled(self, graphs: Collection[str] | None) -> list[RunInfo]:
+        return await self._readers.read(lambda connection: listing.unsettled(connection, self._clock, graphs))
+
     async def next_due(self, graphs: Collection[str] | None) -> float | None:
         return await self._readers.read(lambda connection: leases.next_due(connection, self._clock, graphs))
 

@@ -247,6 +247,13 @@ async def check_claims(store: Store) -> None:
     equal((row.deaths, row.lease), (MAX_DEATHS, None), "the deaths and lease of a run whose drive died the last time")
     equal(given[expired][0].deaths, 1, "the deaths of a run whose holder's lease expired")
     equal(await store.claim(an_owner(), graphs=[mark], limit=10, ttl=60.0), [], "runs that are given out already")
+    unsettled = [info.run_id for info in await store.unsettled([mark])]
+    quiet = {paused, ended}
+    that(mine | {later, held} <= {*unsettled}, "runs that may have something to do are unsettled")
+    that(not quiet & {*unsettled}, "a run that only waits, or has ended, is unsettled")
+    ages = [(await store.info(run_id)).created for run_id in unsettled]
+    equal(ages, sorted(ages), "when unsettled runs were created, the oldest first")
+    equal(await store.unsettled([uuid4().hex]), [], "unsettled runs of a graph without runs")
     due = await store.next_due([mark])
     retry_at = (await store.info(backs_off)).retry_at
     that(due is not None and retry_at is not None, "the next run is due when its back-off ends")
