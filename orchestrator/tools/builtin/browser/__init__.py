@@ -179,7 +179,8 @@ class Key(BrowserTool):
         Args:
             key: the key.
             ref: the number of the element to press it in; where the focus is, if not given.
-            element: what that is, exactly as the page text says before the number.
+            element: what that is, exactly as the page text says before the number; without `ref`, what has the focus,
+                if an element has, which the page text marks with [active].
             accept_dialog: accept a dialog that the key brings; else it is dismissed.
         """
         return await self._do(env, key=key, ref=ref, element=element, accept=accept_dialog)

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from orchestrator.tools.builtin.web_fetch.readable import CONTROL
 
 QUOTE = "| "
 """Begins each line that a stranger wrote."""
-_ELEMENT = re.compile(r'([a-z]+(?: "(?:[^"\\]|\\.)*")?)((?: \[[^\]"]*\])*)')
-"""Role and name, which a page may choose, and the attributes behind them."""
+_ELEMENT = re.compile(r'([a-z]+(?: "(?:[^"\\]|\\.)*"| /(?:[^\[\]]*/)?)?)((?: \[[^\]"]*\])*)')
+"""Role and name, which a page may choose, and the attributes behind them. A name from slash to slash has no quotes."""
 _NUMBER = re.compile(r" \[ref=((?:f\d+)?e\d+)\]")
 _ODD = re.compile(r"[^\w. -]+")
+_ACTIVE = re.compile(r" \[active\]")
+_NOTHING = frozenset({"generic", "document", "iframe"})
+"""What has the focus when no element of a page has, or a frame does."""
+_LONGEST = 200
+"""Bytes of the name of a file: systems allow 255, and a number may be added."""
 _LINE = re.compile(r"[\r\n\u2028\u2029\x85]+")
 
 
@@ -20,23 +26,45 @@ def quoted(text: str) -> list[str]:
     return [QUOTE + line.translate(CONTROL) for line in _LINE.split(text)] or [QUOTE]
 
 
+def part(text: str, start: int, end: int) -> str:
+    """Characters of a quoted text, also marked if they begin within a line."""
+    return (QUOTE if start and text[start - 1] != "\n" else "") + text[start:end]
+
+
 def elements(snapshot: str) -> dict[str, str]:
-    """The numbered elements of a snapshot as role and name: `e12` -> `button "Send"`."""
+    """The numbered elements of a snapshot as role and name, as they are shown: `e12` -> `button "Send"`."""
     found = {}
+    for element, attributes in _listed(snapshot):
+        number = _NUMBER.search(attributes)
+        if number:
+            found[number[1]] = element
+    return found
+
+
+def focused(snapshot: str) -> str | None:
+    """What has the focus, as role and name; None if it is the page itself."""
+    active = [element for element, attributes in _listed(snapshot) if _ACTIVE.search(attributes)]
+    return active[-1] if active and active[-1] not in _NOTHING else None
+
+
+def _listed(snapshot: str) -> Iterator[tuple[str, str]]:
     for line in snapshot.splitlines():
-        text = line.strip().removeprefix("- ")
+        text = line.translate(CONTROL).strip().removeprefix("- ")
         if text.startswith("'"):  # a key that YAML needs quoted
             text = text[1:].replace("''", "'")
-        match = _ELEMENT.match(text)
-        number = _NUMBER.search(match[2]) if match else None
-        if match and number:
-            found[number[1]] = match[1]
-    return found
+        if match := _ELEMENT.match(text):
+            yield match[1], match[2]
 
 
 def file_name(suggested: str) -> str:
     """A name for a file like the one that a server suggests, which leads to no other folder."""
-    return _ODD.sub("_", suggested.replace("\\", "/").rpartition("/")[2]).strip(". ")[:100].strip(". ") or "download"
+    name = _ODD.sub("_", suggested.replace("\\", "/").rpartition("/")[2]).strip(". ").lstrip(".- ")
+    stem, dot, end = name.rpartition(".")
+    if not stem or len(end.encode()) > 20:
+        stem, dot, end = name, "", ""
+    room = _LONGEST - len((dot + end).encode())
+    stem = stem.encode()[:room].decode(errors="ignore").strip(". ")
+    return stem + dot + end if stem else "download"
 
 
 def same(found: str, said: str) -> bool:
@@ -45,4 +73,4 @@ def same(found: str, said: str) -> bool:
 
 
 def _plain(text: str) -> str:
-    return " ".join(text.replace("'", '"').strip().strip("-").split()).rstrip(":")
+    return " ".join(text.replace("\\", "").replace("'", '"').strip().strip("-").split()).rstrip(":")

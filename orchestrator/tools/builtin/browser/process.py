@@ -40,6 +40,8 @@ class BrowserProcess:
         self._process: WardedProcess | None = None
         self._folder: Path | None = None
         self._users = 0
+        self._round = 0
+        """How many processes there were: a session that outlives its own says nothing about a later one."""
         self._lock: anyio.Lock | None = None
         self._loop: object = None
 
@@ -59,13 +61,23 @@ class BrowserProcess:
             except OSError as error:
                 await self._end()
                 raise ToolError(f"the browser does not answer: {error}") from None
+            except BaseException:  # cancelled: a process without a session would not end
+                if not self._users:
+                    await self._end()
+                raise
             self._users += 1
-            return BrowserSession(stream, self)
+            return BrowserSession(stream, self, self._round)
 
-    async def left(self) -> None:
-        """A context was closed."""
+    async def left(self, number: int) -> None:
+        """A context was closed.
+
+        Args:
+            number: the process that it was in.
+        """
         with anyio.CancelScope(shield=True):
             async with self._locked():
+                if number != self._round:
+                    return
                 self._users -= 1
                 if self._users <= 0:
                     await self._end()
@@ -85,12 +97,8 @@ class BrowserProcess:
         return False
 
     async def _begin(self) -> None:
-        program = self._settings["program"] or next(filter(None, map(shutil.which, PROGRAMS)), None)
-        if program is None:
-            raise ToolError(
-                f"there is no browser: install one of {', '.join(PROGRAMS)}, or name it with Browser(executable=...)"
-            )
-        self._folder = await anyio.to_thread.run_sync(_folder)
+        program = _program(self._settings["program"])
+        folder = self._folder = await anyio.to_thread.run_sync(_folder)
         env = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
         command = [sys.executable, "-P", "-m", "orchestrator.tools.builtin.browser.service"]
         try:
@@ -101,10 +109,14 @@ class BrowserProcess:
             raise ToolError(f"the process of the browser cannot be started: {error.strerror or error}") from None
         self._process = process
         self._users = 0
-        settings = {**self._settings, "program": program, "socket": str(self._folder / "s")}
+        self._round += 1
+        settings = {**self._settings, "program": program, "socket": str(folder / "s")}
         try:
             await process.write(json.dumps(settings).encode() + b"\n")
             said = await _first_line(process)
+        except TimeoutError:
+            await self._end()
+            raise ToolError(f"the browser did not start within {_STARTING:g} s") from None
         except BaseException:
             with anyio.CancelScope(shield=True):
                 await self._end()
@@ -127,8 +139,8 @@ class BrowserProcess:
 class BrowserSession:
     """One context of the browser, over a connection of its own. Messages are sent one at a time."""
 
-    def __init__(self, stream: ByteStream, process: BrowserProcess) -> None:
-        self._stream, self._process = stream, process
+    def __init__(self, stream: ByteStream, process: BrowserProcess, number: int) -> None:
+        self._stream, self._process, self._number = stream, process, number
         self._received = BufferedByteReceiveStream(stream)
         self.ended = False
 
@@ -157,7 +169,23 @@ class BrowserSession:
         try:
             await anyio.aclose_forcefully(self._stream)
         finally:
-            await self._process.left()
+            await self._process.left(self._number)
+
+
+def _program(named: str | None) -> str:
+    """The path of the browser.
+
+    Raises:
+        ToolError: there is none.
+    """
+    found = next(filter(None, map(shutil.which, PROGRAMS if named is None else (named,))), None)
+    if found is None and named is not None:
+        raise ToolError(f"the browser cannot be started: {named!r} is no program")
+    if found is None:
+        raise ToolError(
+            f"there is no browser: install one of {', '.join(PROGRAMS)}, or name it with Browser(executable=...)"
+        )
+    return os.path.abspath(found)
 
 
 async def _first_line(process: WardedProcess) -> str:

@@ -8,6 +8,7 @@ connection goes to one of these, so that a name that changes meanwhile changes n
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -63,7 +64,7 @@ class Proxy:
         assert task is not None
         self._tasks.add(task)
         try:
-            with suppress(OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            with suppress(OSError, EOFError, ValueError, asyncio.LimitOverrunError):
                 await self._one(reader, writer)
         except asyncio.CancelledError:
             pass  # the context is closed
@@ -102,7 +103,7 @@ class Proxy:
                 writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
             else:
                 kept = [line for line in headers if not line.lower().startswith(_HOP)]
-                request = b" ".join((method, url.raw_path, version))
+                request = b" ".join((method, _path(target), version))
                 server_writer.write(b"\r\n".join((request, *kept, b"Connection: close", b"", b"")))
             await self._relay(reader, writer, server_reader, server_writer, tunnel=tunnel)
         finally:
@@ -122,8 +123,8 @@ class Proxy:
         here = asyncio.create_task(self._back(server_reader, writer, tunnel=tunnel))
         try:
             await asyncio.wait({there, here}, return_when=asyncio.FIRST_COMPLETED)
-            if there.done() and not tunnel:
-                await here  # a request may end before its response
+            if there.done() and there.exception() is not None:
+                await here  # a server may answer before it has the whole of a request
         finally:
             for task in (there, here):
                 task.cancel()
@@ -133,7 +134,7 @@ class Proxy:
         """Pass a response on; of a request, say that the connection serves no other one."""
         if not tunnel:
             head = await reader.readuntil(b"\r\n\r\n")
-            while head.split(b" ", 2)[1].startswith(b"1"):  # an interim response
+            while re.match(rb"\S+ 1", head):  # an interim response
                 head = await reader.readuntil(b"\r\n\r\n")
             lines = [line for line in head[:-4].split(b"\r\n") if not line.lower().startswith(_HOP)]
             writer.write(b"\r\n".join((*lines, b"Connection: close", b"", b"")))
@@ -145,6 +146,13 @@ class Proxy:
                 return
             writer.write(data)
             await writer.drain()
+
+
+def _path(target: bytes) -> bytes:
+    """The path and query of an address, byte for byte as the browser wrote them."""
+    found = re.match(rb"[A-Za-z]+://[^/?]*(.*)", target)
+    path = found[1] if found else b""
+    return path if path.startswith(b"/") else b"/" + path
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

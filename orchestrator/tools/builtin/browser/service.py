@@ -34,7 +34,8 @@ ARGUMENTS = (
     "--disable-gpu",
     "--no-first-run",
     "--dns-prefetch-disable",
-    "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
+    # WebRTC sends datagrams to any address otherwise, past the proxy.
+    "--webrtc-ip-handling-policy=disable_non_proxied_udp",
     # Whatever does not go through the proxy finds no host.
     "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",
 )
@@ -59,6 +60,8 @@ class Service:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection, and its context."""
         settings = self._settings
+        from playwright.async_api import Error
+
         from orchestrator.tools.builtin.browser import tabs as of_tabs
 
         tabs: Tabs | None = None
@@ -86,8 +89,8 @@ class Service:
                 seconds=settings["seconds"],
             )  # fmt: skip
             await self._converse(tabs, reader, writer)
-        except (OSError, ValueError, asyncio.IncompleteReadError):
-            pass  # the connection ended, in whatever way
+        except (OSError, ValueError, asyncio.IncompleteReadError, Error):
+            pass  # the connection or the browser ended, in whatever way
         finally:
             if context is not None:
                 with suppress(Exception):
@@ -122,7 +125,7 @@ async def _answered(tabs: Tabs, message: dict[str, Any]) -> dict[str, Any]:
     except ToolError as error:
         return {"error": str(error)}
     except Exception as error:
-        return {"error": f"the browser failed: {type(error).__name__}: {str(error)[:300]}"}
+        return {"error": f"the browser failed: {type(error).__name__}: {str(error)[:300]!r}"}
 
 
 async def main() -> int:
@@ -146,12 +149,20 @@ async def main() -> int:
         server = await asyncio.start_unix_server(service.serve, settings["socket"])
         async with server:
             print("ready", flush=True)
+            _fall_silent()
             ended = loop.run_in_executor(None, sys.stdin.read)
             broken = asyncio.Event()
             browser.on("disconnected", lambda _: broken.set())
             waiting = asyncio.ensure_future(broken.wait())
             await asyncio.wait({asyncio.ensure_future(ended), waiting}, return_when=asyncio.FIRST_COMPLETED)
             os._exit(0)  # the warden ends the browser with all that it started
+
+
+def _fall_silent() -> None:
+    """Write no more: the pipe is read only until the browser is ready, and what filled it would have to wait."""
+    with open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), 1)
+        os.dup2(nowhere.fileno(), 2)
 
 
 def _failed(reason: str) -> int:

@@ -5,19 +5,21 @@ from __future__ import annotations
 import asyncio
 import base64
 import re
+import shutil
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from playwright.async_api import Error
+from playwright.async_api import TimeoutError as TimeoutFault
 
 from orchestrator.errors import ToolError
-from orchestrator.tools.builtin.browser.page_text import elements, file_name, quoted, same
+from orchestrator.tools.builtin.browser.page_text import elements, file_name, focused, part, quoted, same
 from orchestrator.tools.builtin.web_fetch.guard import Guard, told
 
 if TYPE_CHECKING:
-    from playwright.async_api import BrowserContext, Dialog, Download, FloatRect, Locator, Page
+    from playwright.async_api import BrowserContext, Dialog, Download, ElementHandle, FloatRect, Frame, Page
 
 Answer: TypeAlias = dict[str, Any]
 """What an action gives: `text`, and `image` (base64) of a screenshot."""
@@ -26,6 +28,8 @@ _REF = re.compile(r"(?:f\d{1,6})?e\d{1,9}")
 _SETTLE = 1.0
 """Seconds that a page has to load and build itself after an action; what takes longer is seen by the next reading."""
 _CLOSING = 3.0
+_PATIENCE = 3.0
+"""Seconds that the frames of a page have to say what is in them."""
 _MOST_NOTES = 20
 _NOTE = 300
 """Characters of a note: it may hold the text of a page's dialog."""
@@ -46,8 +50,10 @@ class Tabs:
         self._refusals: list[str] = []
         self._accepts = False
         """Whether the dialogs of this action are accepted, and not dismissed."""
-        self._saves = False
-        """Whether this action may save files."""
+        self._began: asyncio.Future[Download] | None = None
+        """The download that this action waits for."""
+        self._seen: dict[Frame, str] = {}
+        """Of which site each frame was when its page was read last."""
         self._saving: set[asyncio.Task[None]] = set()
         context.on("page", self._opened)
         context.on("dialog", self._asked)
@@ -65,7 +71,7 @@ class Tabs:
         """
         self._notes.clear()
         self._refusals.clear()
-        self._accepts = self._saves = False
+        self._accepts = False
         page = self._front
         try:
             async with asyncio.timeout(self._seconds):
@@ -78,7 +84,7 @@ class Tabs:
         except Error as error:
             raise ToolError(self._reason(error)) from None
         finally:
-            self._accepts = self._saves = False
+            self._accepts, self._began = False, None
         if "image" not in answer:
             answer["text"] = "\n".join([*self._told(), answer["text"]])
         return answer
@@ -87,7 +93,8 @@ class Tabs:
 
     async def goto(self, url: str) -> Answer:
         """Open an address in the tab that is in front."""
-        address = str(self._guard.url(url))
+        _, mark, fragment = url.partition("#")
+        address = str(self._guard.url(url)) + mark + fragment  # which no server sees, and scripts may read
         if self._front is None:
             await self._context.new_page()
         page = self._page()
@@ -111,14 +118,16 @@ class Tabs:
     async def read(self, start: int = 0) -> Answer:
         """The page as text."""
         page = self._page()
-        lines = quoted(await page.aria_snapshot(mode="ai", timeout=1000 * self._seconds))
+        before = {frame: _site(frame.url) for frame in page.frames}
+        lines = quoted(await self._snapshot(page))
         text = "\n".join(lines)
+        self._seen = {frame: site for frame, site in before.items() if _site(frame.url) == site}
         if start and start >= len(text):
             raise ToolError(f"there is no character {start}: the text of the page has {len(text)}")
         end = min(len(text), start + self._shown)
         rest = f"\n[characters {start} to {end} of {len(text)}: continue with start={end}]" if end < len(text) else ""
         head = await self._where(page)
-        return {"text": f"{head}\n{text[start:end] or '| (empty)'}{rest}"}
+        return {"text": f"{head}\n{part(text, start, end) or '| (empty)'}{rest}"}
 
     async def click(self, ref: str, element: str, accept: bool = False) -> Answer:
         """Click an element."""
@@ -138,7 +147,8 @@ class Tabs:
     async def select(self, ref: str, element: str, options: list[str]) -> Answer:
         """Choose options of a list by their names."""
         page, found = await self._element(ref, element)
-        there: list[str] = await found.evaluate("list => [...(list.options ?? [])].map(option => option.label)")
+        given = await found.evaluate("list => [...(list.options ?? [])].map(option => option.label)")
+        there = [str(label)[:200] for label in given] if isinstance(given, list) else []
         missing = [one for one in options if one not in there]
         if missing:
             raise ToolError(f"there is no option {missing[0]!r}; there are {', '.join(map(repr, there[:50]))}")
@@ -151,6 +161,9 @@ class Tabs:
         self._accepts = accept
         if ref is None:
             page = self._page()
+            has_it = focused(await self._snapshot(page))
+            if has_it is not None and not same(has_it, element):
+                raise ToolError(f"the focus is in {has_it}: say so with `element`")
             await page.keyboard.press(key)
         else:
             page, found = await self._element(ref, element)
@@ -172,7 +185,8 @@ class Tabs:
         size = page.viewport_size or {"width": 1280, "height": 800}
         clip: FloatRect | None = None
         if full:
-            height = int(await page.evaluate("document.documentElement.scrollHeight"))
+            said = await page.evaluate("document.documentElement.scrollHeight")
+            height = said if isinstance(said, int) else size["height"]
             clip = {"x": 0, "y": 0, "width": size["width"], "height": max(1, min(height, 5 * size["height"]))}
         data = await page.screenshot(
             full_page=full, clip=clip, animations="disabled", caret="hide", timeout=1000 * self._seconds
@@ -202,17 +216,22 @@ class Tabs:
         """Click something that downloads a file, and save that."""
         if self._downloads is None:
             raise ToolError("this browser saves no files: it was made without downloads=")
-        page, found = await self._element(ref, element)
-        self._saves = True
-        waits = asyncio.ensure_future(page.wait_for_event("download", timeout=1000 * self._seconds))
+        _, found = await self._element(ref, element)
+        self._began = asyncio.get_running_loop().create_future()
+        await found.click(timeout=1000 * self._seconds)
+        download = await self._began  # from this tab, or one that the click opened
         try:
-            await found.click(timeout=1000 * self._seconds)
-            download = await waits
-        finally:
-            waits.cancel()
-        await asyncio.gather(*self._saving)
-        name = download.suggested_filename
-        return {"text": f"downloaded {quoted(name)[0]}"}
+            fault = await download.failure()
+            if fault:
+                raise ToolError(f"the download failed: {fault}")
+            source = await download.path()
+            path, size = await asyncio.to_thread(_kept, source, self._downloads, download.suggested_filename)
+        except BaseException:
+            self._later(download.cancel())
+            raise
+        return {
+            "text": f"saved as {path.name!r}, {size} bytes; the site calls it {download.suggested_filename[:200]!r}"
+        }
 
     # -- pages -----------------------------------------------------------------------------------------------------
 
@@ -259,26 +278,15 @@ class Tabs:
         """A page shows a dialog: it would wait for ever."""
         accepted = self._accepts or dialog.type == "beforeunload"
         did = "accepted" if accepted else "dismissed"
-        self._note(f"a dialog of the page ({dialog.type}) was {did}: {dialog.message}")
+        self._note(f"a dialog of the page ({dialog.type}) was {did}: {dialog.message[:_NOTE]!r}")
         self._later(dialog.accept() if accepted else dialog.dismiss())
 
     def _downloaded(self, download: Download) -> None:
-        if not self._saves or self._downloads is None:
+        if self._began is None or self._began.done():
             self._note("a download began and was cancelled; browser_download saves files")
             self._later(download.cancel())
             return
-        self._saves = False  # one file for one call
-        task = asyncio.ensure_future(self._save(download, self._downloads))
-        self._saving.add(task)
-        task.add_done_callback(self._saving.discard)
-
-    async def _save(self, download: Download, folder: Path) -> None:
-        fault = await download.failure()
-        if fault:
-            raise ToolError(f"the download failed: {fault}")
-        path = _free(folder, download.suggested_filename)
-        await download.save_as(path)
-        self._note(f"saved as {path.name!r}, {path.stat().st_size} bytes")
+        self._began.set_result(download)  # one file for one call
 
     def _later(self, work: Awaitable[object]) -> None:
         async def quietly() -> None:
@@ -291,7 +299,13 @@ class Tabs:
 
     # -- what is said ----------------------------------------------------------------------------------------------
 
-    async def _element(self, ref: str, element: str) -> tuple[Page, Locator]:
+    async def _snapshot(self, page: Page) -> str:
+        """A page as a tree of elements, without what is in frames that do not answer in time."""
+        with suppress(TimeoutFault):
+            return await page.aria_snapshot(mode="ai", timeout=1000 * min(_PATIENCE, self._seconds / 4))
+        return await page.aria_snapshot(mode="ai", timeout=500 * self._seconds)  # the page itself takes long
+
+    async def _element(self, ref: str, element: str) -> tuple[Page, ElementHandle]:
         """An element by its number; it has to be what the caller, and who approved the call, thinks it is.
 
         Raises:
@@ -301,12 +315,17 @@ class Tabs:
         if not _REF.fullmatch(ref):
             raise ToolError(f"{ref[:40]!r} is not the number of an element, such as e12: read the page")
         # Of this moment: a page may have changed what is behind a number since it was read.
-        is_now = elements(await page.aria_snapshot(mode="ai", timeout=1000 * self._seconds)).get(ref)
+        is_now = elements(await self._snapshot(page)).get(ref)
         if is_now is None:
             raise ToolError(f"there is no element {ref} on the page now: read it again")
         if not same(is_now, element):
             raise ToolError(f"{ref} is {is_now}, not {element[:200]}: read the page again")
-        found = page.locator(f"aria-ref={ref}")
+        found = await page.locator(f"aria-ref={ref}").element_handle(timeout=1000 * self._seconds)
+        # The same number and name may be on a page of another site, to which this one led in the meantime.
+        for frame in (page.main_frame, await found.owner_frame()):
+            if frame is None or self._seen.get(frame) != _site(frame.url):
+                place = told(page.url if frame is None else frame.url)
+                raise ToolError(f"the page is of another site than when it was read, {place}: read it again")
         return page, found
 
     async def _settled(self, page: Page) -> None:
@@ -333,12 +352,12 @@ class Tabs:
 
     def refused(self, reason: str) -> None:
         """Something that a page asked for was refused."""
-        self._refusals.append(reason)
+        self._refusals[_MOST_NOTES - 1 :] = [reason]
         self._note(f"refused: {reason}")
 
     def _note(self, text: str) -> None:
         if len(self._notes) < _MOST_NOTES:
-            self._notes.append(text[:_NOTE])
+            self._notes.append(text[: 2 * _NOTE])
 
     def _told(self) -> list[str]:
         return [f"[{quoted(note)[0][2:]}]" for note in dict.fromkeys(self._notes)]
@@ -347,7 +366,13 @@ class Tabs:
         if self._refusals:
             return self._refusals[0]
         first = str(error).split("\n", 1)[0]
-        return re.sub(r"^\w+\.\w+: ", "", first)[:_NOTE]
+        return f"the browser says {re.sub(r'^[A-Za-z]+[.][a-z_A-Z]+: ', '', first)[:_NOTE]!r}"
+
+
+def _site(url: str) -> str:
+    """Scheme, host and port of an address; of what has none, all of it."""
+    found = re.match(r"https?://[^/?#]*", url)
+    return found[0] if found else url
 
 
 async def _answers(page: Page) -> bool:
@@ -360,12 +385,21 @@ async def _answers(page: Page) -> bool:
     return True
 
 
-def _free(folder: Path, suggested: str) -> Path:
-    """A name in a folder that no file has yet, like the one that a server suggests."""
+def _kept(source: Path, folder: Path, suggested: str) -> tuple[Path, int]:
+    """Copy a file into a folder, under a name that nothing has yet, like the one that a server suggests."""
     name = file_name(suggested)
     stem, dot, end = name.partition(".")
     for number in range(1, 10_000):
         path = folder / (name if number == 1 else f"{stem}-{number}{dot}{end}")
-        if not path.exists():
-            return path
+        try:
+            target = path.open("xb")  # another run may save one of that name, and links are not followed
+        except FileExistsError:
+            continue
+        try:
+            with target, source.open("rb") as data:
+                shutil.copyfileobj(data, target)
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+        return path, path.stat().st_size
     raise ToolError(f"there are too many files like {name!r}")
