@@ -31,7 +31,8 @@ def late(package: str, homes: Mapping[str, tuple[str, ...]]) -> tuple[Callable[[
     home_of = {name: home for home, names in homes.items() for name in names}
     shadowed = [name for name, home in home_of.items() if f"{package}.{name}" in (home, *homes)]
     if shadowed:
-        face.__class__ = type("Package", (ModuleType,), {name: _Kept(name, home_of[name]) for name in shadowed})
+        kept = {name: _Kept(f"{package}.{name}", name, home_of[name]) for name in shadowed}
+        face.__class__ = type("Package", (ModuleType,), kept)
 
     def get(name: str) -> object:
         home = home_of.get(name)
@@ -50,17 +51,23 @@ def late(package: str, homes: Mapping[str, tuple[str, ...]]) -> tuple[Callable[[
 
 
 class _Kept:
-    """A name of a package that the import of the submodule of this name does not replace."""
+    """A name of a package that the import of the submodule of this name does not replace.
 
-    def __init__(self, name: str, home: str) -> None:
-        self._name, self._home = name, home
-        self._value: object = None
+    It can be replaced like any other name, and has its own value again once that is deleted, as mocks do.
+    """
+
+    def __init__(self, submodule: str, name: str, home: str) -> None:
+        self._submodule, self._name, self._home = submodule, name, home
+        self._value: tuple[object, ...] = ()  # none until it is loaded
 
     def __get__(self, face: object, kind: object = None) -> object:
-        if self._value is None:
-            self._value = getattr(import_module(self._home), self._name)
-        return self._value
+        if not self._value:
+            self._value = (getattr(import_module(self._home), self._name),)
+        return self._value[0]
 
     def __set__(self, face: object, value: object) -> None:
-        if not isinstance(value, ModuleType):
-            self._value = value
+        if not (isinstance(value, ModuleType) and value.__name__ == self._submodule):
+            self._value = (value,)
+
+    def __delete__(self, face: object) -> None:
+        self._value = ()

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from importlib import import_module
 from types import ModuleType
+from unittest.mock import patch
 
 import pytest
 
@@ -55,6 +56,17 @@ def test_a_name_of_a_package_can_be_replaced(monkeypatch: pytest.MonkeyPatch) ->
         patch.setattr(graph, "node", len)
         assert graph.node is len
     assert graph.node is before
+
+
+@pytest.mark.parametrize("name", ["orchestrator.graph.node", "orchestrator.tools.tool", "orchestrator.nodes.Confirm"])
+@pytest.mark.parametrize("other", [len, sys, None])
+def test_a_name_of_a_package_can_be_mocked(name: str, other: object) -> None:
+    package, _, short = name.rpartition(".")
+    face = import_module(package)
+    before = getattr(face, short)
+    with patch(name, other):
+        assert getattr(face, short) is other
+    assert getattr(face, short) is before
 
 
 def test_the_table_of_kinds_is_whole() -> None:

@@ -10,6 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 from orchestrator import Executor, Graph, Limits, Outcome, append, node
+from orchestrator.errors import InvalidValue
 from orchestrator.executor import Point
 from orchestrator.executor.host import history_pages
 from orchestrator.kernel import machine
@@ -150,3 +151,43 @@ async def test_a_page_of_a_run_that_was_deleted_and_begun_again_is_of_the_new_on
         await executor.start(counting, run_id="r")
         assert await executor.history("r", after=first[-1].seq) == []
         assert len(await executor.history("r", limit=5)) == 3
+
+
+@pytest.mark.anyio
+async def test_a_page_of_a_run_that_was_deleted_and_imported_as_it_was_earlier_is_of_that_one() -> None:
+    rounds[0] = 20
+    async with Executor(graphs=[counting]) as executor:
+        await executor.start(counting, limits=Limits(steps=5), run_id="r")
+        lines = [line async for line in executor.export("r")]
+        await executor.resume("r", retry=True, limits=Limits(steps=100))
+        first = await executor.history("r", limit=2)
+        assert len(await executor.history("r", after=first[-1].seq)) == 18
+        await executor.history("r", after=first[-1].seq, limit=15)
+        await executor.delete("r")
+        await executor.import_(lines)
+        assert len(await executor.history("r", after=first[-1].seq, limit=50)) == 3
+
+
+@pytest.mark.anyio
+async def test_steps_that_no_page_will_ask_for_are_not_kept() -> None:
+    rounds[0] = 200
+    async with Executor(graphs=[counting]) as executor:
+        await executor.start(counting, run_id="r")
+        assert len(await executor.history("r", after=1)) == 200
+        (reading,) = executor._host.histories._readings.values()
+        assert not reading.points
+        assert len(await executor.history("r", after=1)) == 200
+
+
+@pytest.mark.parametrize(
+    "odd", [{"after": -1}, {"after": True}, {"after": "3"}, {"limit": -1}, {"limit": 1.5}, {"limit": True}]
+)
+@pytest.mark.anyio
+async def test_odd_bounds_of_a_page_are_refused(odd: dict[str, Any]) -> None:
+    rounds[0] = 3
+    async with Executor(graphs=[counting]) as executor:
+        await executor.start(counting, run_id="r")
+        assert await executor.history("r", limit=0) == []
+        assert len(await executor.history("r", limit=10**30)) == 3
+        with pytest.raises(InvalidValue, match=next(iter(odd))):
+            await executor.history("r", **odd)

@@ -122,6 +122,27 @@ def test_what_a_run_was_before_it_was_reopened_is_read_with_that(
         assert head["status"] == "paused"
 
 
+@pytest.mark.parametrize("lately", [60.0, 0.0])
+def test_long_runs_that_are_followed_at_the_same_time_are_both_read_to_their_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lately: float
+) -> None:
+    monkeypatch.setattr(run_feed, "_RECORDS", 60)
+    monkeypatch.setattr(run_feed, "_LATELY", lately)
+    with long_runs(tmp_path, monkeypatch, 50) as (served, _):
+        versions = {run_id: opened(served, run_id)["version"] for run_id in ("ended", "asks")}
+        heads, again = dict.fromkeys(versions, 0), 0
+        for _ in range(6):
+            for run_id in versions:
+                change = changed(served, run_id, versions[run_id])
+                again += "whole" in change
+                found = change.get("whole") or change
+                versions[run_id], heads[run_id] = found["version"], (change.get("whole") or change["head"])["head"]
+        if lately:
+            assert (again, min(heads.values())) == (0, 52)
+        else:  # the one that was not asked for the longest time was forgotten
+            assert again
+
+
 @pytest.mark.browser
 def test_the_page_reads_on_until_it_has_the_whole_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, browser: Any

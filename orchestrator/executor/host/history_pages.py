@@ -54,7 +54,8 @@ class HistoryPages:
         """The first steps of a run that ended behind record `after`, and until record `at`."""
         info = await self._store.info(run_id)
         reading = self._readings.pop(run_id, None)  # another page of the run that is asked for meanwhile has its own
-        if reading is None or reading.created != info.created or reading.floor > after:
+        known = reading is not None and reading.created == info.created and reading.head <= info.head
+        if reading is None or not known or reading.floor > after:
             reading = await self._begun(info)
         reading.drop(after)
         while limit is None or len(reading.points) < limit:
@@ -67,10 +68,13 @@ class HistoryPages:
             found = reading.fold.take(records, self._cursor(info.run_id, reading))
             reading.points += [point for point in found if point.seq > after]
             reading.head = records[-1].seq
+        found = [point for point in reading.points if at is None or point.seq <= at][:limit]
+        if limit is None and found:
+            reading.drop(found[-1].seq)  # there is no page behind it, and the steps of a long run are not kept
         self._readings[run_id] = reading
         while len(self._readings) > _KEPT:
             self._readings.popitem(last=False)
-        return [point for point in reading.points if at is None or point.seq <= at][:limit]
+        return found
 
     async def _begun(self, info: RunInfo) -> _Reading:
         from orchestrator.views.history import StepFold

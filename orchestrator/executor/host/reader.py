@@ -60,13 +60,17 @@ class RunReader:
 
         Raises:
             RunUnknown, StoreCorrupt: see `load`.
+            InvalidValue: `at` or `after` is no number of a record, or `limit` no number of steps.
         """
         from orchestrator.views.history import points
 
         check_text(run_id, "run_id")
         check_position(at)
-        if after > 0 or limit is not None:
-            return await self._host.histories.page(run_id, at, after, limit)
+        check_position(after, "after")
+        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
+            raise InvalidValue(f"limit={limit!r}: the number of steps is expected, 0 or more, or None", where="limit")
+        if after or limit is not None:
+            return await self._host.histories.page(run_id, at, after or 0, limit)
         info = await self._host.store.info(run_id)
         records = await self._host.store.read(run_id, upto=at)
         return points(await self._host.loader.plan_of(info, records), records)

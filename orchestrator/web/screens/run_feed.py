@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from secrets import token_hex
+from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
@@ -38,7 +39,9 @@ T = TypeVar("T")
 _KEPT = 24
 """Runs that are kept."""
 _RECORDS = 200_000
-"""Records of all of them together: of more, only the run that is asked for is kept."""
+"""Records of all of them together: of more, only the runs are kept that were asked for lately."""
+_LATELY = 60.0
+"""Seconds: runs that are followed at the same time do not make each other begin from their first record."""
 PART = 1000
 """Records that are read at a time."""
 
@@ -68,12 +71,15 @@ class RunFeeds:
     def of(self, run_id: str) -> RunFeed:
         """The run of this id; the one that was not asked for the longest time is forgotten."""
         feed = self._feeds.pop(run_id, None) or RunFeed(self._executor, run_id)
-        self._feeds[run_id] = feed
-        while len(self._feeds) > _KEPT or (
-            len(self._feeds) > 1 and sum(one.head for one in self._feeds.values()) > _RECORDS
-        ):
+        self._feeds[run_id], feed.asked = feed, monotonic()
+        while len(self._feeds) > _KEPT or self._crowded(feed.asked - _LATELY):
             self._feeds.pop(next(iter(self._feeds)))
         return feed
+
+    def _crowded(self, lately: float) -> bool:
+        """Whether there are so many records that the run is forgotten that was not asked for the longest time."""
+        oldest = next(iter(self._feeds.values()))
+        return oldest.asked < lately and sum(one.head for one in self._feeds.values()) > _RECORDS
 
 
 class RunFeed:
@@ -82,6 +88,8 @@ class RunFeed:
     def __init__(self, executor: Executor, run_id: str) -> None:
         self._executor, self._run_id = executor, run_id
         self._lock = anyio.Lock()
+        self.asked = 0.0
+        """When a page last asked for it, of the monotonic clock."""
         self._epoch = ""
         """Names the reading of the run that the versions count in."""
         self._created = 0.0
