@@ -38,7 +38,7 @@ contains every byte that the state has grown by."""
 DENSE = 16
 """Text that has to become so many times smaller to be kept is not compressed at all: it hardly ever would."""
 MOST = 1 << 28
-"""Bytes of text that a snapshot may have. What says that it has more is damaged or forged."""
+"""Bytes of text that no snapshot has more of. What has more than its place allows is damaged or forged."""
 RECENT = 32
 """How many machines of runs that wait are kept in memory."""
 
@@ -88,7 +88,7 @@ class Snapshots:
         if kept is not None:
             seq, data = kept
             try:
-                text = unpacked(data)
+                text = unpacked(data, seq)
                 written = from_json(text)
                 past = lineage_of(written)[1:]
                 later = {content: Plan.of(await versions.of(info, structure, content)) for structure, content in past}
@@ -180,18 +180,26 @@ def _branches(machine: RunState) -> int:
     return sum(len(frame.live) + len(frame.ended_versions) for frame in machine.frames())
 
 
-def unpacked(data: bytes) -> bytes:
+def unpacked(data: bytes, seq: int) -> bytes:
     """The text of a snapshot. Those of earlier versions are not compressed.
+
+    A few bytes can be packed that need gigabytes when they are read, so no more is unpacked than `SnapshotPolicy.take`
+    can have packed at that position.
+
+    Args:
+        data: as it is stored.
+        seq: its position.
 
     Raises:
         ValueError, zlib.error: there is no text in it.
     """
     if data.startswith(b"{"):
         return data
+    most = min(MOST, DENSE * (BYTES * seq + SMALL))
     found = zlib.decompressobj()
-    text = found.decompress(data, MOST)
+    text = found.decompress(data, most)
     if not found.eof:
-        raise ValueError(f"it is cut off, or has more than {MOST:,} bytes of text")
+        raise ValueError(f"it is cut off, or has more than {most:,} bytes of text")
     return text
 
 

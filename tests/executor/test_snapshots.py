@@ -154,6 +154,25 @@ async def test_a_snapshot_that_cannot_be_read_is_none(tmp_path: Path, data: byte
         assert (await executor.answer("r", run.waiting[0].id, "yes")).output == 3
 
 
+async def test_no_more_of_a_snapshot_is_unpacked_than_could_have_been_packed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Few bytes can unpack to a text that needs gigabytes when it is read."""
+    read, real = [], snapshots.from_json
+    monkeypatch.setattr(snapshots, "from_json", lambda text: read.append(len(text)) or real(text))
+    url = f"sqlite:///{tmp_path}/runs.db"
+    async with Executor(url) as executor:
+        run = await executor.start(counting(), {"until": 60}, run_id="r")
+        assert (await executor.load("r")).values == run.values
+        _, data = await executor.store.snapshot("r") or (0, b"")
+        for blanks in (1, 3 << 20):
+            text = zlib.decompress(data) + b" " * blanks
+            await executor.store.put_snapshot("r", run.seq, zlib.compress(text))
+            assert (await executor.load("r")).values == run.values
+    assert len(read) == 2
+    assert max(read) < 1 << 20
+
+
 async def test_the_last_snapshot_is_stored_with_the_records_of_a_pause_and_of_an_end(tmp_path: Path) -> None:
     store = Counting(f"{tmp_path}/runs.db")
     async with Executor(store, graphs=[asking()]) as executor:

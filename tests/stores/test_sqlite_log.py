@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import sqlite3
@@ -270,3 +271,23 @@ async def test_a_store_that_others_write_to_is_opened_over_and_over(tmp_path: Pa
         assert len(await other.read("r")) == seq
         await other.close()
     await store.close()
+
+
+def test_room_is_never_made_over_what_is_written_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As another process does whose store has taken the place of one that was moved away."""
+    log, stat = tmp_path / "runs.db-wal", os.stat
+    log.write_bytes(b"frame" * 10)
+
+    def looked(path: str) -> os.stat_result:
+        found = stat(path)
+        with log.open("ab") as other:
+            other.write(b"more")
+        return found
+
+    monkeypatch.setattr(os, "stat", looked)
+    LogSpace(tmp_path / "runs.db").make()
+    monkeypatch.undo()
+    assert log.read_bytes() == b"frame" * 10 + b"more" + bytes(50)
+    log.unlink()
+    LogSpace(tmp_path / "runs.db").make()
+    assert not log.exists()

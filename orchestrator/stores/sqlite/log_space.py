@@ -39,7 +39,10 @@ class LogSpace:
             if size in (0, self._size) or size >= MOST_BYTES:
                 return
             count = min(size, _AT_ONCE, MOST_BYTES - size)
-            with open(self._name, "r+b", buffering=0) as log:
-                log.seek(size)
-                written = log.write(bytes(count))
-            self._size = size + written
+            # Always behind the end: if the store was moved away just now, another one's log may have this name, and the
+            # process that writes to that one does not wait for this one.
+            log = os.open(self._name, os.O_WRONLY | os.O_APPEND)
+            try:
+                self._size = size + os.write(log, bytes(count))
+            finally:
+                os.close(log)
