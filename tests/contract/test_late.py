@@ -16,7 +16,7 @@ from orchestrator.graph.nodedata import node_from_data
 from orchestrator.nodes import KINDS
 from tests.kinds.shipped import shipped
 
-PACKAGES = ("", ".executor", ".graph", ".models", ".nodes", ".render", ".stores", ".testing", ".tools")
+PACKAGES = ("", ".executor", ".graph", ".models", ".models.text", ".nodes", ".render", ".stores", ".testing", ".tools")
 
 UNCHANGED = """
 import pickle, sys, types
@@ -43,6 +43,16 @@ def test_a_package_has_what_it_names(package: str) -> None:
     assert not [name for name in face.__all__ if isinstance(names.get(name), ModuleType)]
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         face.nothing  # noqa: B018
+
+
+def test_modules_whose_parts_others_import_load_no_other_part() -> None:
+    """A thread that imports the package waits for no other that imports a part of it, which waits for the package."""
+    code = (
+        "import sys, orchestrator.models.text.forms\n"
+        "assert 'orchestrator.models.text.protocol' not in sys.modules\n"
+        "from orchestrator.models.text import TextProtocol\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
 
 
 def test_a_function_is_not_replaced_by_the_module_of_its_name() -> None:

@@ -6,6 +6,16 @@ is one too, `CallScreen`. The law between the forms' parts: what `render` writes
 through never reads as a call, and what `edge` lets through is always content.
 """
 
-from orchestrator.models.text.protocol import TextProtocol
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from orchestrator.late import late
+
+if TYPE_CHECKING:
+    from orchestrator.models.text.protocol import TextProtocol
 
 __all__ = ["TextProtocol"]
+
+if not TYPE_CHECKING:  # a type checker knows the name from the import above, and reports all others
+    __getattr__, __dir__ = late(__name__, {"orchestrator.models.text.protocol": ("TextProtocol",)})
