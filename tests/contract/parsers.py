@@ -46,7 +46,7 @@ from orchestrator.render.html.clean_data import clean
 from orchestrator.render.html.page import embedded
 from orchestrator.render.terminal import excerpts
 from orchestrator.stores.words import words as words_of
-from orchestrator.tools.builtin.browser import page_text
+from orchestrator.tools.builtin.browser import page_text, proxy
 from orchestrator.tools.builtin.files.names import parts_of
 from orchestrator.tools.builtin.files.text import Text, numbered
 from orchestrator.tools.builtin.terminal.kept import Kept
@@ -291,6 +291,11 @@ def _browser_page(text: str) -> object:
     return *found, page_text.file_name(text)
 
 
+def _proxied(text: str) -> object:
+    data = text.encode(errors="replace")
+    return proxy._is_interim(data), proxy._path(data)
+
+
 def _search_results(text: str) -> None:
     _clean(Hit(text, text, text))
 
@@ -480,6 +485,9 @@ PARSERS: Mapping[str, Parser] = {
             "orchestrator.tools.builtin.browser.tabs:*",
         ),
         ('- button "', "- 'a", " [ref=e1]", "[", '\\"', "''", "a-a ", ".", "\n", "../"),
+    ),
+    "proxy of the browser": Parser(
+        _proxied, ("orchestrator.tools.builtin.browser.proxy:*",), ("HTTP/1.1 ", " 1", "a", "://", "/", "?")
     ),
     "pictures of tools": Parser(
         lambda text: CallData(int)._pictures({"content": [{"url": text}]}),

@@ -134,7 +134,7 @@ class Proxy:
         """Pass a response on; of a request, say that the connection serves no other one."""
         if not tunnel:
             head = await reader.readuntil(b"\r\n\r\n")
-            while re.match(rb"\S+ 1", head):  # an interim response
+            while _is_interim(head):
                 head = await reader.readuntil(b"\r\n\r\n")
             lines = [line for line in head[:-4].split(b"\r\n") if not line.lower().startswith(_HOP)]
             writer.write(b"\r\n".join((*lines, b"Connection: close", b"", b"")))
@@ -146,6 +146,11 @@ class Proxy:
                 return
             writer.write(data)
             await writer.drain()
+
+
+def _is_interim(head: bytes) -> bool:
+    """Whether another response follows the one with this head."""
+    return re.match(rb"\S+ 1", head) is not None
 
 
 def _path(target: bytes) -> bytes:
