@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import enum
 import gc
+import os
 import types
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -188,14 +189,31 @@ def collector_waits(count: int) -> Iterator[None]:
     Args:
         count: how many values are copied. For a few it is left alone.
     """
+    global _waits
     waits = count >= _VERY_MANY and gc.isenabled()
     if waits:
+        _waits = True
         gc.disable()
     try:
         yield
     finally:
         if waits:
             gc.enable()
+            _waits = False
+
+
+_waits = False
+"""Whether the collector waits for a thread here."""
+
+
+def _after_fork() -> None:
+    """Have the collector go on in a child of the process: the thread that it waited for is not there."""
+    if _waits:
+        gc.enable()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _copies(values: Sequence[Any]) -> Sequence[Any]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import gc
+import os
+import subprocess
 import sys
 from collections import OrderedDict, deque
 from collections.abc import Callable
@@ -383,6 +385,32 @@ def test_ten_times_as_many_items_of_a_kind_are_copied_in_as_many_calls(make: Cal
     isolated(few)  # what is looked up once is known
     # Some of what is copied together is written as comprehensions, which are calls of their own.
     assert called(lambda: isolated(many)) == called(lambda: isolated(few))
+
+
+IN_CHILDREN = """
+import gc, os
+from orchestrator.graph.isolation import collector_waits
+
+def collects_in_a_child():
+    child = os.fork()
+    if not child:
+        os._exit(gc.isenabled())
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+with collector_waits(10_000):
+    print(collects_in_a_child(), gc.isenabled())
+print(collects_in_a_child(), gc.isenabled())
+gc.disable()
+with collector_waits(10_000):
+    print(collects_in_a_child(), gc.isenabled())
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes of this system have no forks")
+def test_a_fork_of_the_process_collects_although_a_thread_of_its_parent_copies_many_values() -> None:
+    """That thread is not there to have the collector go on."""
+    done = subprocess.run([sys.executable, "-c", IN_CHILDREN], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["1", "False", "1", "True", "0", "False"]
 
 
 def test_the_collector_looks_at_many_copies_once_and_is_left_as_it_was() -> None:
