@@ -55,7 +55,17 @@ def worker(subject: str, *words: str) -> Any:
 
 def _environment() -> dict[str, str]:
     """What could make one turn differ from another, or reach outside, is left out."""
-    prefixes = ("OPENAI_", "ORCHESTRATOR_", "LANGCHAIN_", "LANGSMITH_", "LANGGRAPH_", "DBOS_", "LOGFIRE_", "OTEL_")
+    prefixes = (
+        "PYTHON",
+        "OPENAI_",
+        "ORCHESTRATOR_",
+        "LANGCHAIN_",
+        "LANGSMITH_",
+        "LANGGRAPH_",
+        "DBOS_",
+        "LOGFIRE_",
+        "OTEL_",
+    )
     kept = {name: value for name, value in os.environ.items() if not name.startswith(prefixes)}
     return {**kept, "LANGSMITH_TRACING": "false", "BURR_TELEMETRY": "false", "DO_NOT_TRACK": "1"}
 

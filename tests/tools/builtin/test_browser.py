@@ -430,11 +430,12 @@ async def test_a_page_that_leads_to_a_private_address_leads_nowhere(site: Web, h
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_only_hosts_that_are_named_are_asked(site: Web, hidden: Web) -> None:
     names = {"shop.test": [SITE], "other.test": [SITE]}
-    site.page("/page", f"<img src='http://other.test:{site.port}/picture'><p>here")
+    site.page("/page", f"<img src='http://other.test:{site.port}/picture'><form><input name=n></form><p>here")
     async with hands(hosts=["shop.test"], addresses=names) as hand:
         page = await hand("goto", url=f"http://shop.test:{site.port}/page")
         assert "here" in page
         assert "'other.test' is not one of those that are allowed: shop.test" in page
+        assert "googleapis" not in page  # what the browser asks by itself is not reported as the page's doing
     assert "/picture" not in site.asked
     assert of("shop.test").subset(["browser_goto"])
     risks = {tool.name: tool.risk for tool in tools_from_ref("browser:shop.test")}

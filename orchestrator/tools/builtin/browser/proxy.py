@@ -24,8 +24,8 @@ _HOP = (b"connection:", b"proxy-connection:", b"keep-alive:", b"proxy-authorizat
 """Headers that are meant for one connection only."""
 
 _OF_CHROMIUM = frozenset({
-    "content-autofill.googleapis.com", "edgedl.me.gvt1.com", "optimizationguide-pa.googleapis.com",
-    "safebrowsing.googleapis.com", "update.googleapis.com",
+    b"content-autofill.googleapis.com", b"edgedl.me.gvt1.com", b"optimizationguide-pa.googleapis.com",
+    b"safebrowsing.googleapis.com", b"update.googleapis.com",
 })  # fmt: skip
 """What the browser asks by itself, and no page: the first is sent the fields of each form."""
 
@@ -79,12 +79,13 @@ class Proxy:
         first, *headers = head[:-4].split(b"\r\n")
         method, target, version = first.split(b" ")
         tunnel = method == b"CONNECT"
+        if tunnel and target.rpartition(b":")[0].lower() in _OF_CHROMIUM:
+            writer.write(_answer(403, "refused"))
+            await writer.drain()
+            return  # before it is judged: what a page cannot help is not reported as its doing
         given = (b"https://" + target if tunnel else target).decode("ascii")
         try:
             url = self._guard.url(given)
-            if url.host in _OF_CHROMIUM:
-                writer.write(_answer(403, "refused"))
-                return
             port = url.port or (443 if url.scheme == "https" else 80)
             addresses = await self._guard.addresses(url.host, port)
             there = await _connected(addresses, port)
