@@ -25,7 +25,8 @@ def test_there_is_a_picture_of_everything_and_no_other() -> None:
         "terminal",
         "terminal_still",
     }
-    assert {path.stem for path in PLACE.glob("*.svg")} == {*RUNS, *others}
+    charts = {f"performance_{name}" for name in ("bytes", "load", "loop", "steps")}
+    assert {path.stem for path in PLACE.glob("*.svg")} == {*RUNS, *others, *charts}
 
 
 def test_the_pictures_in_the_readme_are_what_is_drawn() -> None:
