@@ -23,7 +23,7 @@ from orchestrator.errors import ToolError
 from orchestrator.tools.builtin.browser.frames import LENGTH, length_of, packed, unpacked
 from orchestrator.tools.builtin.terminal.process import WardedProcess
 
-PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "PYTHONPATH", "FONTCONFIG_PATH", "FONTCONFIG_FILE")
+PASSED_ON = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "PYTHONPATH", "FONTCONFIG_PATH", "FONTCONFIG_FILE")
 """Variables of this process that the browser gets: no keys, no tokens, no proxies."""
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _STARTING = 30.0
@@ -52,21 +52,32 @@ class BrowserProcess:
             ToolError: there is no browser that can be started.
         """
         async with self._locked():
-            if self._process is None or self._process.closed or await self._is_over():
-                await self._end()
-                await self._begin()
-            assert self._folder is not None
             try:
-                stream = await anyio.connect_unix(str(self._folder / "s"))
-            except OSError as error:
+                stream = await self._connected()
+            except OSError:  # it is about to end, as when Chromium was killed
                 await self._end()
-                raise ToolError(f"the browser does not answer: {error}") from None
-            except BaseException:  # cancelled: a process without a session would not end
-                if not self._users:
+                try:
+                    stream = await self._connected()
+                except OSError as error:
                     await self._end()
-                raise
+                    raise ToolError(f"the browser does not answer: {error}") from None
             self._users += 1
             return BrowserSession(stream, self, self._round)
+
+    async def _connected(self) -> ByteStream:
+        """A connection to the process, which is started if there is none."""
+        if self._process is None or self._process.has_ended:
+            await self._end()
+            await self._begin()
+        assert self._folder is not None
+        try:
+            return await anyio.connect_unix(str(self._folder / "s"))
+        except OSError:
+            raise
+        except BaseException:  # cancelled: a process without a session would not end
+            if not self._users:
+                await self._end()
+            raise
 
     async def left(self, number: int) -> None:
         """A context was closed.
@@ -88,13 +99,6 @@ class BrowserProcess:
         if self._lock is None or self._loop != here:
             self._lock, self._loop = anyio.Lock(), here
         return self._lock
-
-    async def _is_over(self) -> bool:
-        assert self._process is not None
-        with anyio.move_on_after(0):
-            await self._process.readable("end")
-            return True
-        return False
 
     async def _begin(self) -> None:
         program = _program(self._settings["program"])

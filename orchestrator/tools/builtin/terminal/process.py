@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import select
 import subprocess
 import sys
 import weakref
@@ -93,6 +94,15 @@ class WardedProcess:
             self._fds.difference_update(theirs.values())
             for fd in theirs.values():
                 os.close(fd)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it was closed, or has ended by itself."""
+        if self.closed:
+            return True
+        poll = select.poll()
+        poll.register(self.pipes["end"], select.POLLIN)
+        return bool(poll.poll(0))
 
     async def write(self, data: bytes) -> None:
         """Write to its standard input; what a process that has ended does not read is lost."""
