@@ -318,8 +318,9 @@ def storm_of_questions(tmp_path: Path, sizes: Sequence[int]) -> Tally:
     assert tally.repeated["irreversible"] == 0
     assert tally.lost == 0
     assert tally.effects["irreversible"] == IRREVERSIBLE_IN_TOUR * tally.runs
-    assert tally.questions > tally.runs, tally  # one of each is asked for in any case
+    assert tally.questions >= tally.runs, tally  # one of each is asked for in any case
     if tally.runs >= 10:  # of a few it may be that no kill hits where it matters
+        assert tally.questions > tally.runs, tally
         assert tally.kills >= 4 * tally.runs, f"too few of the kills hit: {tally}"
         assert tally.happened > 0, tally
     return tally
