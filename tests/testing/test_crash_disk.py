@@ -95,14 +95,14 @@ def life(tmp_path: Path) -> Life:
 
 
 def test_a_torn_write_is_there_or_not(life: Life, tmp_path: Path) -> None:
-    before, after = (sorted(written(file)) for file in before_and_after(life.file))
+    before, after = (sorted(written(f"sqlite:///{file}")) for file in before_and_after(life.file))
     assert (before, after) == (["r0", "r1"], ["r0", "r1", "r2"])
     found = []
     for seed in range(30):
         copy = shutil.copy(life.file, tmp_path / "copy.db")
         shutil.copy(log_of(life.file), log_of(copy))
         done = tear(copy, random.Random(seed))
-        found.append(sorted(written(copy)))
+        found.append(sorted(written(f"sqlite:///{copy}")))
         assert found[-1] in (before, after), done
         with closing(sqlite3.connect(copy)) as file:
             assert file.execute("PRAGMA integrity_check").fetchone() == ("ok",)

@@ -24,6 +24,7 @@ from orchestrator.executor.effects.effect import Effect, witness
 from orchestrator.executor.executor import Executor
 from orchestrator.graph.refs import resolve
 from orchestrator.kernel.records import EffectSettled
+from orchestrator.stores import open_store
 from orchestrator.stores.sqlite import SQLiteStore
 from orchestrator.testing.crash.diary import Diary
 from orchestrator.testing.crash.disk import Disk, Fault
@@ -41,7 +42,7 @@ class Order:
     program: str
     """`module:function`."""
     store: str
-    """Path of the file."""
+    """Its URL."""
     diary: str
     """Path of what earlier processes of the run did."""
     replies: str
@@ -51,7 +52,7 @@ class Order:
     """Number of the moment at which it dies. Moments are: before and after every write to the journal, and every
     effect's call when it begins and when it has ended."""
     fault: Fault | None = None
-    """What happens to its disk."""
+    """What happens to its disk, if it keeps its runs in a file."""
     write: int = 0
     """Number of the write of the journal at which that happens."""
 
@@ -119,11 +120,11 @@ async def _live(order: Order, say: Callable[[dict[str, Any]], None]) -> None:
     moments = Moments(order.die_at)
     diary = Diary(order.diary, say)
     witness.set(Writing(diary, Diary(order.replies), moments))
-    inner = SQLiteStore(order.store)
+    inner = open_store(order.store)
     began = time.monotonic()
     try:
         say({"did": "ready"})
-        disk = None if order.fault is None else Disk(order.fault, inner)
+        disk = Disk(order.fault, inner) if order.fault is not None and isinstance(inner, SQLiteStore) else None
         failing = FailingStore(inner, moments, disk, order.write)
         async with Executor(failing.store, graphs=[graph], **{"idle": "sleep", **given}) as executor:
             await live(executor, graph, begin, Answers(answer, diary.calls))

@@ -77,7 +77,7 @@ def assert_disk_safe(
 
 def _tear(life: Life, chance: random.Random) -> str:
     """Tear the last write of a process that was killed at it. Gives in words what was done."""
-    states = [written(copy) for copy in before_and_after(life.file)]
+    states = [written(f"sqlite:///{copy}") for copy in before_and_after(life.file)]
     done = tear(life.file, chance)
     if life.written() not in states:
         life.faults.append("the journal ends neither before the torn write nor after it")

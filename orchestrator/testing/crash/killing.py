@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from orchestrator.testing.crash.kit import CrashReport
@@ -11,9 +12,16 @@ from orchestrator.testing.crash.processes import Whole
 
 
 def assert_kill_safe(
-    program: str, *, runs: int = 5, kills: int = 5, seed: int = 0, backend: str = "asyncio", timeout: float = 60.0
+    program: str,
+    *,
+    runs: int = 5,
+    kills: int = 5,
+    store: Callable[[], str] | None = None,
+    seed: int = 0,
+    backend: str = "asyncio",
+    timeout: float = 60.0,
 ) -> CrashReport:
-    """Run a graph in real processes on a SQLite file, kill them with SIGKILL, continue in new ones, and compare.
+    """Run a graph in real processes, kill them with SIGKILL, continue in new ones, and compare.
 
     Half of the kills come at a random event of the run (a write, a call that begins or has ended), the others after
     a random time. The comparison is that of `assert_crash_safe`. What a tool changes must outlive the process, such
@@ -24,6 +32,8 @@ def assert_kill_safe(
             `input`, `answer` (see `assert_crash_safe`) and arguments of `Executor`.
         runs: the number of runs.
         kills: how often a run is killed at most.
+        store: called once per run; returns the URL of an empty store, such as a new database. None: a new SQLite file
+            each.
         seed: the seed of the random choices.
         backend: `asyncio` or `trio`.
         timeout: seconds after which a process counts as hanging.
@@ -37,7 +47,7 @@ def assert_kill_safe(
     """
     chance = random.Random(seed)
     with tempfile.TemporaryDirectory(prefix="crash-kit-") as folder:
-        whole = Whole(program, Path(folder), backend, timeout)
+        whole = Whole(program, Path(folder), backend, timeout, store)
         for number in range(runs):
             life = whole.another()
             place = f"run {number} of seed {seed}"

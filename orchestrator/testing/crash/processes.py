@@ -18,7 +18,7 @@ import anyio
 from orchestrator.errors import StoreError
 from orchestrator.executor.executor import Executor
 from orchestrator.kernel.records import Asked
-from orchestrator.stores.sqlite import SQLiteStore
+from orchestrator.stores import open_store
 from orchestrator.testing.crash.diary import Diary
 from orchestrator.testing.crash.facts import CrashUnsafe, Facts, Journals, Promise, journal_faults
 from orchestrator.testing.crash.kit import CrashReport
@@ -75,6 +75,8 @@ class Life:
     timeout: float
     replies: Path | None = None
     """The diary that has what models said; None: its own."""
+    url: str = ""
+    """The URL of its store, an empty one; empty: a file in `folder`."""
     stops: int = 0
     """How many processes did not come to the run's end."""
     faults: list[str] = field(default_factory=list)
@@ -83,6 +85,7 @@ class Life:
     def __post_init__(self) -> None:
         self.folder.mkdir()
         self.file = self.folder / "runs.db"
+        self.url = self.url or f"sqlite:///{self.file}"
         self.diary_path = self.folder / "diary.jsonl"
         self._promise = Promise.of({}, {})
 
@@ -92,7 +95,7 @@ class Life:
 
     def written(self) -> Journals:
         """What is in the store now."""
-        return written(self.file)
+        return written(self.url)
 
     def process(self, *, kill_after: float | None = None, **order: object) -> Told:
         """One process, killed after so many seconds.
@@ -102,7 +105,7 @@ class Life:
             order: what else is in its order, see `child.Order`.
         """
         whole = {
-            "program": self.program, "store": str(self.file), "diary": str(self.diary_path),
+            "program": self.program, "store": self.url, "diary": str(self.diary_path),
             "replies": str(self.replies or self.diary_path), "backend": self.backend, **order,
         }  # fmt: skip
         process = subprocess.Popen(
@@ -171,7 +174,7 @@ class Life:
 
     def facts(self) -> Facts:
         """The facts of the run, which has ended."""
-        return Facts.of(*anyio.run(_load, self.file))
+        return Facts.of(*anyio.run(_load, self.url))
 
     def hold(self, faults: Iterable[str], place: str) -> None:
         """Raise if there is any.
@@ -197,13 +200,19 @@ class Life:
 class Whole:
     """A run that nothing happens to, and what others that begin the same are held against.
 
+    Args:
+        program: see `Life`, as are the next three.
+        store: gives the URL of an empty store for each run; None: each has a file of its own.
+
     Raises:
         RuntimeError: the run does not come to its end; the process's words.
     """
 
-    def __init__(self, program: str, folder: Path, backend: str, timeout: float) -> None:
-        self._folder = folder
-        self._first = Life(program, folder / "whole", backend, timeout)
+    def __init__(
+        self, program: str, folder: Path, backend: str, timeout: float, store: Callable[[], str] | None = None
+    ) -> None:
+        self._folder, self._store = folder, store or str
+        self._first = Life(program, folder / "whole", backend, timeout, url=self._store())
         self.told = self._first.to_the_end("undisturbed").last
         """How many moments and writes it had, and how many seconds it took."""
         self._facts = self._first.facts()
@@ -217,7 +226,7 @@ class Whole:
         self._count += 1
         first = self._first
         folder = self._folder / str(self._count)
-        return Life(first.program, folder, first.backend, first.timeout, replies=first.diary_path)
+        return Life(first.program, folder, first.backend, first.timeout, replies=first.diary_path, url=self._store())
 
     def compare(self, life: Life, place: str) -> None:
         """Hold a run that has ended against this one, and count what happened to it.
@@ -229,21 +238,21 @@ class Whole:
         life.add_to(self.report)
 
 
-def written(file: Path) -> Journals:
+def written(url: str) -> Journals:
     """What is in a store."""
-    return anyio.run(_read, file) if file.exists() else {}
+    return anyio.run(_read, url)
 
 
-async def _read(file: Path) -> Journals:
-    store = SQLiteStore(file)
+async def _read(url: str) -> Journals:
+    store = open_store(url)
     try:
         return await journals(store)
     finally:
         await store.close()
 
 
-async def _load(file: Path) -> tuple[Run, Journals]:
-    store = SQLiteStore(file)
+async def _load(url: str) -> tuple[Run, Journals]:
+    store = open_store(url)
     try:
         async with Executor(store) as executor:
             return await executor.load(RUN), await journals(store)
