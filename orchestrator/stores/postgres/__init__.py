@@ -1,0 +1,4 @@
+"""Runs in a PostgreSQL database, for many machines.
+
+One thread of each process writes, for all of its runs; what queues up meanwhile shares the next statement and commit.
+"""

