@@ -28,7 +28,7 @@ from orchestrator.nodes import Ask
 from orchestrator.render import to_html, to_mermaid, to_svg, to_text
 from orchestrator.render.terminal.run_report import run_text
 from orchestrator.render.terminal.run_table import run_table
-from orchestrator.stores.sqlite.writes import checksum
+from orchestrator.stores.stored import checksum
 from orchestrator.views.explainer import reasons
 from orchestrator.views.explainer import why as stand_of
 from tests.support.sizes import sized

@@ -22,7 +22,7 @@ from orchestrator.kernel.records import Answered, Asked, EffectIntended, EffectS
 from orchestrator.kernel.run_state import RunState
 from orchestrator.nodes import Confirm, Execute
 from orchestrator.stores import open_store
-from orchestrator.stores.sqlite.writes import checksum
+from orchestrator.stores.stored import checksum
 from orchestrator.tools.result import ToolResult
 
 pytestmark = pytest.mark.anyio

@@ -15,7 +15,7 @@ from orchestrator.kernel.records import RunStarted
 from orchestrator.stores import RunInfo, open_store
 from orchestrator.stores.sqlite.files import PAGE_BYTES
 from orchestrator.stores.sqlite.schema import MIGRATIONS, check_version, migrate, version_of
-from orchestrator.stores.sqlite.writes import checksum
+from orchestrator.stores.stored import checksum
 from tests.stores.runs import add_run, events
 from tests.support.sizes import quick_on, sized
 

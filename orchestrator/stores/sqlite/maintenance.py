@@ -12,9 +12,8 @@ from orchestrator.errors import InvalidValue
 from orchestrator.stores.base import Finding
 from orchestrator.stores.shared import json_object
 from orchestrator.stores.sqlite import items, schedules
-from orchestrator.stores.sqlite.label_text import labels_of
 from orchestrator.stores.sqlite.searching import OF_RUNS
-from orchestrator.stores.sqlite.writes import checksum
+from orchestrator.stores.stored import checksum, labels_of
 
 BYTES_AT_ONCE = 2 << 20
 """About so much of the file one write gives back."""

@@ -9,7 +9,7 @@ from typing import Any
 from orchestrator.stores.rows import OpenQuestion, QuestionPage, WaitingQuestion
 from orchestrator.stores.shared import UNLISTED, json_object, parse_question_cursor, question_cursor
 from orchestrator.stores.sqlite import searching
-from orchestrator.stores.sqlite.label_text import labels_of
+from orchestrator.stores.stored import labels_of
 
 
 def of_run(connection: sqlite3.Connection, number: int) -> tuple[OpenQuestion, ...] | None:

@@ -16,9 +16,8 @@ from orchestrator.kernel import records as r
 from orchestrator.kernel.records import FINAL
 from orchestrator.stores.base import Message, Parent, RunInfo
 from orchestrator.stores.shared import corrupt, graph_unknown, json_object, read_record
-from orchestrator.stores.sqlite.label_text import labels_of
 from orchestrator.stores.sqlite.leases import IS_NOTICE, lease_of
-from orchestrator.stores.sqlite.writes import checksum
+from orchestrator.stores.stored import checksum, labels_of
 
 if TYPE_CHECKING:
     from orchestrator.graph.limits import Usage

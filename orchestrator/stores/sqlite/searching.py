@@ -9,8 +9,8 @@ from __future__ import annotations
 import sqlite3
 from dataclasses import dataclass
 
-from orchestrator.stores.sqlite.label_text import labels_of
 from orchestrator.stores.sqlite.schema4 import BEFORE_TOTALS
+from orchestrator.stores.stored import labels_of
 from orchestrator.stores.words import contains, words
 
 OF_RUNS = ("run_parts", "failed_tools", "run_totals", "questions", "unlisted")

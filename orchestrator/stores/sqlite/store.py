@@ -16,6 +16,7 @@ from orchestrator.errors import StoreUnavailable
 from orchestrator.jsontypes import JsonObject, canonical, json_text
 from orchestrator.kernel.records import FINAL
 from orchestrator.stores.base import Finding, Lease, Message, Page, Relation, RunInfo, RunSummary, Schedule, Store
+from orchestrator.stores.forks import watch
 from orchestrator.stores.owner import Owner
 from orchestrator.stores.rows import OpenQuestion, QuestionPage, RunTotals
 from orchestrator.stores.shared import as_statuses, check_new, check_release, check_seqs, copy_run, page_cursor
@@ -33,12 +34,12 @@ from orchestrator.stores.sqlite import (
 from orchestrator.stores.sqlite.clock import StoreClock
 from orchestrator.stores.sqlite.files import StoreFile, open_to_write, patiently, store_error
 from orchestrator.stores.sqlite.filesystems import check_filesystem
-from orchestrator.stores.sqlite.forks import watch
 from orchestrator.stores.sqlite.item_store import SQLiteItems
 from orchestrator.stores.sqlite.readers import Readers
 from orchestrator.stores.sqlite.wal import check_log
 from orchestrator.stores.sqlite.writer import Writer, WriterStatistics
 from orchestrator.stores.statistics import By, StatsRow
+from orchestrator.stores.stored import rows_of
 from orchestrator.stores.words import words
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ class SQLiteStore(SQLiteItems):
         ttl: float = 30.0,
     ) -> None:
         check_new(info, records, graph, lease)
-        rows, text = writes.rows_of(info.run_id, records), None if graph is None else self._text_of(graph)
+        rows, text = rows_of(info.run_id, records), None if graph is None else self._text_of(graph)
         owner = "" if lease is None else canonical(lease.owner)
 
         def write(connection: Connection) -> None:
@@ -139,7 +140,7 @@ class SQLiteStore(SQLiteItems):
     ) -> int:
         check_seqs(run_id, records, after)
         check_release(run_id, lease, release)
-        rows, updated = writes.rows_of(run_id, records), records[-1].ts if records else None
+        rows, updated = rows_of(run_id, records), records[-1].ts if records else None
         row = writes.row_after(after + len(rows), updated, status, due, waiting, release)
         asked = None if questions is None else tuple(questions)
         handled = None if release and status in FINAL else tuple(consumed)

@@ -6,11 +6,11 @@ import sqlite3
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from orchestrator.stores import parts
 from orchestrator.stores.rows import RunTotals
-from orchestrator.stores.sqlite import parts
-from orchestrator.stores.sqlite.label_text import labels_of
 from orchestrator.stores.sqlite.writes import run_number
 from orchestrator.stores.statistics import By, Group, Groups, StatsRow, parts_by
+from orchestrator.stores.stored import labels_of
 
 
 def totals(connection: sqlite3.Connection, run_id: str) -> RunTotals | None:

@@ -6,42 +6,20 @@ Each looks first whether it may and raises before it changes anything: others sh
 from __future__ import annotations
 
 import sqlite3
-import zlib
 from collections.abc import Sequence
 from dataclasses import astuple
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from orchestrator.errors import RunExists, RunUnknown
 from orchestrator.jsontypes import canonical
-from orchestrator.kernel import records as r
+from orchestrator.stores import parts
 from orchestrator.stores.base import Lease, RunInfo, RunSummary
 from orchestrator.stores.rows import OpenQuestion, RunTotals
 from orchestrator.stores.shared import moved, taken_over
-from orchestrator.stores.sqlite import parts
-from orchestrator.stores.sqlite.label_text import labels_of
 from orchestrator.stores.sqlite.leases import IS_NOTICE, RELEASED, rob
 from orchestrator.stores.sqlite.searching import forget
 from orchestrator.stores.statistics import numbers_of
-
-if TYPE_CHECKING:
-    from orchestrator.kernel.records import Record
-
-Row: TypeAlias = tuple[int, int, bytes]
-"""seq, checksum, data."""
-
-
-def checksum(run_id: str, seq: int, data: bytes) -> int:
-    """CRC-32 of a row; its run and `seq` are in it so that a row in the wrong place is found too."""
-    return zlib.crc32(data, zlib.crc32(run_id.encode(), seq & 0xFFFFFFFF))
-
-
-def rows_of(run_id: str, records: Sequence[Record]) -> list[Row]:
-    """Records as rows."""
-    rows: list[Row] = []
-    for record in records:
-        data = r.encode(record)
-        rows.append((record.seq, checksum(run_id, record.seq, data), data))
-    return rows
+from orchestrator.stores.stored import Row, checksum, labels_of
 
 
 def run_number(connection: sqlite3.Connection, run_id: str) -> int:

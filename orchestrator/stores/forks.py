@@ -2,7 +2,8 @@
 
 A forked process inherits SQLite's connections, and with them the belief to hold locks that it does not hold: others
 then remove the log that it writes to, also by connections of its own, and what it was told to be durable is gone. So
-before a fork connections are closed; both processes open the file anew when they need it.
+before a fork connections are closed; both processes open the file anew when they need it. Connections to a server are
+the parent's: the child must send nothing by them, not even a farewell.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ class Forkable(Protocol):
     """What has connections."""
 
     def before_fork(self) -> None:
-        """Close them, and keep others from opening any."""
+        """Close them where they are not to be inherited, and keep others from opening any."""
         ...
 
     def after_fork(self, *, child: bool) -> None:
