@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator
 
 from orchestrator.errors import InvalidValue
 from orchestrator.stores.base import Finding
+from orchestrator.stores.schedule_text import schedule_of
 from orchestrator.stores.shared import json_object
-from orchestrator.stores.sqlite import items, schedules
+from orchestrator.stores.sqlite import items
 from orchestrator.stores.sqlite.searching import OF_RUNS
 from orchestrator.stores.stored import checksum, labels_of
 
@@ -226,7 +227,7 @@ def _schedules(connection: sqlite3.Connection) -> list[Finding]:
     found: list[Finding] = []
     for name, next_at, data in connection.execute("SELECT name, next_at, data FROM schedules ORDER BY name"):
         try:
-            schedules.read(name, next_at, data)
+            schedule_of(name, next_at, data)
         except InvalidValue:
             found.append(Finding(f"schedule {name!r} is damaged; remove it and schedule it again"))
     return found
