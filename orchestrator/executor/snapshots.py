@@ -35,8 +35,11 @@ SHARE = 3
 SMALL = 64 * 1024
 """The share, and the most that it comes to. All snapshots of a run together stay a fraction of its journal, which
 contains every byte that the state has grown by."""
-DENSE = 16
-"""Text that has to become so many times smaller to be kept is not compressed at all: it hardly ever would."""
+DENSE = 32
+"""Text that has to become so many times smaller to be kept is not compressed at all while the run goes on: it hardly
+ever would. Where the run pauses or ends, its whole journal counts for that, not only what a snapshot would save."""
+_PART = 1 << 18
+"""Bytes of text that are compressed before it is looked whether there is still room."""
 MOST = 1 << 28
 """Bytes of text that no snapshot has more of. What has more than its place allows is damaged or forged."""
 RECENT = 32
@@ -150,11 +153,12 @@ class SnapshotPolicy:
 
     def at_rest(self, machine: RunState) -> bytes | None:
         """A snapshot of a run that pauses or ends, if it pays."""
-        due = machine.head >= max(self.kept.seq + FEW, self.kept.look)
-        return self.take(machine) if due else None
+        # An end comes once, so it is looked there whatever earlier looks found.
+        look = 0 if machine.ended is not None else self.kept.look
+        return self.take(machine, rest=True) if machine.head >= max(self.kept.seq + FEW, look) else None
 
-    def take(self, machine: RunState) -> bytes | None:
-        """A snapshot of where the machine stands, if it pays."""
+    def take(self, machine: RunState, *, rest: bool = False) -> bytes | None:
+        """A snapshot of where the machine stands, if it pays. `rest`: the run pauses or ends there."""
         saved = machine.head - self.kept.seq
         branches = _branches(machine)
         if branches * RECORDS > saved:  # as while a map with many items is at work: it is not even tried
@@ -166,8 +170,9 @@ class SnapshotPolicy:
             log.debug("run %s: no snapshot at %d: %r", machine.run_id, machine.head, error)
             text = b""
         room = BYTES * saved + min(SMALL, max(0, len(text) - self.kept.size) // SHARE)
-        data = zlib.compress(text, 1) if 0 < len(text) <= DENSE * room else b""
-        if not data or len(data) > room:
+        most = _most_text(machine.head) if rest else DENSE * room
+        data = _packed(text, room) if 0 < len(text) <= most else b""
+        if not data:
             # Each look costs as much as the last one: look half as often.
             self.kept = replace(self.kept, look=machine.head + saved)
             return None
@@ -195,12 +200,28 @@ def unpacked(data: bytes, seq: int) -> bytes:
     """
     if data.startswith(b"{"):
         return data
-    most = min(MOST, DENSE * (BYTES * seq + SMALL))
+    most = _most_text(seq)
     found = zlib.decompressobj()
     text = found.decompress(data, most)
     if not found.eof:
         raise ValueError(f"it is cut off, or has more than {most:,} bytes of text")
     return text
+
+
+def _packed(text: bytes, room: int) -> bytes:
+    """A text, compressed; empty if that takes more than `room`, which is found out without compressing all of it."""
+    packer, rest, parts = zlib.compressobj(1), memoryview(text), list[bytes]()
+    while rest and room >= 0:
+        parts.append(packer.compress(rest[:_PART]))
+        room -= len(parts[-1])
+        rest = rest[_PART:]
+    parts.append(packer.flush())
+    return b"" if room < len(parts[-1]) else b"".join(parts)
+
+
+def _most_text(seq: int) -> int:
+    """Bytes of text that no snapshot at a position has more of."""
+    return min(MOST, DENSE * (BYTES * seq + SMALL))
 
 
 async def store_snapshot(store: Store, run_id: str, seq: int, data: bytes) -> None:

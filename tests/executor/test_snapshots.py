@@ -6,14 +6,15 @@ import zlib
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from secrets import token_hex
+from secrets import token_bytes, token_hex
 from sqlite3 import connect
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import anyio
 import pytest
+from pydantic import BaseModel
 
-from orchestrator import Executor, Graph, Limits, Outcome, node
+from orchestrator import Executor, Graph, Limits, Outcome, append, node
 from orchestrator.executor import snapshots
 from orchestrator.kernel.records import Record
 from orchestrator.nodes import Ask
@@ -54,6 +55,13 @@ class Counting(SQLiteStore):
         found = await super().read(*args, **kw)
         self.records += len(found)
         return found
+
+
+class Lines(BaseModel):
+    """Lines that are only added to."""
+
+    n: int = 0
+    lines: Annotated[list[str], append] = []
 
 
 def asking() -> Graph:
@@ -204,6 +212,62 @@ async def test_a_run_of_any_length_is_loaded_by_as_few_records(tmp_path: Path, s
                 assert (found.values, found.output, found.usage) == (run.values, run.output, run.usage)
                 assert [one.id for one in found.waiting] == [one.id for one in run.waiting]
         assert store.records < 2 * snapshots.FEW
+
+
+@quick_on("asyncio")
+@pytest.mark.parametrize("steps", [500, sized(5000, 50_000)])
+async def test_a_large_state_that_packs_well_is_loaded_by_few_records_however_long_its_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int
+) -> None:
+    packed, real = [], snapshots.dump
+    monkeypatch.setattr(snapshots, "dump", lambda machine: packed.append(machine.head) or real(machine))
+    line = "a line of text, and " * 50
+
+    @node(effect="pure")
+    def write(state: Lines) -> Outcome[Literal["again", "enough"]]:
+        return Outcome("again" if state.n + 1 < steps else "enough", n=state.n + 1, lines=line)
+
+    graph = Graph(
+        name="lines", state=Lines, nodes={"write": write}, output="n", limits=Limits(steps=None),
+        edges="START -> write\nwrite -> write : again\nwrite -> END : enough",
+    )  # fmt: skip
+    store = Counting(f"{tmp_path}/runs.db")
+    async with Executor(store) as executor:
+        assert (await executor.start(graph, run_id="r")).output == steps
+    async with Executor(store) as executor:
+        assert len((await executor.load("r")).values["lines"]) == steps
+    assert store.records <= snapshots.FEW
+    assert len(packed) <= 1 + steps / snapshots.EVERY, packed
+    with closing(connect(tmp_path / "runs.db")) as file:
+        sizes = [
+            file.execute(f"SELECT sum(length(data)) FROM {name}").fetchone()[0] for name in ("records", "snapshots")
+        ]
+    assert sizes[1] < sizes[0] / 10, sizes
+
+
+def test_a_text_that_hardly_packs_is_not_packed_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts: list[int] = []
+
+    class Packer:
+        def __init__(self, level: int) -> None:
+            self.packer = compressobj(level)
+
+        def compress(self, data: bytes) -> bytes:
+            parts.append(len(data))
+            return self.packer.compress(data)
+
+        def flush(self) -> bytes:
+            return self.packer.flush()
+
+    compressobj = zlib.compressobj
+    monkeypatch.setattr(zlib, "compressobj", Packer)
+    text, dense = token_bytes(4 << 20), b"blank " * 800_000
+    assert snapshots._packed(text, 1 << 17) == b""
+    assert sum(parts) <= 1 << 19
+    for whole in (text[:1000], dense):
+        size = len(zlib.compress(whole, 1))
+        assert zlib.decompress(snapshots._packed(whole, size)) == whole
+        assert snapshots._packed(whole, size - 1) == b""
 
 
 async def test_a_snapshot_at_another_position_than_its_own_is_not_believed(tmp_path: Path) -> None:

@@ -2,6 +2,11 @@
 
 In SQLite's WAL mode a reader sees the last commit as it was when it began, and neither waits for the writer nor
 makes it wait. Reads run in anyio's worker threads, a few at a time; what they need is kept open between them.
+
+To hand a read to a thread and to hear from it costs several times as much as to read a row. So the calling task makes
+small reads itself, as it makes quick commits (see `writer`), with a connection that is open already and never waits for
+a lock. What turns out to be large, is locked or fails is read by a thread; so is everything after reads were slow,
+until they are quick again.
 """
 
 from __future__ import annotations
@@ -11,13 +16,16 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from time import perf_counter
 from typing import TypeVar
 
 from anyio import CapacityLimiter, to_thread
-from anyio.lowlevel import RunVar
+from anyio.lowlevel import RunVar, checkpoint
 
 from orchestrator.errors import StoreUnavailable
-from orchestrator.stores.sqlite.files import StoreFile, open_to_read, store_error
+from orchestrator.stores.sqlite.files import StoreFile, open_to_read, patiently, store_error
+from orchestrator.stores.sqlite.pace import Pace
+from orchestrator.stores.sqlite.reads import TooMuch
 
 T = TypeVar("T")
 
@@ -39,26 +47,62 @@ class Readers:
         self._watching: tuple[sqlite3.Connection, tuple[int, int] | None] | None = None
         self._watches = 0
         self._closed = False
+        self._pace = Pace()
 
-    async def read(self, action: Callable[[sqlite3.Connection], T]) -> T:
+    async def read(
+        self, action: Callable[[sqlite3.Connection], T], *, small: Callable[[sqlite3.Connection], T] | None = None
+    ) -> T:
         """Run a reading function in a worker thread.
+
+        Args:
+            action: the function.
+            small: the same for the calling task, which it may hold up for as long as a few rows take; it raises
+                `TooMuch` before it reads more. None: it always reads more.
 
         Raises:
             StoreUnavailable, StoreError, StoreTooNew: the file cannot be read, or is not the one that was opened.
         """
-        return await to_thread.run_sync(self.read_now, action, limiter=_threads())
+        if small is None:
+            return await to_thread.run_sync(self.read_now, action, limiter=_threads())
+        if self._pace.here:
+            await checkpoint()  # as for a thread: cancellation is heard of, and other tasks have their turn
+            with suppress(TooMuch, sqlite3.Error, OSError, UnicodeError, StoreUnavailable):  # the thread tells it
+                return self._read_here(small)
+        return await to_thread.run_sync(self._read_there, action, limiter=_threads())
 
     def read_now(self, action: Callable[[sqlite3.Connection], T]) -> T:
         """Run a reading function here; all that it reads is of one moment."""
         try:
-            with self._connection() as connection:
-                connection.execute("BEGIN")
-                try:
-                    return action(connection)
-                finally:
-                    connection.execute("ROLLBACK")
+            identity = self._file.identity()
+            connection, reusable = self._kept(identity), True
+            if connection is None:
+                connection, reusable = open_to_read(self._path, self._url)
+                connection.execute("PRAGMA busy_timeout = 0")
+            with self._lent(connection, identity if reusable else None):
+                return patiently(lambda: _at_one_moment(connection, action))
         except (sqlite3.Error, OSError, UnicodeError) as error:
             raise store_error(error, self._url) from error
+
+    def _read_here(self, action: Callable[[sqlite3.Connection], T]) -> T:
+        """Run a reading function here, if no file has to be opened for it and nothing waited for."""
+        identity = self._file.identity()
+        connection = self._kept(identity)
+        if connection is None:
+            raise TooMuch
+        began = perf_counter()
+        try:
+            with self._lent(connection, identity):
+                return _at_one_moment(connection, action)
+        finally:
+            self._pace.note(perf_counter() - began, here=True)
+
+    def _read_there(self, action: Callable[[sqlite3.Connection], T]) -> T:
+        """The same as `read_now`, for what may be read here when threads are quick."""
+        began = perf_counter()
+        try:
+            return self.read_now(action)
+        finally:
+            self._pace.note(perf_counter() - began, here=False)
 
     def changes(self) -> tuple[object, ...] | None:
         """A value that stays the same while nobody commits anything to the file; None if that cannot be told.
@@ -120,15 +164,11 @@ class Readers:
         return connections
 
     @contextmanager
-    def _connection(self) -> Iterator[sqlite3.Connection]:
-        identity = self._file.identity()
-        connection = self._kept(identity)
-        reusable = connection is not None
-        if connection is None:
-            connection, reusable = open_to_read(self._path, self._url)
-            connection.execute("PRAGMA busy_timeout = 10000")
+    def _lent(self, connection: sqlite3.Connection, identity: tuple[int, int] | None) -> Iterator[None]:
+        """Read by a connection, which is kept for the next reader if it has an identity and nothing went wrong."""
+        reusable = identity is not None
         try:
-            yield connection
+            yield
         except (sqlite3.Error, UnicodeDecodeError):
             reusable = False
             raise
@@ -149,6 +189,14 @@ class Readers:
                     return connection
                 connection.close()
         return None
+
+
+def _at_one_moment(connection: sqlite3.Connection, action: Callable[[sqlite3.Connection], T]) -> T:
+    connection.execute("BEGIN")
+    try:
+        return action(connection)
+    finally:
+        connection.execute("ROLLBACK")
 
 
 def _threads() -> CapacityLimiter:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import sys
 from collections.abc import Collection
 from contextlib import closing
 from operator import itemgetter
@@ -28,6 +29,17 @@ InfoRow: TypeAlias = tuple[Any, ...]
 
 _AT_ONCE = 500
 """Runs that one statement looks for."""
+
+FEW_RECORDS = 64
+"""Records that a task may read without a thread."""
+
+FEW_BYTES = 1 << 18
+"""Bytes of records, or of a snapshot, likewise."""
+
+
+class TooMuch(Exception):
+    """A read is not made in the task that asks for it, because it would hold up its event loop for long."""
+
 
 STATUSES = {*FINAL, "running", "paused"}
 
@@ -142,11 +154,12 @@ def _check_head(run_id: str, head: object) -> None:
 
 
 def records(
-    connection: sqlite3.Connection, run_id: str, after: int, upto: int | None, limit: int | None
+    connection: sqlite3.Connection, run_id: str, after: int, upto: int | None, limit: int | None, *, few: bool = False
 ) -> list[Record]:
     """The records of a run, each one checked, and the first one against the run's row.
 
     Raises:
+        TooMuch: with `few`, if these are more than `FEW_RECORDS`, or have more than `FEW_BYTES`.
         RunUnknown: there is no such run.
         StoreCorrupt: a row is missing or damaged, or the file is where the next row should be.
     """
@@ -161,6 +174,14 @@ def records(
     last = head if upto is None else min(upto, head)
     if limit is not None:
         last = min(last, after + limit)
+    if few and last > after:
+        if last - after > FEW_RECORDS:
+            raise TooMuch
+        # what is a blob is not read for its length
+        query = "SELECT sum(length(data)) FROM records WHERE id > ? AND id <= ? AND typeof(data) = 'blob'"
+        (size,) = connection.execute(query, (first | after, first | last)).fetchone()
+        if (size or 0) > FEW_BYTES:
+            raise TooMuch
     result: list[Record] = []
     query = "SELECT id, crc, data FROM records WHERE id > ? AND id <= ? ORDER BY id"
     # closed whatever happens: a statement that is left open would hold the connection at this moment for ever
@@ -224,7 +245,14 @@ def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not JSON")
 
 
-def snapshot(connection: sqlite3.Connection, run_id: str, upto: int | None) -> tuple[int, bytes] | None:
+def snapshot(
+    connection: sqlite3.Connection, run_id: str, upto: int | None, *, few: bool = False
+) -> tuple[int, bytes] | None:
+    """See `Store.snapshot`.
+
+    Raises:
+        TooMuch: with `few`, if it has more than `FEW_BYTES`.
+    """
     found = connection.execute("SELECT id, head FROM runs WHERE run_id = ?", (run_id,)).fetchone()
     if found is None:
         return None
@@ -234,9 +262,16 @@ def snapshot(connection: sqlite3.Connection, run_id: str, upto: int | None) -> t
     last = head if upto is None else min(upto, head)
     if last < 0:
         return None
-    query = "SELECT id, crc, data FROM snapshots WHERE id >= ? AND id <= ? ORDER BY id DESC"
-    with closing(connection.execute(query, (first, first | last))) as rows:
+    # what is a blob is not read for its length, and one that is too long is not read at all
+    most = FEW_BYTES if few else sys.maxsize
+    query = (
+        "SELECT id, crc, CASE WHEN typeof(data) = 'blob' AND length(data) <= ? THEN data ELSE length(data) END"
+        " FROM snapshots WHERE id >= ? AND id <= ? ORDER BY id DESC"
+    )
+    with closing(connection.execute(query, (most, first, first | last))) as rows:
         for key, crc, data in rows:
+            if few and isinstance(data, int):
+                raise TooMuch
             seq = key - first
             if isinstance(data, bytes) and checksum(run_id, seq, data) == crc:
                 return seq, data

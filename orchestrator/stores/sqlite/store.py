@@ -156,7 +156,10 @@ class SQLiteStore(SQLiteItems):
     async def read(
         self, run_id: str, *, after: int = 0, upto: int | None = None, limit: int | None = None
     ) -> list[Record]:
-        return await self._readers.read(lambda connection: reads.records(connection, run_id, after, upto, limit))
+        return await self._readers.read(
+            lambda connection: reads.records(connection, run_id, after, upto, limit),
+            small=lambda connection: reads.records(connection, run_id, after, upto, limit, few=True),
+        )
 
     def read_now(self, run_id: str, *, after: int = 0, upto: int | None = None) -> list[Record]:
         return self._readers.read_now(lambda connection: reads.records(connection, run_id, after, upto, None))
@@ -164,7 +167,10 @@ class SQLiteStore(SQLiteItems):
     # ---------------------------------------------------------------------------------- runs
 
     async def info(self, run_id: str) -> RunInfo:
-        return await self._readers.read(lambda connection: reads.info(connection, run_id, self._clock.now(connection)))
+        def row(connection: Connection) -> RunInfo:
+            return reads.info(connection, run_id, self._clock.now(connection))
+
+        return await self._readers.read(row, small=row)
 
     async def heads(self, run_ids: Collection[str]) -> dict[str, tuple[int, str]]:
         wanted = frozenset(run_ids)
@@ -280,12 +286,16 @@ class SQLiteStore(SQLiteItems):
         await self._writer.write(write, size=len(data))
 
     async def snapshot(self, run_id: str, *, upto: int | None = None) -> tuple[int, bytes] | None:
-        return await self._readers.read(partial(reads.snapshot, run_id=run_id, upto=upto))
+        find = partial(reads.snapshot, run_id=run_id, upto=upto)
+        return await self._readers.read(find, small=partial(find, few=True))
 
     # -------------------------------------------------------------------- leases and messages
 
     async def lease(self, run_id: str) -> Lease | None:
-        return await self._readers.read(lambda connection: leases.read(connection, self._clock, run_id))
+        def find(connection: Connection) -> Lease | None:
+            return leases.read(connection, self._clock, run_id)
+
+        return await self._readers.read(find, small=find)
 
     async def take_lease(self, lease: Lease, *, ttl: float, replaces: str | None = None) -> bool:
         return await self._writer.write(lambda connection: leases.take(connection, self._clock, lease, ttl, replaces))
