@@ -56,6 +56,8 @@ class Network:
         self.address = self._address(254)
         """Of this process."""
         self.hosts: list[Host] = []
+        self.programs: list[Program] = []
+        """All that were begun on them."""
 
     @property
     def bridge(self) -> str:
@@ -132,7 +134,8 @@ class Host:
             [*around, *become, *map(str, words)], stdin=stdin, stdout=stdout, stderr=stderr, env=env,
             start_new_session=True,  # Ctrl-C is for who made the network
         )  # fmt: skip
-        return Program(process)
+        self.network.programs.append(program := Program(process))
+        return program
 
     # -- faults --------------------------------------------------------------------------------------------------------
 
@@ -185,6 +188,12 @@ class Program:
         assert self._process.stdout is not None
         return self._process.stdout
 
+    def say(self, line: str) -> None:
+        """Write a line to its stdin, if `stdin=subprocess.PIPE`."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{line}\n".encode())
+        self._process.stdin.flush()
+
     @property
     def ended(self) -> bool:
         """Whether it has."""
@@ -203,9 +212,14 @@ class Program:
     def kill(self) -> None:
         """End it, and all that it began, at once."""
         self.signal(signal.SIGKILL)
+        self.close()
+
+    def close(self) -> None:
+        """Wait until it has ended, and close our ends of its streams."""
         self.wait()
-        if self._process.stdout is not None:
-            self._process.stdout.close()
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                stream.close()
 
 
 @contextmanager
@@ -223,6 +237,8 @@ def network() -> Iterator[Network]:
             yield net
         finally:
             _remove(number, folder)
+            for program in net.programs:
+                program.close()
 
 
 def remove_abandoned() -> list[int]:

@@ -19,13 +19,20 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _DEFAULTS: dict[str, str | int] = {
-    "connect_timeout": 10, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 4,
-    "tcp_user_timeout": 30_000, "application_name": "orchestrator",
+    "connect_timeout": 5, "keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3,
+    "tcp_user_timeout": 8_000, "application_name": "orchestrator",
 }  # fmt: skip
-"""Parameters of libpq where the URL has none: without them a server that fell silent is waited for by the hour."""
+"""Parameters of libpq where the URL has none: without them a server that fell silent is waited for by the hour.
 
-_IDLE_SECONDS = 20
-"""So long may a client keep locks without saying a word, as one that was stopped does, before the server ends it."""
+A lease lasts 30 s unless it is said otherwise, and a beat comes every third of that. One that is not answered is given
+up within 9 s, so there is time for two more on new connections.
+"""
+
+_IDLE_SECONDS = 5
+"""So long may a client keep locks without saying a word, as one that was stopped does, before the server ends it.
+
+Others may wait for these locks, and beats of theirs behind that, so it is well below a lease.
+"""
 
 BEGIN = f"BEGIN; SET LOCAL idle_in_transaction_session_timeout = '{_IDLE_SECONDS}s'"
 

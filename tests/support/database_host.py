@@ -1,0 +1,91 @@
+"""A PostgreSQL server on a host of a private network: it is killed and started again, and cut off, as a machine is."""
+
+from __future__ import annotations
+
+import shutil
+import stat
+import subprocess
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from tests.support.hosts import PATIENCE, Host, Program
+from tests.support.postgres import programs
+
+PORT = 5432
+_USER = "nobody"
+_SETTINGS = {
+    "max_connections": 100, "shared_buffers": "32MB", "max_wal_size": "512MB", "fsync": "off",
+    "full_page_writes": "off", "unix_socket_directories": "", "log_min_messages": "warning",
+    "autovacuum_naptime": "5min",
+}  # fmt: skip
+"""It does not wait for the disk: its processes are killed, and the machine is not."""
+
+
+class DatabaseHost:
+    """A server that listens at the address of its host.
+
+    Args:
+        host: where it runs. Its files are in the host's folder.
+    """
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self._folder = host.folder / "postgres"
+        self._programs = programs()
+        self._program: Program | None = None
+
+    def url(self, **parameters: object) -> str:
+        """The URL of the store that it has."""
+        query = "&".join(f"{name}={value}" for name, value in parameters.items())
+        return f"postgresql://orchestrator@{self.host.address}:{PORT}/postgres" + (f"?{query}" if query else "")
+
+    @property
+    def log(self) -> str:
+        """What it wrote."""
+        return (self.host.folder / "postgres.log").read_text(errors="replace")
+
+    def make(self) -> None:
+        """Make its files, and start it."""
+        self._folder.mkdir()
+        shutil.chown(self._folder, _USER, "nogroup")
+        if not all(one.stat().st_mode & stat.S_IXOTH for one in self._programs.parents):
+            shutil.copytree(self._programs.parent, self.host.folder / "pg", symlinks=True)
+            self._programs = self.host.folder / "pg" / "bin"
+        made = subprocess.run(
+            [self._programs / "initdb", "-D", self._folder / "data", "-U", "orchestrator", "--auth=trust", "--no-sync",
+             "--encoding=UTF8", "--locale=C.UTF-8", "--no-instructions"],
+            user=_USER, group="nogroup", extra_groups=[], cwd=self._folder, capture_output=True, text=True,
+        )  # fmt: skip
+        assert made.returncode == 0, made.stderr
+        with (self._folder / "data" / "postgresql.conf").open("a") as file:
+            settings = {**_SETTINGS, "listen_addresses": self.host.address, "port": PORT}
+            file.writelines(f"{name} = '{value}'\n" for name, value in settings.items())
+        with (self._folder / "data" / "pg_hba.conf").open("a") as file:
+            file.write(f"host all all {self.host.network.address}/24 trust\n")
+        self.start()
+
+    def start(self) -> None:
+        """Start it, and return when it takes connections."""
+        import psycopg
+
+        with (self.host.folder / "postgres.log").open("ab") as log:
+            self._program = self.host.run(
+                [self._programs / "postgres", "-D", self._folder / "data"], user=_USER, stdout=log, stderr=log
+            )
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            with suppress(psycopg.OperationalError):
+                psycopg.connect(host=self.host.address, port=PORT, user="orchestrator", dbname="postgres").close()
+                return
+            assert not self._program.ended, self.log
+            assert time.monotonic() < deadline, self.log
+            time.sleep(0.02)
+
+    def kill(self) -> None:
+        """End all of its processes at once, as the end of a machine does; its files stay."""
+        assert self._program is not None, "it does not run"
+        self._program.kill()
+        self._program = None
+        # Process 1 of its namespace it is again next time, so that it does not take its own lock for another one's.
+        Path(self._folder / "data" / "postmaster.pid").unlink(missing_ok=True)
