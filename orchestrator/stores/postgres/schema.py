@@ -53,6 +53,7 @@ CREATE INDEX runs_by_graph_and_status ON runs (graph, status, created, id);
 CREATE INDEX runs_by_parent ON runs (parent, created, id) WHERE parent IS NOT NULL;
 CREATE INDEX runs_by_relation ON runs (relation, created, id) WHERE relation IS NOT NULL;
 CREATE INDEX runs_waiting ON runs (created, id) WHERE waiting > 0;
+CREATE INDEX runs_waiting_of_graph ON runs (graph, created, id) WHERE waiting > 0;
 CREATE INDEX runs_by_holder ON runs (holder) WHERE holder IS NOT NULL;
 CREATE INDEX runs_by_due ON runs (graph, due) WHERE due IS NOT NULL;
 CREATE INDEX runs_by_retry ON runs (graph, retry_at) WHERE retry_at IS NOT NULL;
