@@ -35,6 +35,7 @@ _MODULES = {
     "serve_command": "serve",
     "serve_mcp": "serve-mcp",
     "worker_command": "worker enqueue",
+    "workers_command": "workers",
     "retention_commands": "export delete prune import",
 }
 """Module -> the commands that are its functions of these names, in the order in which help lists them."""

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from orchestrator.views.replay_result import Divergence, Replay
     from orchestrator.views.run import Run
     from orchestrator.views.run_diff import Difference, RunDiff
+    from orchestrator.views.worker_info import WorkerInfo
 
 _HOMES = {
     "orchestrator.executor.executor": ("App", "Executor"),
@@ -53,6 +54,7 @@ _HOMES = {
     "orchestrator.views.replay_result": ("Divergence", "Replay"),
     "orchestrator.views.run": ("Run",),
     "orchestrator.views.run_diff": ("Difference", "RunDiff"),
+    "orchestrator.views.worker_info": ("WorkerInfo",),
 }  # fmt: skip
 
 __all__ = [
@@ -80,6 +82,7 @@ __all__ = [
     "Seal",
     "Stream",
     "VersionCheck",
+    "WorkerInfo",
     "run_sync",
 ]
 

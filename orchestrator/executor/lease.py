@@ -22,6 +22,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -143,7 +144,8 @@ class LeaseHandle:
         at = clocks()
         presence = self.presence
         try:
-            kept = await presence.store.take_lease(self.lease, ttl=presence.ttl, replaces=self.token)
+            lease = replace(self.lease, owner=presence.owner.data())
+            kept = await presence.store.take_lease(lease, ttl=presence.ttl, replaces=self.token)
         except RunUnknown:
             kept = False
         if not kept:

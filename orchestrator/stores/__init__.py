@@ -17,6 +17,7 @@ from orchestrator.late import late
 if TYPE_CHECKING:
     from orchestrator.stores.base import (
         Finding,
+        Holder,
         Lease,
         Message,
         Page,
@@ -30,12 +31,13 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "orchestrator.stores.base": (
-        "Finding", "Lease", "Message", "Page", "Parent", "RunInfo", "RunSummary", "Schedule", "StatsRow", "Store",
+        "Finding", "Holder", "Lease", "Message", "Page", "Parent", "RunInfo", "RunSummary", "Schedule", "StatsRow",
+        "Store",
     ),
 }  # fmt: skip
 
 __all__ = [
-    "Finding", "Lease", "Message", "Page", "Parent", "RunInfo", "RunSummary", "Schedule", "StatsRow", "Store",
+    "Finding", "Holder", "Lease", "Message", "Page", "Parent", "RunInfo", "RunSummary", "Schedule", "StatsRow", "Store",
     "open_store",
 ]  # fmt: skip
 

@@ -24,6 +24,7 @@ from orchestrator.stores.items import ItemStore
 from orchestrator.stores.owner import Owner
 from orchestrator.stores.rows import (
     Finding,
+    Holder,
     Lease,
     Message,
     OpenQuestion,
@@ -40,8 +41,8 @@ if TYPE_CHECKING:
     from orchestrator.kernel.records import Record
 
 __all__ = [
-    "Finding", "Lease", "Message", "Page", "Parent", "Relation", "RunInfo", "RunSummary", "Schedule", "StatsRow",
-    "Store",
+    "Finding", "Holder", "Lease", "Message", "Page", "Parent", "Relation", "RunInfo", "RunSummary", "Schedule",
+    "StatsRow", "Store",
 ]  # fmt: skip
 
 
@@ -446,6 +447,30 @@ class Store(ItemStore, Protocol):
         """
         ...
 
+    async def announce(self, owner: Owner, *, ttl: float) -> None:
+        """Note that an executor is there, and who it is, in its row. It need not hold a run.
+
+        This counts as a beat, but tells nothing of leases that were lost: the next `beat` does. What `owner.worker`
+        says replaces what it said before; so does each `claim` and each lease that is taken.
+
+        Args:
+            owner: the executor.
+            ttl: see `take_lease`.
+        """
+        ...
+
+    async def holders(self, *, runs: int = 20) -> list[Holder]:
+        """Return the executors that hold leases or announced themselves, by id, also those whose leases have expired.
+
+        An executor that gave its row up (`beat` with a `ttl` of 0) is left out. One whose leases expired more than an
+        hour ago and that no run names may be. The number of executors, and of the runs that they hold, decides what it
+        costs.
+
+        Args:
+            runs: the most ids of runs that are returned for each.
+        """
+        ...
+
     async def drop_lease(self, run_id: str, token: str, *, fault: str | None = None) -> None:
         """Release a lease. Nothing happens if another executor has it now.
 
@@ -478,6 +503,17 @@ class Store(ItemStore, Protocol):
 
         Returns:
             The rows of the runs, with the leases that were taken.
+        """
+        ...
+
+    async def parked(self, *, limit: int = 100) -> list[RunInfo]:
+        """Return runs that `claim` gives out no more, because their drives died or were given up 5 times in a row.
+
+        The longest parked come first. Runs that have ended are left out. What it costs grows with the number of runs
+        that back off, and not with the number of others.
+
+        Args:
+            limit: the most runs to return.
         """
         ...
 

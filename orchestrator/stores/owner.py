@@ -28,6 +28,8 @@ class Owner:
     start: str
     """When the process started, in ticks since boot: a process id that was given anew has another one."""
     executor: str = field(default_factory=lambda: os.urandom(6).hex())
+    worker: Mapping[str, object] | None = None
+    """What the executor says of itself as plain JSON while it works as a worker."""
 
     @classmethod
     def here(cls) -> Owner:
@@ -45,10 +47,13 @@ class Owner:
 
     def data(self) -> dict[str, object]:
         """As plain JSON."""
-        return {
+        found: dict[str, object] = {
             "host": self.host, "machine": self.machine, "boot": self.boot, "space": self.space, "pid": self.pid,
             "start": self.start, "times": self.times, "executor": self.executor,
         }  # fmt: skip
+        if self.worker is not None:
+            found["worker"] = dict(self.worker)
+        return found
 
     def __str__(self) -> str:
         return f"process {self.pid} on {self.host}"

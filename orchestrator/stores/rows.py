@@ -258,6 +258,24 @@ class Schedule:
 
 
 @dataclass(frozen=True, slots=True)
+class Holder:
+    """An executor that has a row in a store: it holds leases, or said that it is there."""
+
+    holder: str
+    """Its id."""
+    owner: JsonObject
+    """Who it is, for `is_dead`; its `worker` is what a worker says of itself."""
+    left: float
+    """Seconds until its leases expire without a heartbeat, by the store's clock; negative: since when they have."""
+    ttl: float
+    """Seconds that its leases last without a heartbeat."""
+    held: int = 0
+    """The number of runs that it holds."""
+    runs: tuple[str, ...] = ()
+    """The ids of these runs, some of them at most."""
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """Something that a check of a store found."""
 

@@ -11,6 +11,7 @@ from orchestrator.errors import StoreError
 from orchestrator.executor import lease as leases
 from orchestrator.executor.drive.drive import Drive
 from orchestrator.executor.host.inbox import POLL, handle
+from orchestrator.executor.host.worker_presence import WorkerFacts, announce
 from orchestrator.executor.lease import Presence
 from orchestrator.stores.base import Store
 
@@ -21,7 +22,9 @@ class Heartbeat:
     def __init__(self, store: Store, live: Mapping[str, Drive], presence: Presence) -> None:
         self._store, self._live, self._presence = store, live, presence
         self._any = anyio.Event()
-        """Set while a run is live."""
+        """Set while a run is live, or the executor works as a worker."""
+        self.working: list[WorkerFacts] = []
+        """The calls of `Executor.work` under way."""
 
     def reset(self) -> None:
         """Begin anew: an executor may be opened again, and in another event loop."""
@@ -29,13 +32,20 @@ class Heartbeat:
         self.update()
 
     def update(self) -> None:
-        """A run was added."""
-        if self._live and not self._any.is_set():
+        """A run was added, or the executor works as a worker from now on."""
+        if (self._live or self._works) and not self._any.is_set():
             self._any.set()
 
+    @property
+    def _works(self) -> bool:
+        return self._presence.owner.worker is not None
+
     async def _some(self) -> None:
-        """Wait until a run is live. Looked at after each beat only: most runs are over before the next one."""
-        if not self._live and self._any.is_set():
+        """Wait until a run is live. Looked at after each beat only: most runs are over before the next one.
+
+        A worker is to be seen by others even while it has no run, so its heart beats always.
+        """
+        if not self._live and not self._works and self._any.is_set():
             self._any = anyio.Event()
         await self._any.wait()
 
@@ -49,6 +59,7 @@ class Heartbeat:
                     await self.beat()
                 else:  # all runs went to sleep meanwhile; a beat is a write, at which workers look at the store
                     await self._presence.release_given_up()
+                    await self._announce()
 
     async def beat(self) -> None:
         """Renew all leases at once. Where that is not enough, take each one again, and give up what is lost.
@@ -60,7 +71,13 @@ class Heartbeat:
             async with anyio.create_task_group() as tasks:  # all at once: they share a commit
                 for drive in list(self._live.values()):
                     tasks.start_soon(self._renew, drive)
+            await self._announce()
         await self._presence.release_given_up()
+
+    async def _announce(self) -> None:
+        worker = self._presence.owner.worker
+        if worker is not None:
+            await announce(self._presence, dict(worker))
 
     async def _renew(self, drive: Drive) -> None:
         log = drive.log

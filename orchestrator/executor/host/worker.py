@@ -12,9 +12,10 @@ from anyio.abc import TaskGroup
 from orchestrator.errors import OrchestratorError, RunConflict, RunEnded, RunUnknown, StoreError
 from orchestrator.executor import lease as leases
 from orchestrator.executor.drive.drive import Drive
-from orchestrator.executor.host import recovery, scheduling
+from orchestrator.executor.host import recovery, scheduling, worker_presence
 from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.manner import AS_IT_IS
+from orchestrator.executor.host.worker_presence import WorkerFacts
 from orchestrator.executor.lease import LeaseHandle
 from orchestrator.stores.base import Changing
 
@@ -34,9 +35,11 @@ async def work(
         raise ValueError(f"slots={slots}, poll={poll}: slots is 1 or more, and poll is above 0 seconds")
     host.background()
     worker = _Worker(host, slots, poll, graphs)
-    async with anyio.create_task_group() as tasks:
+    async with worker_presence.shown(host, worker.facts), anyio.create_task_group() as tasks:
         tasks.start_soon(worker.take_runs, tasks)
         await stop.wait()
+        worker.facts.draining = True
+        await worker_presence.show(host)
         await worker.drain(grace)
         tasks.cancel_scope.cancel()
 
@@ -44,6 +47,7 @@ async def work(
 class _Worker:
     def __init__(self, host: Host, slots: int, poll: float, graphs: Collection[str] | None) -> None:
         self._host, self._slots, self._poll, self._graphs = host, slots, poll, graphs
+        self.facts = WorkerFacts(self._names, slots)
         self._busy = 0
         """Runs that this worker drives."""
         self._lives: dict[str, Drive] = {}

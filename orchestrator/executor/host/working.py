@@ -12,10 +12,11 @@ from orchestrator.executor.host.retention import RunRetention
 from orchestrator.executor.host.start import new_run
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.limits import Limits
-from orchestrator.stores.base import Schedule
+from orchestrator.stores.base import RunInfo, Schedule
 
 if TYPE_CHECKING:
     from orchestrator.executor.host.work_queue import Driven
+    from orchestrator.views.worker_info import WorkerInfo
 
 
 class RunWorker(RunRetention):
@@ -119,6 +120,25 @@ class RunWorker(RunRetention):
         from orchestrator.executor.host import worker
 
         await worker.work(self._host, slots=slots, poll=poll, graphs=graphs, stop=stop or anyio.Event(), grace=grace)
+
+    async def workers(self) -> list[WorkerInfo]:
+        """Return the executors that share the store: workers, and others that hold runs. Those that live come first.
+
+        One that stopped as it should is gone from the list. One that died is in it for an hour at least.
+        """
+        from orchestrator.executor.host import worker_list
+
+        return await worker_list.workers(self._host.store)
+
+    async def parked(self, *, limit: int = 100) -> list[RunInfo]:
+        """Return runs that only `resume` continues, because 5 drives in a row died or were given up.
+
+        Args:
+            limit: the most runs to return, the longest parked first.
+        """
+        from orchestrator.executor.host import worker_list
+
+        return await worker_list.parked(self._host.store, limit)
 
     async def schedule(
         self,

@@ -41,6 +41,16 @@ def claimable(idle: Iterable[MemoryRun], inbox: Inbox) -> list[MemoryRun]:
     return [run for _, _, run in sorted(found, key=lambda one: one[:2])]
 
 
+def parked(runs: Iterable[MemoryRun]) -> list[MemoryRun]:
+    """Runs that are not given out any more, the longest parked first; see `Store.parked`."""
+    found = [
+        (run.info.retry_at, run)
+        for run in runs
+        if run.info.status not in FINAL and run.info.deaths >= MAX_DEATHS and run.info.retry_at is not None
+    ]
+    return [run for _, run in sorted(found, key=lambda one: one[0])]
+
+
 def unsettled(runs: Iterable[MemoryRun], inbox: Inbox, graphs: Collection[str] | None) -> list[MemoryRun]:
     """Runs that may have something to do, the oldest first; see `Store.unsettled`."""
     messages = inbox.first()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from orchestrator.clock import SYSTEM_CLOCK
 from orchestrator.jsontypes import JsonObject
 from orchestrator.stores.presence import is_present
-from orchestrator.stores.rows import Lease, OpenQuestion, RunInfo, RunTotals
+from orchestrator.stores.rows import Holder, Lease, OpenQuestion, RunInfo, RunTotals
 from orchestrator.stores.shared import DIED, STEP_LANDED, retry_delay
 
 
@@ -69,6 +70,19 @@ class Holders:
         left = holder.expires - SYSTEM_CLOCK.steady()
         return Lease(run.info.run_id, run.token, run.holder, holder.owner, left, holder.ttl, holder.expires)
 
+    def listed(self, runs: Iterable[MemoryRun], most: int) -> list[Holder]:
+        """The holders by id, with up to `most` of the runs that each of them has."""
+        held: dict[str, list[str]] = {}
+        for run in runs:
+            if run.token is not None:
+                held.setdefault(run.holder, []).append(run.info.run_id)
+        now = SYSTEM_CLOCK.steady()
+        found: list[Holder] = []
+        for name in sorted(self._holders):
+            one, ids = self._holders[name], held.get(name, [])
+            found.append(Holder(name, one.owner, one.expires - now, one.ttl, len(ids), tuple(ids[: max(most, 0)])))
+        return found
+
     def hold(self, name: str, owner: JsonObject, ttl: float) -> None:
         """Note that a holder is alive."""
         expires = SYSTEM_CLOCK.steady() + ttl
@@ -117,6 +131,7 @@ class Holders:
 
     def expire_except(self, present: set[str]) -> None:
         """Let the leases of all other holders expire."""
+        now = SYSTEM_CLOCK.steady()
         for name, holder in self._holders.items():
             if name not in present:
-                holder.expires = 0.0
+                holder.expires = min(holder.expires, now)

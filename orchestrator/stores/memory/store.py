@@ -14,8 +14,19 @@ from threading import RLock
 from orchestrator.errors import RunExists, RunUnknown, StoreError
 from orchestrator.jsontypes import JsonObject, canonical, json_text
 from orchestrator.kernel.records import FINAL, Record, encode
-from orchestrator.stores.base import Finding, Lease, Message, Page, Relation, RunInfo, RunSummary, Schedule, Store
-from orchestrator.stores.memory.claims import claimable, idle_runs, next_due, unsettled
+from orchestrator.stores.base import (
+    Finding,
+    Holder,
+    Lease,
+    Message,
+    Page,
+    Relation,
+    RunInfo,
+    RunSummary,
+    Schedule,
+    Store,
+)
+from orchestrator.stores.memory.claims import claimable, idle_runs, next_due, parked, unsettled
 from orchestrator.stores.memory.inbox import Inbox
 from orchestrator.stores.memory.items import MemoryItems
 from orchestrator.stores.memory.leases import Holders, MemoryRun
@@ -350,6 +361,14 @@ class MemoryStore(MemoryItems):
         with self._writing():
             return self._holders.beat(holder, ttl)
 
+    async def announce(self, owner: Owner, *, ttl: float) -> None:
+        with self._writing():
+            self._holders.hold(owner.executor, owner.data(), ttl)
+
+    async def holders(self, *, runs: int = 20) -> list[Holder]:
+        with self._lock:
+            return self._holders.listed(self._runs.values(), runs)
+
     async def drop_lease(self, run_id: str, token: str, *, fault: str | None = None) -> None:
         with self._writing():
             run = self._runs.get(run_id)
@@ -382,6 +401,10 @@ class MemoryStore(MemoryItems):
                 self._holders.give(run, lease)
                 taken.append((self._info(run), lease))
             return taken
+
+    async def parked(self, *, limit: int = 100) -> list[RunInfo]:
+        with self._lock:
+            return [self._info(run) for run in parked(self._runs.values())[: max(limit, 0)]]
 
     async def unsettled(self, graphs: Collection[str] | None) -> list[RunInfo]:
         with self._lock:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from orchestrator.clock import SYSTEM_CLOCK
 from orchestrator.errors import RunUnknown
 from orchestrator.jsontypes import canonical
-from orchestrator.stores.base import Lease, RunInfo
+from orchestrator.stores.base import Holder, Lease, RunInfo
 from orchestrator.stores.owner import Owner
 from orchestrator.stores.presence import held_here, is_present
 from orchestrator.stores.rows import MAX_DEATHS, NOTICE
@@ -144,6 +144,19 @@ def read(connection: sqlite3.Connection, clock: StoreClock, run_id: str) -> Leas
     return None if row is None else lease_of(run_id, row, clock.now(connection))
 
 
+def holders(connection: sqlite3.Connection, clock: StoreClock, runs: int) -> list[Holder]:
+    """See `Store.holders`."""
+    now = clock.now(connection)
+    found: list[Holder] = []
+    for holder, owner, ttl, expires in connection.execute(f"{_HOLDERS} ORDER BY holder").fetchall():
+        (held,) = connection.execute("SELECT count(*) FROM runs WHERE holder = ?", (holder,)).fetchone()
+        ids = connection.execute("SELECT run_id FROM runs WHERE holder = ? ORDER BY id LIMIT ?", (holder, max(runs, 0)))
+        seconds = ttl if isinstance(ttl, float) else 0.0
+        left = min((expires if isinstance(expires, float) else 0.0) - now, seconds)
+        found.append(Holder(str(holder), json_object(owner), left, seconds, held, tuple(str(one) for (one,) in ids)))
+    return found
+
+
 def lease_of(run_id: str, row: tuple[object, object, object, object, object], now: float) -> Lease | None:
     """The lease in a run's row: its columns token, holder, owner, ttl and expires. A damaged one has expired."""
     token, holder, owner, ttl, expires = row
@@ -191,7 +204,9 @@ def claim(
     if gone:
         # Whoever is silent and yet alive finds out by its next beat.
         marks = ", ".join("?" * len(gone))
-        connection.execute(f"UPDATE holders SET expires = 0.0 WHERE holder IN ({marks})", gone)
+        connection.execute(
+            f"UPDATE holders SET expires = ? WHERE holder IN ({marks})", (clock.now(connection, write=True), *gone)
+        )
     hold(connection, clock, owner.executor, canonical(owner.data()), ttl)
     taken: list[tuple[RunInfo, Lease]] = []
     for number, run_id, token, holder in found:

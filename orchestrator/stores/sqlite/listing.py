@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from orchestrator.stores.base import Page, Relation, RunInfo
+from orchestrator.stores.rows import MAX_DEATHS
 from orchestrator.stores.shared import page_cursor, parse_cursor
 from orchestrator.stores.sqlite import searching
 from orchestrator.stores.sqlite.clock import StoreClock
@@ -56,6 +57,19 @@ def unsettled(connection: sqlite3.Connection, clock: StoreClock, graphs: Collect
     )
     now = clock.now(connection)
     return [info_of(row, now) for row in rows.fetchall() if graphs is None or row[2] in graphs]
+
+
+def parked(connection: sqlite3.Connection, clock: StoreClock, limit: int) -> list[RunInfo]:
+    """See `Store.parked`."""
+    rows = connection.execute(
+        f"SELECT {INFO_COLUMNS} FROM runs {INFO_TABLES} WHERE runs.id IN ("
+        "SELECT id FROM runs INDEXED BY runs_by_retry WHERE retry_at IS NOT NULL"
+        f" AND deaths >= {MAX_DEATHS} AND status IN ('running', 'paused') ORDER BY retry_at, id LIMIT ?"
+        ") ORDER BY +retry_at, +runs.id",
+        (limit,),
+    )
+    now = clock.now(connection)
+    return [info_of(row, now) for row in rows.fetchall()]
 
 
 def runs(connection: sqlite3.Connection, clock: StoreClock, wanted: RunFilter, after: str | None, limit: int) -> Page:

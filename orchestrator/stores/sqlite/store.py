@@ -15,7 +15,18 @@ from anyio import CancelScope, to_thread
 from orchestrator.errors import StoreUnavailable
 from orchestrator.jsontypes import JsonObject, canonical, json_text
 from orchestrator.kernel.records import FINAL
-from orchestrator.stores.base import Finding, Lease, Message, Page, Relation, RunInfo, RunSummary, Schedule, Store
+from orchestrator.stores.base import (
+    Finding,
+    Holder,
+    Lease,
+    Message,
+    Page,
+    Relation,
+    RunInfo,
+    RunSummary,
+    Schedule,
+    Store,
+)
 from orchestrator.stores.forks import watch
 from orchestrator.stores.owner import Owner
 from orchestrator.stores.rows import OpenQuestion, QuestionPage, RunTotals
@@ -303,6 +314,13 @@ class SQLiteStore(SQLiteItems):
     async def beat(self, holder: str, ttl: float) -> bool:
         return await self._writer.write(lambda connection: leases.beat(connection, self._clock, holder, ttl))
 
+    async def announce(self, owner: Owner, *, ttl: float) -> None:
+        text = canonical(owner.data())
+        await self._writer.write(lambda connection: leases.hold(connection, self._clock, owner.executor, text, ttl))
+
+    async def holders(self, *, runs: int = 20) -> list[Holder]:
+        return await self._readers.read(lambda connection: leases.holders(connection, self._clock, runs))
+
     async def drop_lease(self, run_id: str, token: str, *, fault: str | None = None) -> None:
         await self._writer.write(partial(leases.drop, run_id=run_id, token=token, fault=fault))
 
@@ -323,6 +341,9 @@ class SQLiteStore(SQLiteItems):
     def _claimable(self, connection: Connection, owner: Owner, graphs: Collection[str] | None) -> bool:
         present = {*leases.present_holders(connection, self._clock)[0], owner.executor}
         return any(leases.candidates(connection, present, graphs, 1))
+
+    async def parked(self, *, limit: int = 100) -> list[RunInfo]:
+        return await self._readers.read(lambda connection: listing.parked(connection, self._clock, max(limit, 0)))
 
     async def unsettled(self, graphs: Collection[str] | None) -> list[RunInfo]:
         return await self._readers.read(lambda connection: listing.unsettled(connection, self._clock, graphs))

@@ -13,7 +13,7 @@ import anyio.lowlevel
 
 from orchestrator.errors import RunConflict, RunExists
 from orchestrator.kernel.records import StepDone
-from orchestrator.stores.base import RunInfo, Store
+from orchestrator.stores.base import Holder, RunInfo, Store
 from orchestrator.stores.rows import MAX_DEATHS
 from orchestrator.testing.store_conformance.helpers import (
     a_lease,
@@ -195,6 +195,78 @@ async def check_deaths(store: Store) -> None:
         await store.append(run_id, [record], after=head + number, lease=f"e{number}")
         await store.drop_lease(run_id, f"e{number}", fault="gave up")
         equal((await row())[0], deaths, f"the deaths after a drive that wrote {record.type} was given up")
+
+
+async def check_holders(store: Store) -> None:
+    """An executor is listed from its announcement or first lease on, with what it holds, until it gives its row up."""
+
+    async def row(holder: str, runs: int = 20) -> Holder | None:
+        found = await store.holders(runs=runs)
+        equal([one.holder for one in found], sorted(one.holder for one in found), "the order of holders")
+        return next((one for one in found if one.holder == holder), None)
+
+    owner = replace(an_owner(), worker={"graphs": ["g"], "slots": 2})
+    equal(await row(owner.executor), None, "an executor that never said anything")
+    await store.announce(owner, ttl=60.0)
+    found = await row(owner.executor)
+    that(found is not None, "an executor that announced itself is not listed")
+    assert found is not None
+    equal((found.owner, found.held, found.runs, found.ttl), (owner.data(), 0, (), 60.0), "what it says of itself")
+    that(50.0 < found.left <= 60.0, f"what is left of its row: {found.left}")
+    equal(await store.beat(owner.executor, 90.0), True, "a beat of an executor that announced itself")
+    mark = uuid4().hex
+    ids = []
+    for _ in range(3):
+        info, records = new_run()
+        await store.create(replace(info, graph=mark), records)
+        ids.append(info.run_id)
+    owner = replace(owner, worker={"graphs": [mark], "slots": 3})
+    taken = await store.claim(owner, graphs=[mark], limit=10, ttl=60.0)
+    found = await row(owner.executor, runs=2)
+    that(found is not None and len({*found.runs} & {*ids}) == 2, f"two of its runs: {found}")
+    assert found is not None
+    equal(
+        (found.held, found.owner["worker"]), (3, owner.worker), "the runs that it holds, and what it says, by a claim"
+    )
+    for info, lease in taken:
+        await store.drop_lease(info.run_id, lease.token)
+    found = await row(owner.executor)
+    equal(None if found is None else (found.held, found.runs), (0, ()), "what it holds after it gave its runs back")
+    await store.announce(replace(owner, worker=None), ttl=0.01)
+    await anyio.sleep(0.05)
+    found = await row(owner.executor)
+    that(found is not None and found.left < 0 and "worker" not in found.owner, f"a row that expired: {found}")
+    await store.beat(owner.executor, 0.0)
+    equal(await row(owner.executor), None, "an executor that gave its row up")
+    other = a_lease(ids[0], "t")
+    await store.take_lease(other, ttl=60.0)
+    found = await row(other.holder)
+    equal(None if found is None else found.runs, (ids[0],), "the runs of an executor that never announced itself")
+    await store.take_lease(a_lease(ids[0], "u"), ttl=60.0, replaces="t")
+    await store.announce(replace(an_owner(), executor=other.holder), ttl=60.0)
+    equal(await store.beat(other.holder, 60.0), False, "the beat after a lease was taken over, and an announcement")
+
+
+async def check_parked(store: Store) -> None:
+    """Runs whose drives were given up too often are listed until somebody continues them."""
+    run_id, other = await created(store), await created(store)
+    for number in range(MAX_DEATHS):
+        equal(await found_parked(store, run_id), None, f"whether a run is parked after {number} deaths")
+        await store.take_lease(a_lease(run_id, f"t{number}"), ttl=60.0)
+        await store.drop_lease(run_id, f"t{number}", fault="gave up")
+    await store.take_lease(a_lease(other, "t"), ttl=60.0)
+    await store.drop_lease(other, "t", fault="gave up")
+    equal(await found_parked(store, other), None, "whether a run is parked after its first death")
+    found = await found_parked(store, run_id)
+    equal(found, await store.info(run_id), "the row of a parked run")
+    equal(await store.parked(limit=0), [], "no parked runs")
+    await store.take_lease(a_lease(run_id, "by hand"), ttl=60.0)
+    await store.drop_lease(run_id, "by hand")
+    equal(await found_parked(store, run_id), None, "whether a run is parked after a drive that ended as it should")
+
+
+async def found_parked(store: Store, run_id: str) -> RunInfo | None:
+    return next((info for info in await store.parked(limit=10_000) if info.run_id == run_id), None)
 
 
 async def check_claims(store: Store) -> None:

@@ -1,0 +1,57 @@
+"""The command that lists the processes which share a store."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from orchestrator.cli import options
+from orchestrator.cli.exits import COMPLETED
+
+if TYPE_CHECKING:
+    from orchestrator.executor import Executor, WorkerInfo
+    from orchestrator.stores import RunInfo
+
+_PARKED = 100
+"""Parked runs that are listed at most."""
+_NAMED = 5
+"""Parked runs that are named to people at most."""
+
+
+def workers(json: options.Json = False, store: options.Store = None) -> int:
+    """List the workers of a store and the runs that they hold.
+
+    Other processes that hold runs are listed, too. The list says whether each is alive. Parked runs are named.
+
+    Example: orchestrator workers --store sqlite:///runs.db
+    """
+    from orchestrator.cli.output import out_json, out_made, warn
+    from orchestrator.cli.redaction import redacted
+    from orchestrator.cli.run_lookup import looking
+    from orchestrator.cli.storage import exists, store_url
+    from orchestrator.render.terminal.worker_table import worker_table
+
+    url = store_url(store)
+
+    async def found(executor: Executor) -> tuple[list[WorkerInfo], list[RunInfo]]:
+        return await executor.workers(), await executor.parked(limit=_PARKED)
+
+    working, parked = looking(url, found) if exists(url) else ([], [])
+    if json:
+        out_json({"workers": [one.to_json() for one in working], "parked": [redacted(_parked(one)) for one in parked]})
+        return COMPLETED
+    if working:
+        out_made(partial(worker_table, working))
+    else:
+        warn(f"no workers in {url}")
+    if parked:
+        names = ", ".join(one.run_id for one in parked[:_NAMED]) + (", ..." if len(parked) > _NAMED else "")
+        count = f"{len(parked)} or more" if len(parked) == _PARKED else len(parked)
+        warn(
+            f"parked runs: {count} ({names}): `orchestrator why RUN` says why one is parked, `resume RUN` continues it"
+        )
+    return COMPLETED
+
+
+def _parked(info: RunInfo) -> dict[str, object]:
+    return {"run_id": info.run_id, "graph": info.graph, "deaths": info.deaths, "fault": info.fault}
