@@ -1,15 +1,16 @@
-"""Where runs are kept: in memory, or in an SQLite file.
+"""Where runs are kept: in memory, in an SQLite file, or in a PostgreSQL database.
 
     store = open_store("sqlite:///runs.db")     # beside the current directory's files
     store = open_store("sqlite:////var/runs.db")
     store = open_store("memory://")
+    store = open_store("postgresql://me@db.example.org/runs")   # extra `postgres`
 
 `Store` is the protocol; `orchestrator.testing.check_store` tests an implementation of your own.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from orchestrator.errors import StoreError
 from orchestrator.late import late
@@ -41,16 +42,22 @@ __all__ = [
     "open_store",
 ]  # fmt: skip
 
-_FORMS = "`memory://`, `sqlite:///runs.db` (relative) or `sqlite:////home/me/runs.db` (absolute)"
+_FORMS = (
+    "`memory://`, `sqlite:///runs.db` (relative), `sqlite:////home/me/runs.db` (absolute) or"
+    " `postgresql://USER@HOST:5432/DATABASE`"
+)
+_POSTGRES = ("postgresql://", "postgres://")
 
 
 def open_store(url: str) -> Store:
     """Open a store by its URL. Every call opens a separate store: `memory://` twice shares nothing.
 
-    A SQLite file and its directory are created at the first write.
+    A SQLite file and its directory are created at the first write. The tables of a PostgreSQL database are created
+    when it is opened; its URL takes the parameters of libpq, and `patience`, `prepare` and `listen` (docs/stores.md).
 
     Args:
-        url: `memory://`, or `sqlite:///` and the path of a file, such as `sqlite:///runs.db`.
+        url: `memory://`, or `sqlite:///` and the path of a file, such as `sqlite:///runs.db`, or the URL of a database,
+            such as `postgresql://me@db.example.org/runs`.
 
     Returns:
         The store. Close it after use.
@@ -58,9 +65,11 @@ def open_store(url: str) -> Store:
     Raises:
         StoreError: the URL has an unknown form, or the file is not a store.
         StoreTooNew: a newer version of this library wrote the file.
-        StoreUnavailable: the file cannot be opened.
+        StoreUnavailable: the file cannot be opened, or the server cannot be reached.
         StoreUnsupported: the file is on a network file system; see docs/promises.md.
     """
+    if url.startswith(_POSTGRES):
+        return _open_postgres(url)
     file = file_of(url)
     if file is None:
         from orchestrator.stores.memory import MemoryStore
@@ -71,13 +80,26 @@ def open_store(url: str) -> Store:
     return SQLiteStore(file, url=url)
 
 
+def _open_postgres(url: str) -> Store:
+    try:
+        import psycopg  # noqa: F401
+    except ImportError as error:
+        raise StoreError(
+            f"a store in PostgreSQL needs psycopg ({error}); install it with "
+            "`pip install 'graph-orchestrator[postgres]'`"
+        ) from error
+    from orchestrator.stores.postgres import PostgresStore
+
+    return cast("Store", PostgresStore(url))
+
+
 def file_of(url: str) -> str | None:
-    """The file that a store's URL names; None: the store is in memory.
+    """The file that a store's URL names; None: the store is in memory, or in a database.
 
     Raises:
         StoreError: the URL is none of the known forms.
     """
-    if url == "memory://":
+    if url == "memory://" or url.startswith(_POSTGRES):
         return None
     if url.startswith("sqlite://"):
         path = url.removeprefix("sqlite://")

@@ -38,7 +38,7 @@ def test_three_slashes_are_relative_and_four_absolute(tmp_path: Path, monkeypatc
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("postgresql://localhost/runs", "'postgresql' is not among the schemes of this version"),
+        ("mysql://localhost/runs", "'mysql' is not among the schemes of this version"),
         ("runs.db", "has no scheme; write `sqlite:///runs.db` for a file"),
         ("sqlite://", "names no file"),
         ("sqlite:///", "names no file"),

@@ -2,3 +2,7 @@
 
 One thread of each process writes, for all of its runs; what queues up meanwhile shares the next statement and commit.
 """
+
+from orchestrator.stores.postgres.store import PostgresStore
+
+__all__ = ["PostgresStore"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from orchestrator.errors import StoreError, StoreUnavailable
 from orchestrator.stores.postgres.schema import MIGRATIONS, check_version, migrate, version_of
@@ -14,7 +14,7 @@ from orchestrator.stores.postgres.url import Address
 if TYPE_CHECKING:
     import psycopg
 
-    Connection: TypeAlias = psycopg.Connection[tuple[object, ...]]
+Connection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
 
 T = TypeVar("T")
 
@@ -34,7 +34,7 @@ _IDLE_SECONDS = 5
 Others may wait for these locks, and beats of theirs behind that, so it is well below a lease.
 """
 
-BEGIN = f"BEGIN; SET LOCAL idle_in_transaction_session_timeout = '{_IDLE_SECONDS}s'"
+BEGIN = f"BEGIN; SET LOCAL idle_in_transaction_session_timeout = '{_IDLE_SECONDS}s'".encode()
 
 
 def connect(address: Address) -> Connection:

@@ -12,7 +12,7 @@ as `texts.index_key` has it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from orchestrator.errors import StoreError, StoreTooNew
 
@@ -186,7 +186,7 @@ _TABLE = "orchestrator_schema"
 """The table that says which version a database has."""
 
 
-def version_of(connection: Connection[tuple[object, ...]]) -> int:
+def version_of(connection: Connection[tuple[Any, ...]]) -> int:
     """How many migrations a database has seen; 0 if it has none of the tables."""
     # Not by to_regclass() alone: in the middle of a transaction it knows nothing of tables that others have made since.
     found = connection.execute(
@@ -211,7 +211,7 @@ def check_version(version: int, url: str, migrations: Sequence[Migration] = MIGR
         )
 
 
-def migrate(connection: Connection[tuple[object, ...]], url: str, migrations: Sequence[Migration] = MIGRATIONS) -> None:
+def migrate(connection: Connection[tuple[Any, ...]], url: str, migrations: Sequence[Migration] = MIGRATIONS) -> None:
     """Bring a database to the newest version, in one transaction: it is changed wholly or not at all.
 
     Processes that do so at the same time wait for each other.

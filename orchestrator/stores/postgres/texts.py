@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from hashlib import blake2b
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from psycopg.adapt import Buffer
 from psycopg.pq import Format
-from psycopg.types.string import StrDumper, StrDumperUnknown, TextLoader
+from psycopg.types.string import StrBinaryDumper, StrDumper, StrDumperUnknown, TextLoader
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -43,8 +43,9 @@ def index_key(text: str) -> str:
     return text if len(data) <= _LONGEST_KEY else f"{text[:50]}\0\0{blake2b(data, digest_size=32).hexdigest()}"
 
 
-def adapt(connection: Connection[object]) -> None:
+def adapt(connection: Connection[Any]) -> None:
     """Have a connection escape all texts that it sends, and turn those that it receives back."""
+    connection.adapters.register_dumper(str, _BinaryDumper)
     connection.adapters.register_dumper(str, _Dumper)
     connection.adapters.register_dumper(str, _UnknownDumper)
     connection.adapters.register_loader("text", _Loader)
@@ -64,6 +65,11 @@ def _unescape(match: re.Match[str]) -> str:
 
 
 class _Dumper(StrDumper):
+    def dump(self, obj: str) -> Buffer | None:
+        return escaped(obj).encode()
+
+
+class _BinaryDumper(StrBinaryDumper):
     def dump(self, obj: str) -> Buffer | None:
         return escaped(obj).encode()
 

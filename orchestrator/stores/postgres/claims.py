@@ -1,0 +1,160 @@
+"""Giving runs out that could go on and that nobody drives, as functions of a connection that is inside a transaction.
+
+Each kind of such runs is found by an index that has few others, and each row is locked as it is found: one that another
+claimer has locked is left to it. What was read before a row was locked may be out of date, so whether its holder is
+there is asked again behind it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from orchestrator.clock import SYSTEM_CLOCK
+from orchestrator.jsontypes import canonical
+from orchestrator.stores.base import Lease, RunInfo
+from orchestrator.stores.owner import Owner
+from orchestrator.stores.postgres import reads
+from orchestrator.stores.postgres.leases import die, give, hold, present_holders, rob
+from orchestrator.stores.presence import held_here
+from orchestrator.stores.rows import MAX_DEATHS
+from orchestrator.stores.shared import DIED
+
+if TYPE_CHECKING:
+    from orchestrator.stores.postgres.connections import Connection
+
+Candidate: TypeAlias = tuple[int, str, str | None, str | None]
+"""Number, id, token and holder of a run."""
+
+
+def claimable(connection: Connection, owner: Owner, graphs: Collection[str] | None) -> bool:
+    """Whether a claim would find anything; locks nothing."""
+    present = {*present_holders(connection)[0], owner.executor}
+    return any(_candidates(connection, present, graphs, 1, lock=""))
+
+
+def claim(
+    connection: Connection, owner: Owner, graphs: Collection[str] | None, limit: int, ttl: float
+) -> list[tuple[RunInfo, Lease]]:
+    """See `Store.claim`."""
+    present = {*present_holders(connection)[0], owner.executor}
+    found = list(_candidates(connection, present, graphs, limit, lock=" FOR NO KEY UPDATE OF runs SKIP LOCKED"))
+    if not found:
+        return []
+    still, gone = present_holders(connection)
+    found = [one for one in found if one[2] is None or one[3] == owner.executor or one[3] not in still]
+    if gone:
+        # Whoever is silent and yet alive finds out by its next beat.
+        connection.execute("UPDATE holders SET expires = 0.0 WHERE holder = ANY(%s)", (gone,))
+    taken: list[Lease] = []
+    for number, run_id, token, holder in found:
+        if token is not None and holder != owner.executor:
+            rob(connection, holder)
+            deaths = die(connection, number, DIED)
+            connection.execute("UPDATE runs SET token = NULL, holder = NULL WHERE id = %s", (number,))
+            if deaths >= MAX_DEATHS:
+                continue
+            token, holder = None, None
+        lease = Lease(run_id, os.urandom(16).hex(), owner.executor, owner.data(), ttl, ttl)
+        held_here[lease.token] = owner.executor
+        give(connection, number, lease, (token, holder))
+        taken.append(lease)
+    if taken:
+        hold(connection, owner.executor, canonical(owner.data()), ttl)
+    rows = reads.infos(connection, [lease.run_id for lease in taken])
+    return [(rows[lease.run_id], lease) for lease in taken]
+
+
+def _candidates(
+    connection: Connection, present: Collection[str], graphs: Collection[str] | None, limit: int, lock: str
+) -> Iterator[Candidate]:
+    """Runs that could go on and that none of these holders holds, in the order of `Store.claim`."""
+    seen: set[int] = set()
+    for row in _ways(connection, list(present), graphs, limit, lock):
+        if len(seen) >= limit:
+            return
+        if row[0] not in seen:
+            seen.add(row[0])
+            yield row
+
+
+_SOME = "status IN ('running', 'paused')"
+_READY = f"deaths < {MAX_DEATHS} AND (retry_at IS NULL OR retry_at <= %(wall)s)"
+_UNHELD = "(token IS NULL OR holder <> ALL(%(present)s::text[]))"
+_GRAPHS = (
+    "WITH RECURSIVE steps (name) AS ((SELECT min(graph) FROM runs) UNION ALL"
+    " SELECT (SELECT min(graph) FROM runs WHERE graph > name) FROM steps WHERE name IS NOT NULL)"
+    " SELECT name FROM steps WHERE name IS NOT NULL"
+)
+_HOLDERS = (
+    "WITH RECURSIVE steps (name) AS ((SELECT min(holder) FROM runs WHERE holder IS NOT NULL) UNION ALL"
+    " SELECT (SELECT min(holder) FROM runs WHERE holder > name) FROM steps WHERE name IS NOT NULL)"
+    " SELECT name FROM steps WHERE name IS NOT NULL AND name <> ALL(%(present)s::text[])"
+)
+_COLUMNS = "runs.id, runs.run_id, runs.token, runs.holder"
+
+
+def _ways(
+    connection: Connection, present: list[str], graphs: Collection[str] | None, limit: int, lock: str
+) -> Iterator[Candidate]:
+    names = sorted(graphs) if graphs is not None else graph_names(connection)
+    if not names:
+        return
+    values: dict[str, Any] = {"names": names, "present": present, "wall": SYSTEM_CLOCK.now(), "limit": limit}
+    known = "graph = ANY(%(names)s::text[])"
+
+    def ask(query: str, **more: object) -> list[Candidate]:
+        rows: Any = connection.execute(query.encode(), values | more).fetchall()
+        return [row[:4] for row in rows]
+
+    # the messages are few; a run is locked once, however many it has
+    yield from ask(
+        f"SELECT {_COLUMNS} FROM runs JOIN (SELECT run, min(id) AS first FROM inbox WHERE NOT notice GROUP BY run)"
+        f" AS posted ON posted.run = runs.id WHERE {known} AND {_SOME} AND {_UNHELD} AND {_READY}"
+        f" ORDER BY posted.first LIMIT %(limit)s{lock}"
+    )
+    for name in names:
+        yield from ask(
+            f"SELECT {_COLUMNS} FROM runs WHERE graph = %(name)s AND due <= %(wall)s AND {_SOME} AND {_UNHELD}"
+            f" AND {_READY} ORDER BY due LIMIT %(limit)s{lock}",
+            name=name,
+        )
+    absent: Any = connection.execute(_HOLDERS, values).fetchall()
+    for (holder,) in absent:
+        yield from ask(
+            f"SELECT {_COLUMNS} FROM runs WHERE holder = %(holder)s AND status = 'running' AND {known}"
+            f" AND (due IS NULL OR due <= %(wall)s) AND {_READY} LIMIT %(limit)s{lock}",
+            holder=holder,
+        )
+    for name in names:
+        for retry in ("IS NULL", "<= %(wall)s"):
+            yield from ask(
+                f"SELECT {_COLUMNS} FROM runs WHERE graph = %(name)s AND retry_at {retry} AND status = 'running'"
+                f" AND token IS NULL AND deaths < {MAX_DEATHS} AND due IS NULL ORDER BY retry_at, created"
+                f" LIMIT %(limit)s{lock}",
+                name=name,
+            )
+
+
+def graph_names(connection: Connection) -> list[str]:
+    """The names of all graphs that have runs, by one step into the index for each."""
+    rows: Any = connection.execute(_GRAPHS).fetchall()
+    return [name for (name,) in rows]
+
+
+def next_due(connection: Connection, graphs: Collection[str] | None) -> float | None:
+    """See `Store.next_due`."""
+    names = sorted(graphs) if graphs is not None else graph_names(connection)
+    free = f"{_SOME} AND deaths < {MAX_DEATHS} AND {_UNHELD}"
+    values = {"names": names, "present": present_holders(connection)[0]}
+    query = (
+        "SELECT least(overdue, backing_off) FROM unnest(%(names)s::text[]) AS g (name)"
+        f" LEFT JOIN LATERAL (SELECT due AS overdue FROM runs WHERE graph = name AND due IS NOT NULL"
+        f" AND retry_at IS NULL AND {free} ORDER BY due LIMIT 1) AS one ON TRUE"
+        " LEFT JOIN LATERAL (SELECT min(CASE WHEN status = 'running' AND due IS NULL THEN retry_at"
+        f" ELSE greatest(due, retry_at) END) AS backing_off FROM runs WHERE graph = name AND retry_at IS NOT NULL"
+        f" AND {free}) AS two ON TRUE"
+    )
+    found: Any = connection.execute(query.encode(), values).fetchall()
+    return min((at for (at,) in found if at is not None), default=None)

@@ -1,0 +1,163 @@
+"""Leases, as functions of a connection that is inside a transaction: taking, renewing, giving back.
+
+A lease is in the row of its run (`token`, `holder`), which an append moves and checks in one statement. When it expires
+is in the row of its holder, by the clock of the database. Whoever changes both locks the run's row first.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.clock import SYSTEM_CLOCK
+from orchestrator.errors import RunUnknown
+from orchestrator.jsontypes import canonical
+from orchestrator.stores.base import Lease
+from orchestrator.stores.postgres.writes import NOW, RELEASED
+from orchestrator.stores.presence import is_present
+from orchestrator.stores.shared import DIED, STEP_LANDED, json_object, retry_delay
+
+if TYPE_CHECKING:
+    from orchestrator.stores.postgres.connections import Connection
+
+_KEPT_SECONDS = 3600.0
+"""Rows of holders whose leases expired so long ago are deleted if no run names them."""
+
+
+def hold(connection: Connection, holder: str, owner: str, ttl: float) -> None:
+    """Note that a holder lives: its row is made or renewed."""
+    made = connection.execute(
+        f"INSERT INTO holders (holder, owner, ttl, expires, robbed) VALUES (%s, %s, %s, {NOW} + %s, FALSE)"
+        " ON CONFLICT (holder) DO UPDATE SET owner = excluded.owner, ttl = excluded.ttl, expires = excluded.expires"
+        " RETURNING xmax = 0",
+        (holder, owner, float(ttl), float(ttl)),
+    ).fetchone()
+    if made is not None and made[0]:
+        # in passing, and not waiting for anybody
+        connection.execute(
+            "DELETE FROM holders WHERE holder IN (SELECT holder FROM holders WHERE expires <"
+            f" {NOW} - %s AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.holder = holders.holder)"
+            " LIMIT 100 FOR UPDATE SKIP LOCKED)",
+            (_KEPT_SECONDS,),
+        )
+
+
+def take(connection: Connection, lease: Lease, ttl: float, replaces: str | None) -> bool:
+    """See `Store.take_lease`."""
+    found: Any = connection.execute(
+        "SELECT id, token, holder FROM runs WHERE run_id = %s FOR NO KEY UPDATE", (lease.run_id,)
+    ).fetchone()
+    if found is None:
+        raise RunUnknown(lease.run_id)
+    number, token, holder = found
+    if replaces == lease.token != token:
+        return False
+    others = token is not None and token not in (lease.token, replaces)
+    if others and lives(connection, holder):
+        return False
+    if token != lease.token:
+        give(connection, number, lease, (token, holder))
+    hold(connection, lease.holder, canonical(lease.owner), ttl)
+    return True
+
+
+def lives(connection: Connection, holder: str) -> bool:
+    """Whether the leases of a holder have not expired. Asked anew, once the row of a run that it holds is locked."""
+    query = f"SELECT 1 FROM holders WHERE holder = %s AND expires > {NOW}"
+    return connection.execute(query, (holder,)).fetchone() is not None
+
+
+def give(connection: Connection, number: int, lease: Lease, before: tuple[str | None, str | None]) -> None:
+    """Write a lease into its run's row. `before`: token and holder of the lease that was never given back."""
+    token, holder = before
+    if token is not None and holder != lease.holder:
+        rob(connection, holder)
+        die(connection, number, DIED)
+    connection.execute(
+        "UPDATE runs SET token = %s, holder = %s, taken = head WHERE id = %s", (lease.token, lease.holder, number)
+    )
+
+
+def die(connection: Connection, number: int, fault: str) -> int:
+    """Note that a drive died, or was given up; returns how many did so in a row."""
+    row: Any = connection.execute(
+        "SELECT deaths, EXISTS (SELECT 1 FROM records WHERE run = runs.id AND seq > taken AND seq <= head"
+        " AND substring(data FROM greatest(octet_length(data) - %s, 1)) = %s) FROM runs WHERE id = %s",
+        (len(STEP_LANDED) - 1, STEP_LANDED, number),
+    ).fetchone()
+    deaths, landed = row
+    count = 1 if landed else int(deaths) + 1
+    connection.execute(
+        "UPDATE runs SET deaths = %s, retry_at = %s, fault = %s WHERE id = %s",
+        (count, SYSTEM_CLOCK.now() + retry_delay(count), fault, number),
+    )
+    return count
+
+
+def rob(connection: Connection, holder: str | None) -> None:
+    """Note that a lease of a holder was taken from it, so that its next beat finds out."""
+    connection.execute("UPDATE holders SET robbed = TRUE WHERE holder = %s", (holder,))
+
+
+def beat(connection: Connection, holder: str, ttl: float) -> bool:
+    """See `Store.beat`."""
+    if ttl <= 0:
+        return connection.execute("DELETE FROM holders WHERE holder = %s", (holder,)).rowcount > 0
+    found: Any = connection.execute(
+        f"SELECT expires > {NOW}, robbed FROM holders WHERE holder = %s FOR NO KEY UPDATE", (holder,)
+    ).fetchone()
+    if found is None or not found[0]:
+        return False
+    connection.execute(
+        f"UPDATE holders SET expires = {NOW} + %s, ttl = %s, robbed = FALSE WHERE holder = %s",
+        (float(ttl), float(ttl), holder),
+    )
+    return not found[1]
+
+
+def drop(connection: Connection, run_id: str, token: str, fault: str | None) -> None:
+    """See `Store.drop_lease`."""
+    if fault is None:
+        connection.execute(f"UPDATE runs SET {RELEASED} WHERE run_id = %s AND token = %s", (run_id, token))
+        return
+    found: Any = connection.execute(
+        "SELECT id FROM runs WHERE run_id = %s AND token = %s FOR NO KEY UPDATE", (run_id, token)
+    ).fetchone()
+    if found is not None:
+        die(connection, found[0], fault)
+        connection.execute("UPDATE runs SET token = NULL, holder = NULL WHERE id = %s", found)
+
+
+def read(connection: Connection, run_id: str) -> Lease | None:
+    """See `Store.lease`."""
+    row: Any = connection.execute(
+        f"SELECT token, runs.holder, owner, ttl, expires, {NOW} FROM runs LEFT JOIN holders"
+        " ON holders.holder = runs.holder WHERE run_id = %s",
+        (run_id,),
+    ).fetchone()
+    return None if row is None else lease_of(run_id, row)
+
+
+def lease_of(run_id: str, row: tuple[Any, ...]) -> Lease | None:
+    """The lease in a run's row: its columns token, holder, owner, ttl and expires, and the time. A damaged one has
+    expired."""
+    token, holder, owner, ttl, expires, now = row
+    if token is None:
+        return None
+    seconds = ttl if isinstance(ttl, float) else 0.0
+    end = expires if isinstance(expires, float) else 0.0
+    left = min(end - now, seconds)
+    return Lease(run_id, str(token), str(holder), json_object(owner), left, seconds, end)
+
+
+def present_holders(connection: Connection) -> tuple[list[str], list[str]]:
+    """The holders that may be alive, and those that are known to be gone before their leases expire."""
+    steady = SYSTEM_CLOCK.steady()
+    present: list[str] = []
+    gone: list[str] = []
+    rows: Any = connection.execute(f"SELECT holder, owner, ttl, expires, {NOW} FROM holders").fetchall()
+    for holder, owner, ttl, expires, now in rows:
+        if is_present(holder, json_object(owner), expires - now, ttl, expires, steady):
+            present.append(holder)
+        elif expires > now:
+            gone.append(holder)
+    return present, gone

@@ -1,0 +1,262 @@
+"""What is read, as functions of a connection. Each is one statement, so that all of it is of one moment."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+
+from orchestrator.errors import RunUnknown, StoreError
+from orchestrator.jsontypes import JsonObject
+from orchestrator.kernel import records as r
+from orchestrator.kernel.records import FINAL
+from orchestrator.stores.base import Message, Parent, RunInfo
+from orchestrator.stores.postgres.leases import lease_of
+from orchestrator.stores.postgres.writes import NOW
+from orchestrator.stores.shared import corrupt, graph_unknown, json_object, read_record
+from orchestrator.stores.stored import checksum, labels_of
+
+if TYPE_CHECKING:
+    from orchestrator.graph.limits import Usage
+    from orchestrator.kernel.records import Record, RunStarted
+    from orchestrator.stores.postgres.connections import Connection
+
+InfoRow: TypeAlias = tuple[Any, ...]
+"""A row of `INFO_COLUMNS`."""
+
+STATUSES = {*FINAL, "running", "paused"}
+
+INFO_COLUMNS = (
+    "runs.id, runs.run_id, runs.graph, runs.status, runs.labels, runs.created, runs.updated, runs.head,"
+    " runs.structure, runs.content, runs.due, runs.waiting, error, input, output, question, usage, steps, parent,"
+    f" parent_seq, relation, deaths, retry_at, fault, token, runs.holder, owner, ttl, expires, {NOW}"
+)
+INFO_TABLES = "LEFT JOIN summaries ON summaries.run = runs.id LEFT JOIN holders ON holders.holder = runs.holder"
+
+
+def info_of(row: InfoRow) -> RunInfo:
+    """A row of `INFO_COLUMNS` as the facts about a run. A damaged one is told as far as it can be read."""
+    _, run_id, graph_name, status, labels, created, updated, head, structure, content, due, waiting = row[:12]
+    error, given, output, question, usage, steps, parent, seq, relation, deaths, retry_at, fault = row[12:24]
+    return RunInfo(
+        run_id, graph_name, status, labels_of(labels) or {}, created, updated, head, structure, content, due, waiting,
+        error or "", given or "", output or "", question or "", _usage_of(usage), steps or 0,
+        _parent_of(parent, seq, relation), deaths, retry_at, fault, lease_of(run_id, row[24:30]),
+    )  # fmt: skip
+
+
+def _usage_of(text: object) -> Usage | None:
+    if not isinstance(text, str):
+        return None
+    from orchestrator.graph.limits import Usage  # late: some lists have no such row
+
+    try:
+        return Usage.model_validate_json(text)
+    except ValueError:
+        return None
+
+
+def _parent_of(run_id: object, seq: object, relation: object) -> Parent | None:
+    if not isinstance(run_id, str) or relation not in ("fork", "replay", "call"):
+        return None
+    return Parent(run_id, seq if isinstance(seq, int) else 0, relation)
+
+
+def info(connection: Connection, run_id: str) -> RunInfo:
+    """The facts about a run.
+
+    Raises:
+        RunUnknown: there is no such run.
+        StoreCorrupt: its row holds what is never written.
+    """
+    row: Any = connection.execute(
+        f"SELECT {INFO_COLUMNS} FROM runs {INFO_TABLES} WHERE run_id = %s".encode(), (run_id,)
+    ).fetchone()
+    if row is None:
+        raise RunUnknown(run_id)
+    _check_head(run_id, row[7])
+    if row[3] not in STATUSES:
+        raise corrupt(run_id, 0, f"its status is {row[3]!r}", ())
+    if labels_of(row[4]) is None:
+        raise corrupt(run_id, 0, f"its labels are {row[4]!r}", ())
+    return info_of(row)
+
+
+def infos(connection: Connection, run_ids: Collection[str]) -> dict[str, RunInfo]:
+    """The facts about some runs, by their ids."""
+    if not run_ids:
+        return {}
+    rows: Any = connection.execute(
+        f"SELECT {INFO_COLUMNS} FROM runs {INFO_TABLES} WHERE run_id = ANY(%s)".encode(), (list(run_ids),)
+    ).fetchall()
+    return {row[1]: info_of(row) for row in rows}
+
+
+def heads(connection: Connection, run_ids: Collection[str]) -> dict[str, tuple[int, str]]:
+    """See `Store.heads`."""
+    if not run_ids:
+        return {}
+    rows: Any = connection.execute(
+        "SELECT run_id, head, status FROM runs WHERE run_id = ANY(%s)", (sorted(run_ids),)
+    ).fetchall()
+    return {run_id: (head, status) for run_id, head, status in rows}
+
+
+def _check_head(run_id: str, head: int) -> None:
+    if not 0 <= head < 1 << 32:
+        raise corrupt(run_id, 0, f"its head is {head!r}", ())
+
+
+_RECORDS = """
+    SELECT head, run_id, graph, labels, structure, content, seq, crc, data FROM (
+        SELECT id, head, run_id, graph, labels, structure, content FROM runs WHERE run_id = %(run)s
+    ) AS one LEFT JOIN LATERAL (
+        SELECT seq, crc, data FROM records WHERE run = id AND seq > %(after)s AND seq <= %(upto)s
+        ORDER BY seq LIMIT %(limit)s
+    ) AS part ON TRUE ORDER BY seq
+"""
+_LAST = 1 << 33
+
+
+def records(connection: Connection, run_id: str, after: int, upto: int | None, limit: int | None) -> list[Record]:
+    """The records of a run, each one checked, and the first one against the run's row.
+
+    Raises:
+        RunUnknown: there is no such run.
+        StoreCorrupt: a row is missing or damaged, or there are rows behind the last one.
+    """
+    after = max(after, 0)
+    whole = limit is None and upto is None
+    most = _LAST if limit is None else max(limit, 0)
+    # The facts of the run are in each row that comes back, so a long run is not read in one go.
+    found: Any = connection.execute(
+        _RECORDS, {"run": run_id, "after": after, "upto": _LAST if upto is None else upto, "limit": min(most, _AT_ONCE)}
+    ).fetchall()
+    if not found:
+        raise RunUnknown(run_id)
+    head, facts = found[0][0], found[0][1:6]
+    _check_head(run_id, head)
+    last = head if upto is None else min(upto, head)
+    if limit is not None:
+        last = min(last, after + max(limit, 0))
+    result: list[Record] = []
+    rows = [row[6:] for row in found if row[6] is not None]
+    while True:
+        for seq, crc, data in rows:
+            expected = after + len(result) + 1
+            if seq > head:
+                if whole:
+                    raise corrupt(run_id, head + 1, f"the run's row says that {head} is the last one", result)
+                break
+            if seq != expected:
+                raise corrupt(run_id, expected, "it is missing", result)
+            if checksum(run_id, seq, data) != crc:
+                raise corrupt(run_id, seq, "its checksum does not match", result)
+            record = read_record(run_id, seq, data, result)
+            if seq == 1 and isinstance(record, r.RunStarted):
+                _check_beginning(run_id, facts, record)
+            result.append(record)
+        if len(rows) < _AT_ONCE or after + len(result) >= last:
+            break
+        rows = _some_more(connection, run_id, after + len(result), last)
+    if after + len(result) < last:
+        raise corrupt(run_id, after + len(result) + 1, "it is missing", result)
+    return result
+
+
+_AT_ONCE = 1000
+
+
+def _some_more(connection: Connection, run_id: str, after: int, upto: int) -> list[tuple[int, int, bytes]]:
+    """The next records of a run. Records that are there never change, so this may be of a later moment."""
+    found: Any = connection.execute(
+        "SELECT seq, crc, data FROM records JOIN runs ON runs.id = records.run WHERE run_id = %s AND seq > %s"
+        " AND seq <= %s ORDER BY seq LIMIT %s",
+        (run_id, after, upto, _AT_ONCE),
+    ).fetchall()
+    if not found and connection.execute("SELECT 1 FROM runs WHERE run_id = %s", (run_id,)).fetchone() is None:
+        raise RunUnknown(run_id)  # deleted meanwhile
+    rows: list[tuple[int, int, bytes]] = found
+    return rows
+
+
+def _check_beginning(run_id: str, row: tuple[object, ...], started: RunStarted) -> None:
+    named, graph_name, labels, structure, content = row
+    own = named == started.run_id  # a fork begins with the first record of another run
+    facts = (
+        ("graph", graph_name, started.graph),
+        ("labels", labels_of(labels), dict(started.labels) if own else labels_of(labels)),
+        ("structure", structure, started.structure),
+        ("content", content, started.content),
+    )
+    for name, told, true in facts:
+        if told != true:
+            raise corrupt(run_id, 0, f"its {name}: {told!r}; {true!r} by its first record", ())
+
+
+def graph(connection: Connection, digest: str, url: str) -> JsonObject:
+    """See `Store.graph`."""
+    row: Any = connection.execute("SELECT data FROM graphs WHERE digest = %s", (digest,)).fetchone()
+    if row is None:
+        raise graph_unknown(digest, url)
+    try:
+        data: JsonObject = json.loads(row[0], parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        raise StoreError(
+            f"store {url}: graph {digest!r} is damaged; give the executor the graph itself, or restore the store from "
+            "a copy"
+        ) from None
+    return data
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def snapshot(connection: Connection, run_id: str, upto: int | None) -> tuple[int, bytes] | None:
+    """See `Store.snapshot`."""
+    rows: Any = connection.execute(
+        "SELECT seq, crc, data FROM runs JOIN snapshots ON snapshots.run = runs.id WHERE run_id = %s AND seq <= head"
+        " AND seq <= %s ORDER BY seq DESC LIMIT 1",
+        (run_id, _LAST if upto is None else upto),
+    ).fetchall()
+    for seq, crc, data in rows:
+        if checksum(run_id, seq, data) == crc:
+            return seq, data
+    return None if not rows else _older_snapshot(connection, run_id, rows[0][0])
+
+
+def _older_snapshot(connection: Connection, run_id: str, before: int) -> tuple[int, bytes] | None:
+    """A damaged cache is no cache: the one before it is as good."""
+    return snapshot(connection, run_id, before - 1)
+
+
+def notices(connection: Connection) -> list[Message]:
+    """See `Store.notices`."""
+    rows: Any = connection.execute(
+        "SELECT inbox.id, run_id, body FROM inbox JOIN runs ON runs.id = inbox.run WHERE notice ORDER BY inbox.id"
+    ).fetchall()
+    return [Message(key, run_id, json_object(body)) for key, run_id, body in rows]
+
+
+def inbox(connection: Connection, run_ids: Collection[str]) -> list[Message]:
+    """See `Store.inbox`."""
+    if not run_ids:
+        return []
+    rows: Any = connection.execute(
+        "SELECT inbox.id, run_id, body FROM inbox JOIN runs ON runs.id = inbox.run WHERE run_id = ANY(%s)"
+        " ORDER BY inbox.id",
+        (sorted(run_ids),),
+    ).fetchall()
+    return [Message(key, run_id, json_object(body)) for key, run_id, body in rows]
+
+
+def unsettled(connection: Connection, graphs: Collection[str] | None) -> list[RunInfo]:
+    """See `Store.unsettled`."""
+    rows: Any = connection.execute(
+        f"SELECT {INFO_COLUMNS} FROM runs {INFO_TABLES} WHERE runs.id IN ("
+        "SELECT id FROM runs WHERE status = 'running' UNION SELECT id FROM runs WHERE due IS NOT NULL"
+        " UNION SELECT run FROM inbox WHERE NOT notice"
+        ") AND status IN ('running', 'paused') ORDER BY created, runs.id".encode()
+    ).fetchall()
+    return [info_of(row) for row in rows if graphs is None or row[2] in graphs]

@@ -1,0 +1,233 @@
+"""`PostgresStore`: the store in a database, put together from what writes, what reads and what listens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar, cast
+
+from anyio import CancelScope, to_thread
+
+from orchestrator.jsontypes import JsonObject, canonical, json_text
+from orchestrator.kernel.records import FINAL
+from orchestrator.stores.base import Lease, Message, RunInfo, RunSummary, Store
+from orchestrator.stores.forks import watch
+from orchestrator.stores.owner import Owner
+from orchestrator.stores.postgres import changes, claims, leases, reads
+from orchestrator.stores.postgres.beside import Beside
+from orchestrator.stores.postgres.connections import Connection
+from orchestrator.stores.postgres.lane import LaneStatistics
+from orchestrator.stores.postgres.readers import Readers
+from orchestrator.stores.postgres.url import address_of
+from orchestrator.stores.postgres.writer import Writer
+from orchestrator.stores.postgres.writes import Change, NewRun
+from orchestrator.stores.rows import OpenQuestion, RunTotals
+from orchestrator.stores.shared import check_new, check_release, check_seqs, copy_run
+from orchestrator.stores.stored import rows_of
+
+if TYPE_CHECKING:
+    from orchestrator.kernel.records import Record
+
+__all__ = ["PostgresStore"]
+
+T = TypeVar("T")
+
+_TEXTS = 8
+"""How many graphs' texts are remembered."""
+
+
+class PostgresStore:
+    """A store in a PostgreSQL database; see `Store` for what each method promises.
+
+    Safe to use from several threads, event loops, processes and machines. The tables are made when it is opened, if
+    they are not there. A server that goes away while the store is open is waited for, for as long as the URL says.
+
+    Args:
+        url: `postgresql://USER@HOST:PORT/DATABASE`, with the parameters of libpq and these: `patience` (seconds for
+            which a server that is away is waited for, 30), `prepare` and `listen` (1; 0 for a pooler that hands out
+            connections by transaction).
+
+    Raises:
+        StoreError: the URL is none, or the database has tables of another program.
+        StoreTooNew: a newer version of this library made the tables.
+        StoreUnavailable: the server cannot be reached, or lets nobody in by this URL.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._address = address_of(url)
+        self._readers = Readers(self._address)
+        self._writer = Writer(self._address)
+        self._texts: tuple[tuple[JsonObject, str], ...] = ()
+        watch(self._readers)
+        # not patiently: a server that was never there is no server that went away
+        self._readers.read_now(lambda connection: None, patience=0.0)
+
+    @property
+    def url(self) -> str:
+        return self._address.url
+
+    def __repr__(self) -> str:
+        return f"PostgresStore({self.url!r})"
+
+    def statistics(self) -> LaneStatistics:
+        """How many appends and new runs there were, and how many batches they took."""
+        return self._writer.statistics()
+
+    async def _read(self, action: Callable[[Connection], T]) -> T:
+        return await self._readers.read(action)
+
+    async def _change(self, change: Callable[[Connection], T]) -> T:
+        return await self._writer.change(change)
+
+    # ------------------------------------------------------------------------------- journal
+
+    async def create(
+        self,
+        info: RunInfo,
+        records: Sequence[Record],
+        *,
+        graph: JsonObject | None = None,
+        lease: Lease | None = None,
+        ttl: float = 30.0,
+    ) -> None:
+        check_new(info, records, graph, lease)
+        beside = Beside(
+            rows_of(info.run_id, records), info.summary, info.totals, info.questions or None, info.waiting or None
+        )
+        text = None if graph is None else self._text_of(graph)
+        await self._writer.create(NewRun(info, beside, text, lease, float(ttl)))
+
+    async def append(
+        self,
+        run_id: str,
+        records: Sequence[Record],
+        *,
+        after: int,
+        status: str | None = None,
+        due: float | None = None,
+        waiting: int | None = None,
+        summary: RunSummary | None = None,
+        totals: RunTotals | None = None,
+        questions: Sequence[OpenQuestion] | None = None,
+        consumed: Sequence[int] = (),
+        lease: str | None = None,
+        release: bool = False,
+        snapshot: bytes | None = None,
+    ) -> int:
+        check_seqs(run_id, records, after)
+        check_release(run_id, lease, release)
+        asked = None if questions is None else tuple(questions)
+        beside = Beside(rows_of(run_id, records), summary, totals, asked, waiting)
+        return await self._writer.append(
+            Change(
+                run_id, after, beside,
+                updated=records[-1].ts if records else None, status=status, due=due, lease=lease, release=release,
+                consumed=None if release and status in FINAL else tuple(consumed),
+                snapshot=None if snapshot is None else bytes(snapshot),
+            )
+        )  # fmt: skip
+
+    async def read(
+        self, run_id: str, *, after: int = 0, upto: int | None = None, limit: int | None = None
+    ) -> list[Record]:
+        return await self._read(lambda connection: reads.records(connection, run_id, after, upto, limit))
+
+    def read_now(self, run_id: str, *, after: int = 0, upto: int | None = None) -> list[Record]:
+        return self._readers.read_now(lambda connection: reads.records(connection, run_id, after, upto, None))
+
+    # ---------------------------------------------------------------------------------- runs
+
+    async def info(self, run_id: str) -> RunInfo:
+        return await self._read(partial(reads.info, run_id=run_id))
+
+    async def heads(self, run_ids: Collection[str]) -> dict[str, tuple[int, str]]:
+        wanted = frozenset(run_ids)
+        return await self._read(partial(reads.heads, run_ids=wanted)) if wanted else {}
+
+    async def delete(self, run_id: str) -> bool:
+        return await self._change(partial(changes.delete, run_id=run_id))
+
+    async def copy(self, run_id: str, to: Store) -> None:
+        await copy_run(cast(Store, self), run_id, to)  # lists and items come with the next change
+
+    # -------------------------------------------------------------------- graphs and snapshots
+
+    async def put_graph(self, digest: str, data: JsonObject) -> None:
+        await self._change(partial(changes.put_graph, digest=digest, data=json_text(data)))
+
+    def _text_of(self, graph: JsonObject) -> str:
+        """The graph's text, made once for an object that runs are begun with again and again."""
+        for known, text in self._texts:
+            if known is graph:
+                return text
+        text = json_text(graph)
+        self._texts = ((graph, text), *self._texts[: _TEXTS - 1])
+        return text
+
+    async def graph(self, digest: str) -> JsonObject:
+        return await self._read(partial(reads.graph, digest=digest, url=self.url))
+
+    def graph_now(self, digest: str) -> JsonObject:
+        return self._readers.read_now(partial(reads.graph, digest=digest, url=self.url))
+
+    async def put_snapshot(self, run_id: str, seq: int, data: bytes) -> None:
+        await self._change(partial(changes.put_snapshot, run_id=run_id, seq=seq, data=bytes(data)))
+
+    async def snapshot(self, run_id: str, *, upto: int | None = None) -> tuple[int, bytes] | None:
+        return await self._read(partial(reads.snapshot, run_id=run_id, upto=upto))
+
+    # -------------------------------------------------------------------- leases and messages
+
+    async def lease(self, run_id: str) -> Lease | None:
+        return await self._read(partial(leases.read, run_id=run_id))
+
+    async def take_lease(self, lease: Lease, *, ttl: float, replaces: str | None = None) -> bool:
+        return await self._change(partial(leases.take, lease=lease, ttl=ttl, replaces=replaces))
+
+    async def beat(self, holder: str, ttl: float) -> bool:
+        return await self._change(partial(leases.beat, holder=holder, ttl=ttl))
+
+    async def drop_lease(self, run_id: str, token: str, *, fault: str | None = None) -> None:
+        await self._change(partial(leases.drop, run_id=run_id, token=token, fault=fault))
+
+    async def claim(
+        self, owner: Owner, *, graphs: Collection[str] | None, limit: int, ttl: float
+    ) -> list[tuple[RunInfo, Lease]]:
+        if limit < 1 or not await self._read(partial(claims.claimable, owner=owner, graphs=graphs)):
+            return []  # as nearly always: nothing is locked
+        return await self._change(partial(claims.claim, owner=owner, graphs=graphs, limit=limit, ttl=ttl))
+
+    async def unsettled(self, graphs: Collection[str] | None) -> list[RunInfo]:
+        return await self._read(partial(reads.unsettled, graphs=graphs))
+
+    async def next_due(self, graphs: Collection[str] | None) -> float | None:
+        return await self._read(partial(claims.next_due, graphs=graphs))
+
+    async def post(self, run_id: str, body: JsonObject, *, key: str | None = None) -> int:
+        return await self._change(partial(changes.post, run_id=run_id, body=canonical(body), key=key))
+
+    async def inbox(self, run_ids: Collection[str]) -> list[Message]:
+        wanted = frozenset(run_ids)
+        return await self._read(partial(reads.inbox, run_ids=wanted)) if wanted else []
+
+    async def notices(self) -> list[Message]:
+        return await self._read(reads.notices)
+
+    async def discard(self, ids: Sequence[int]) -> None:
+        if ids:
+            await self._change(partial(changes.discard, ids=[*ids]))
+
+    # --------------------------------------------------------------------------------- close
+
+    async def close(self) -> None:
+        threads = self._writer.stop()
+        with CancelScope(shield=True):
+            for thread in threads:
+                await to_thread.run_sync(thread.join)
+        self._readers.close()
+
+    def __del__(self) -> None:
+        # a store that nobody closed: let its threads and connections end rather than live with the process
+        if hasattr(self, "_writer"):
+            self._writer.stop()
+            self._readers.close()

@@ -1,0 +1,108 @@
+"""Writing: appends and new runs in batches by one thread, all other changes one by one by another.
+
+While a batch is on its way, what is asked for queues up and shares the next statement: an append alone costs a round
+trip and a commit, a hundred at the same time cost one together.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, TypeAlias, TypeVar
+
+from orchestrator.stores.forks import watch
+from orchestrator.stores.postgres.changes import ChangeJob, change_all
+from orchestrator.stores.postgres.connections import Connection
+from orchestrator.stores.postgres.lane import Lane, LaneStatistics
+from orchestrator.stores.postgres.url import Address
+from orchestrator.stores.postgres.writes import AppendJob, Change, CreateJob, NewRun, append_all, create_all
+
+T = TypeVar("T")
+
+MOST = 256
+"""Appends or new runs in one statement."""
+MOST_BYTES = 8 << 20
+"""Bytes in one statement, if it is for several runs."""
+
+_RunJob: TypeAlias = AppendJob | CreateJob
+
+
+class Writer:
+    """Makes changes, durably. `stop` ends it."""
+
+    def __init__(self, address: Address) -> None:
+        self._runs: Lane[_RunJob] = Lane(address, f"{address.url} writer", _take, _do)
+        self._others: Lane[ChangeJob[Any]] = Lane(address, f"{address.url} changes", _take_one, change_all)
+        watch(self._runs)
+        watch(self._others)
+
+    async def append(self, change: Change) -> int:
+        """Make an append and give the new head; it is durable then."""
+        job = AppendJob(change)
+        await self._runs.ask(job)
+        return job.result()
+
+    async def create(self, new: NewRun) -> None:
+        """Add a run; it is durable then."""
+        job = CreateJob(new)
+        await self._runs.ask(job)
+        job.result()
+
+    async def change(self, change: Callable[[Connection], T]) -> T:
+        """Make another change in a transaction of its own, once, and give what it gives; it is durable then.
+
+        Args:
+            change: raises an `OrchestratorError` only before it has changed anything.
+        """
+        job = ChangeJob(change)
+        await self._others.ask(job)
+        return job.result()
+
+    def stop(self) -> list[Any]:
+        """Take no more writes and finish those that wait; gives the threads that do so."""
+        return [thread for thread in (self._runs.stop(), self._others.stop()) if thread is not None]
+
+    def statistics(self) -> LaneStatistics:
+        """What was done about appends and new runs so far: `jobs / batches` shared a commit."""
+        return self._runs.statistics
+
+
+def _take_one(waiting: deque[ChangeJob[Any]]) -> list[ChangeJob[Any]]:
+    return [waiting.popleft()]
+
+
+def _take(waiting: deque[_RunJob]) -> list[_RunJob]:
+    """The first one, and others of its kind for other runs; what is left stays in its order."""
+    first = waiting.popleft()
+    taken, runs, size = [first], {_run_of(first)}, _size(first)
+    left: list[_RunJob] = []
+    while waiting and len(taken) < MOST and size < MOST_BYTES:
+        job = waiting.popleft()
+        run = _run_of(job)
+        if run in runs or type(job) is not type(first):
+            left.append(job)
+            runs.add(run)  # what comes behind it waits as well
+        else:
+            taken.append(job)
+            runs.add(run)
+            size += _size(job)
+    waiting.extendleft(reversed(left))
+    return taken
+
+
+def _run_of(job: _RunJob) -> str:
+    return job.change.run_id if isinstance(job, AppendJob) else job.new.info.run_id
+
+
+def _size(job: _RunJob) -> int:
+    rows = job.change.beside.rows if isinstance(job, AppendJob) else job.new.beside.rows
+    return sum(len(data) for _, _, data in rows)
+
+
+def _do(connection: Connection, jobs: list[_RunJob]) -> None:
+    appends = [job for job in jobs if isinstance(job, AppendJob)]
+    if appends:
+        append_all(connection, appends)
+    news = [job for job in jobs if isinstance(job, CreateJob)]
+    if news:
+        create_all(connection, news)

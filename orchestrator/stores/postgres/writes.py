@@ -1,0 +1,334 @@
+"""Appends and new runs, each kind many at a time by one statement, which is a transaction of its own.
+
+The statement moves the row of each run if its head and its lease are what they must be, and adds all else for the runs
+that were moved. A lease that was taken over is in the same row, so PostgreSQL itself orders a take-over and an append:
+whichever comes second sees what the first one did. Whoever was not moved learns why by a second statement.
+
+One batch has one change for a run at most. Runs are moved in the order of their ids, so batches of several processes
+do not wait for each other in a circle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.errors import RunConflict, RunExists, RunUnknown
+from orchestrator.jsontypes import canonical
+from orchestrator.stores.base import Lease, RunInfo
+from orchestrator.stores.postgres.arrays import Table, table
+from orchestrator.stores.postgres.beside import Beside, Statement, add_beside
+from orchestrator.stores.postgres.lane import Job
+from orchestrator.stores.postgres.texts import index_key
+from orchestrator.stores.postgres.word_keys import keys_of
+from orchestrator.stores.shared import moved, taken_over
+from orchestrator.stores.stored import Row, checksum
+
+if TYPE_CHECKING:
+    from orchestrator.stores.postgres.connections import Connection
+
+RELEASED = "token = NULL, holder = NULL, deaths = 0, retry_at = NULL, fault = '', taken = 0"
+"""What a run's row says after its lease was given back as it should be."""
+
+NOW = "extract(epoch FROM clock_timestamp())::double precision"
+"""The clock of the database, in Unix seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """An append."""
+
+    run_id: str
+    after: int
+    beside: Beside
+    updated: float | None = None
+    status: str | None = None
+    due: float | None = None
+    lease: str | None = None
+    release: bool = False
+    consumed: Sequence[int] | None = ()
+    """None: all messages of the run but notices."""
+    snapshot: bytes | None = None
+
+    @property
+    def head(self) -> int:
+        """The head after it."""
+        return self.after + len(self.beside.rows)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether it changes no more of the row than the head."""
+        return (
+            self.status is None and self.due is None and self.beside.waiting is None and not self.release
+            and self.consumed == ()
+        )  # fmt: skip
+
+
+class AppendJob(Job[int]):
+    """An append that was asked for."""
+
+    __slots__ = ("change",)
+
+    def __init__(self, change: Change) -> None:
+        super().__init__()
+        self.change = change
+
+
+@dataclass(frozen=True, slots=True)
+class NewRun:
+    """A run to be added."""
+
+    info: RunInfo
+    beside: Beside
+    graph: str | None = None
+    lease: Lease | None = None
+    ttl: float = 0.0
+
+
+class CreateJob(Job[None]):
+    """A run that is to be added."""
+
+    __slots__ = ("new",)
+
+    def __init__(self, new: NewRun) -> None:
+        super().__init__()
+        self.new = new
+
+
+def run_number(connection: Connection, run_id: str) -> int:
+    """The number under which a run's rows are kept.
+
+    Raises:
+        RunUnknown: there is no such run.
+    """
+    row = connection.execute("SELECT id FROM runs WHERE run_id = %s", (run_id,)).fetchone()
+    if row is None:
+        raise RunUnknown(run_id)
+    number: Any = row[0]
+    return int(number)
+
+
+# -------------------------------------------------------------------------------------- appends
+
+
+def append_all(connection: Connection, jobs: Sequence[AppendJob]) -> None:
+    """Make appends, and set what they give."""
+    jobs = sorted(jobs, key=lambda job: job.change.run_id)
+    changes = [job.change for job in jobs]
+    statement = Statement()
+    short = all(change.is_short for change in changes)
+    statement.add("new", _new_heads(changes) if short else _new_rows(changes))
+    statement.add(
+        "moved",
+        f"UPDATE runs SET head = new.head, updated = coalesce(new.updated, runs.updated){'' if short else _LONG}"
+        " FROM new WHERE runs.run_id = new.run_id AND runs.head = new.after"
+        " AND (new.lease IS NULL OR runs.token = new.lease) RETURNING new.n, runs.id, runs.waiting",
+    )
+    add_beside(statement, [change.beside for change in changes])
+    _add_snapshots(statement, changes)
+    if not short:
+        _consume(statement, changes)
+    done = statement.run(connection, "SELECT n FROM moved")
+    for number, job in enumerate(jobs, 1):
+        if (number,) in done:
+            job.value = job.change.head
+        else:
+            _look_why(connection, job)
+
+
+_LONG = (
+    ", status = coalesce(new.status, runs.status)"
+    ", due = CASE WHEN new.status IS NULL THEN coalesce(new.due, runs.due) ELSE new.due END"
+    ", waiting = coalesce(new.waiting, runs.waiting)"
+    ", token = CASE WHEN NOT new.release THEN runs.token END"
+    ", holder = CASE WHEN NOT new.release THEN runs.holder END"
+    ", deaths = CASE WHEN new.release THEN 0 ELSE runs.deaths END"
+    ", retry_at = CASE WHEN NOT new.release THEN runs.retry_at END"
+    ", fault = CASE WHEN new.release THEN '' ELSE runs.fault END"
+    ", taken = CASE WHEN new.release THEN 0 ELSE runs.taken END"
+)
+
+_HEAD = (("run_id", "text"), ("after", "bigint"), ("head", "bigint"), ("updated", "double precision"),
+         ("lease", "text"))  # fmt: skip
+_ROW = (*_HEAD, ("status", "text"), ("due", "double precision"), ("waiting", "bigint"), ("release", "boolean"))
+
+
+def _new_heads(changes: Sequence[Change]) -> Table:
+    return table("new", _HEAD, [(one.run_id, one.after, one.head, one.updated, one.lease) for one in changes])
+
+
+def _new_rows(changes: Sequence[Change]) -> Table:
+    return table(
+        "new",
+        _ROW,
+        [
+            (one.run_id, one.after, one.head, one.updated, one.lease, one.status, one.due, one.beside.waiting,
+             one.release)
+            for one in changes
+        ],
+    )  # fmt: skip
+
+
+def _look_why(connection: Connection, job: AppendJob) -> None:
+    """Say why an append was not made, or that it was made when it was asked for the first time."""
+    change, rows = job.change, job.change.beside.rows
+    found: Any = connection.execute(
+        "SELECT id, head, token, status FROM runs WHERE run_id = %s", (change.run_id,)
+    ).fetchone()
+    if found is None:
+        job.error = RunUnknown(change.run_id)
+        return
+    number, head, token, status = found
+    # With `release` the lease went with the records; they say whose they are.
+    ours = change.lease is not None and (token == change.lease or (change.release and token is None))
+    if (rows and ((ours and head == change.head) or job.again) and _stored(connection, number, rows)) or (
+        job.again and not rows and head == change.after and status == change.status and change.release and not token
+    ):
+        job.value = change.head
+    elif head != change.after:
+        job.error = moved(change.run_id, head, change.after)
+    elif change.lease is not None and token != change.lease:
+        job.error = taken_over(change.run_id)
+    else:
+        job.error = RunConflict(change.run_id, "another executor has just moved it, or taken its lease")
+
+
+def _stored(connection: Connection, number: int, rows: Sequence[Row]) -> bool:
+    """Whether a run has just these records at their places."""
+    if not rows:
+        return True
+    found = connection.execute(
+        "SELECT seq, crc, data FROM records WHERE run = %s AND seq >= %s AND seq <= %s ORDER BY seq",
+        (number, rows[0][0], rows[-1][0]),
+    ).fetchall()
+    return found == [*rows]
+
+
+# ------------------------------------------------------------------------------------- new runs
+
+_NEW = (
+    ("run_id", "text"), ("graph", "text"), ("status", "text"), ("labels", "text"), ("created", "double precision"),
+    ("updated", "double precision"), ("head", "bigint"), ("structure", "text"), ("content", "text"),
+    ("due", "double precision"), ("waiting", "bigint"), ("token", "text"), ("holder", "text"), ("deaths", "bigint"),
+    ("retry_at", "double precision"), ("fault", "text"), ("parent", "text"), ("parent_seq", "bigint"),
+    ("relation", "text"), ("owner", "text"), ("ttl", "double precision"),
+)  # fmt: skip
+_COLUMNS = ", ".join(name for name, _ in _NEW[:-2])
+
+
+def create_all(connection: Connection, jobs: Sequence[CreateJob]) -> None:
+    """Add runs; those whose ids are taken are refused."""
+    jobs = sorted(jobs, key=lambda job: job.new.info.run_id)
+    new = [job.new for job in jobs]
+    statement = Statement()
+    statement.add("new", table("new", _NEW, [_new_row(one) for one in new]))
+    statement.add(
+        "made",
+        f"INSERT INTO runs ({_COLUMNS}) SELECT {_COLUMNS} FROM new ORDER BY n ON CONFLICT (run_id) DO NOTHING"
+        " RETURNING id, run_id, waiting",
+    )
+    statement.add("moved", "SELECT new.n, made.id, made.waiting FROM made JOIN new USING (run_id)")
+    if any(one.lease for one in new):
+        statement.add(
+            "held",
+            f"INSERT INTO holders AS old (holder, owner, ttl, expires, robbed) SELECT DISTINCT ON (holder)"
+            f" holder, owner, ttl, {NOW} + ttl, FALSE FROM new JOIN moved USING (n) WHERE token IS NOT NULL"
+            " ORDER BY holder, ttl DESC ON CONFLICT (holder) DO UPDATE SET owner = excluded.owner, ttl = excluded.ttl,"
+            " expires = excluded.expires",
+        )
+    _add_labels(statement, new)
+    _add_graphs(statement, new)
+    add_beside(statement, [one.beside for one in new], [label_words(one.info) for one in new])
+    done = statement.run(connection, "SELECT n FROM moved")
+    for number, job in enumerate(jobs, 1):
+        if (number,) not in done and not _is_there(connection, job):
+            job.error = RunExists(job.new.info.run_id)
+
+
+def label_words(info: RunInfo) -> list[str]:
+    """The words of a run's labels, as the index has them."""
+    return keys_of([*info.labels, *info.labels.values()])
+
+
+def _new_row(new: NewRun) -> tuple[object, ...]:
+    info, lease, parent = new.info, new.lease, new.info.parent
+    return (
+        info.run_id, info.graph, info.status, canonical(dict(info.labels)), info.created, info.updated, info.head,
+        info.structure, info.content, info.due, info.waiting, lease and lease.token, lease and lease.holder,
+        info.deaths, info.retry_at, info.fault, *((None, None, None) if parent is None else astuple(parent)),
+        lease and canonical(lease.owner), new.ttl,
+    )  # fmt: skip
+
+
+def _add_labels(statement: Statement, new: Sequence[NewRun]) -> None:
+    rows = [
+        (at, index_key(name), index_key(value), one.info.created)
+        for at, one in enumerate(new, 1)
+        for name, value in one.info.labels.items()
+    ]
+    if rows:
+        columns = (("run", "bigint"), ("name", "text"), ("value", "text"), ("created", "double precision"))
+        statement.add(
+            "labelled",
+            table("label", columns, rows),
+            "INSERT INTO labels (name, value, created, run) SELECT name, value, created, id"
+            " FROM {} JOIN moved ON moved.n = label.run",
+        )
+
+
+def _add_graphs(statement: Statement, new: Sequence[NewRun]) -> None:
+    # in the order of their digests, so that several who add the same ones wait for each other in a line
+    graphs = dict(sorted({one.info.content: one.graph for one in new if one.graph is not None}.items()))
+    if graphs:
+        statement.add(
+            "drawn",
+            table("graph", (("digest", "text"), ("data", "text")), graphs.items()),
+            "INSERT INTO graphs (digest, data) SELECT digest, data FROM {} WHERE digest IN (SELECT content FROM new"
+            " JOIN moved USING (n)) ORDER BY digest ON CONFLICT DO NOTHING",
+        )
+
+
+def _is_there(connection: Connection, job: CreateJob) -> bool:
+    """Whether a run was added when this was asked for the first time: under this lease, and with these records."""
+    info, lease = job.new.info, job.new.lease
+    if lease is None and not job.again:
+        return False
+    found: Any = connection.execute("SELECT id, token FROM runs WHERE run_id = %s", (info.run_id,)).fetchone()
+    if found is None or (lease is not None and found[1] != lease.token and not job.again):
+        return False
+    return _stored(connection, found[0], job.new.beside.rows)
+
+
+def _add_snapshots(statement: Statement, changes: Sequence[Change]) -> None:
+    rows = [
+        (at, one.head, checksum(one.run_id, one.head, one.snapshot), one.snapshot)
+        for at, one in enumerate(changes, 1)
+        if one.snapshot is not None
+    ]
+    if rows:
+        statement.add(
+            "folded",
+            table("s", (("run", "bigint"), ("seq", "bigint"), ("crc", "bigint"), ("data", "bytea")), rows),
+            "INSERT INTO snapshots (run, seq, crc, data) SELECT id, seq, crc, data FROM {}"
+            " JOIN moved ON moved.n = s.run ON CONFLICT (run, seq) DO UPDATE"
+            " SET crc = excluded.crc, data = excluded.data",
+        )
+
+
+def _consume(statement: Statement, changes: Sequence[Change]) -> None:
+    some = [(at, message) for at, one in enumerate(changes, 1) for message in one.consumed or ()]
+    if some:
+        statement.add(
+            "consumed",
+            table("c", (("run", "bigint"), ("message", "bigint")), some),
+            "DELETE FROM inbox USING {} JOIN moved ON moved.n = c.run"
+            " WHERE inbox.id = c.message AND inbox.run = moved.id",
+        )
+    ended = [(at,) for at, one in enumerate(changes, 1) if one.consumed is None]
+    if ended:
+        statement.add(
+            "emptied",
+            table("e", (("run", "bigint"),), ended),
+            "DELETE FROM inbox USING {} JOIN moved ON moved.n = e.run WHERE inbox.run = moved.id AND NOT notice",
+        )
