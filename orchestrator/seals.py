@@ -11,8 +11,9 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from orchestrator.dataclass import dataclass
 from orchestrator.jsontypes import canonical
 from orchestrator.kernel import records as r
 from orchestrator.kernel.question import Approve, Deny, Question

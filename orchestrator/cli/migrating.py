@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from orchestrator.cli.exits import UsageError
 from orchestrator.cli.options import parse_json
+from orchestrator.dataclass import dataclass
 
 if TYPE_CHECKING:
     from orchestrator.executor import Migration

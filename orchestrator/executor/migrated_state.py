@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from orchestrator.dataclass import dataclass
 from orchestrator.errors import InvalidInput, InvalidMigration, InvalidUpdate, SecretInState, message_of
 from orchestrator.graph.codec import Unfit
 from orchestrator.graph.definition import GraphDefinition

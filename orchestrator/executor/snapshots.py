@@ -9,11 +9,12 @@ from __future__ import annotations
 import logging
 import zlib
 from collections import OrderedDict
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
 from pydantic_core import from_json, to_json
 
+from orchestrator.dataclass import dataclass
 from orchestrator.errors import StoreError
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.kernel.plan import Plan

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeAlias
 
+from orchestrator.dataclass import dataclass
 from orchestrator.errors import InvalidMigration
 
 Values: TypeAlias = Mapping[str, Any]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from orchestrator.dataclass import dataclass
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.edge import Edge
 from orchestrator.graph.limits import Limits

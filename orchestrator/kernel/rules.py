@@ -7,7 +7,8 @@ So a journal always folds to the same states, whatever later versions decide for
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from orchestrator.dataclass import dataclass
 
 RULES = 2
 """The rules of new runs: those in `docs/kernel.md`."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
+
+from orchestrator.dataclass import dataclass
 
 _STYLES = ("google", "numpy", "sphinx")
 _TIGHT = re.compile(

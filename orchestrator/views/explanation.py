@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
+
+from orchestrator.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from orchestrator.dataclass import dataclass
 from orchestrator.errors import OrchestratorError, RunConflict, RunUnknown, StoreCorrupt
 from orchestrator.executor import lease as leases
 from orchestrator.executor.host.host import Host

@@ -13,7 +13,7 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Protocol, cast
 
@@ -21,6 +21,7 @@ import anyio
 import anyio.to_thread
 from anyio.abc import TaskGroup
 
+from orchestrator.dataclass import dataclass
 from orchestrator.errors import OrchestratorError, RunConflict, RunEnded, RunUnknown, StoreError
 from orchestrator.executor.drive.drive import Drive
 from orchestrator.executor.host.notices import Notices

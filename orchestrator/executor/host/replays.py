@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from orchestrator.dataclass import dataclass
 from orchestrator.errors import InvalidValue, RunConflict, RunEnded, RunExists
 from orchestrator.executor.drive.drive import Drive
 from orchestrator.executor.first_state import initial_values

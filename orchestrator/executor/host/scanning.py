@@ -7,12 +7,13 @@ on, until it has read so much; its cursor says where the next page goes on, also
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
 from anyio import to_thread
 from pydantic import BaseModel
 
+from orchestrator.dataclass import dataclass
 from orchestrator.errors import RunUnknown, StoreCorrupt, StoreError, StoreTooNew
 from orchestrator.kernel.records import Record
 from orchestrator.stores.base import Page, RunInfo, Store

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 
+from orchestrator.dataclass import dataclass
 from orchestrator.errors import InvalidValue, RunConflict, RunExists
 from orchestrator.executor.drive.drive import Drive
 from orchestrator.executor.first_state import initial_values

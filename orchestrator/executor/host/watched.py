@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import anyio
 
+from orchestrator.dataclass import dataclass
 from orchestrator.kernel.run_state import RunState
 
 

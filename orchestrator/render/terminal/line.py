@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
 
 from orchestrator import visible
+from orchestrator.dataclass import dataclass
 
 Part: TypeAlias = tuple[str, str]
 """A text and its style (of rich)."""

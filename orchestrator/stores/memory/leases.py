@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from orchestrator.clock import SYSTEM_CLOCK
+from orchestrator.dataclass import dataclass
 from orchestrator.jsontypes import JsonObject
 from orchestrator.stores.presence import is_present
 from orchestrator.stores.rows import Holder, Lease, OpenQuestion, RunInfo, RunTotals

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from orchestrator.dataclass import dataclass
 
 Value: TypeAlias = object
 Kind: TypeAlias = str

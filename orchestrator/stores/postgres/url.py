@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import isfinite
 from urllib.parse import parse_qsl, quote, unquote
 
+from orchestrator.dataclass import dataclass
 from orchestrator.errors import StoreError
 
 SCHEMES = ("postgresql", "postgres")

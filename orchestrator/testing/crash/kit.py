@@ -6,11 +6,12 @@ import random
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
 
 import anyio
 
+from orchestrator.dataclass import dataclass
 from orchestrator.errors import StoreError
 from orchestrator.executor.effects.effect import witness
 from orchestrator.executor.executor import Executor
