@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from functools import cache, partial
@@ -94,9 +95,9 @@ def application(only: str | None = None) -> typer.Typer:
 
 
 class _Command(TyperCommand):
-    """A command that takes the defaults of its options as they stand.
+    """A command that takes defaults, and what needs no check, as they stand.
 
-    typer checks them like what was typed, and loads and builds the validators for that at each start.
+    typer checks every value with a validator of pydantic, and loads and builds those at each start.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -110,8 +111,36 @@ def _value(parameter: Any, check: Callable[[Any, Any], Any], context: Any, value
     """What a parameter is, in `click.Parameter.process_value`."""
     source = context.get_parameter_source(parameter.name)
     if source is None or source.name != "DEFAULT" or parameter.required:
-        return check(context, value)
+        taken = _taken(getattr(parameter, "type_descriptor", None), value)
+        return check(context, value) if taken is None else taken
     return () if value is None and (parameter.multiple or parameter.nargs == -1) else value
+
+
+def _taken(wanted: Any, typed: Any) -> str | list[str] | int | None:
+    """What was typed, if it is certainly what a parameter may be.
+
+    Args:
+        wanted: typer's description of the parameter; None: it has none.
+        typed: a word, or words.
+    """
+    words: list[Any] = [*typed] if isinstance(typed, tuple | list) else [typed]
+    kind = getattr(wanted, "annotation", None)
+    if not words or not all(isinstance(word, str) and not _BROKEN.search(word) for word in words):
+        return None
+    if kind is str and isinstance(typed, str):
+        return typed
+    if kind == list[str] and not isinstance(typed, str):
+        return words
+    if kind is int and isinstance(typed, str) and _NUMBER.fullmatch(typed):
+        limits = wanted.parameter_info
+        least, most = (limits.min or 0), (int(typed) if limits.max is None else limits.max)
+        return int(typed) if least <= int(typed) <= most else None
+    return None
+
+
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")
+_BROKEN = re.compile("[\ud800-\udfff]")
+"""Bytes of an argument that are no text."""
 
 
 def _add(app: typer.Typer, module: str, name: str) -> None:
