@@ -19,8 +19,6 @@ import os
 import reprlib
 from collections.abc import Mapping
 
-from pydantic_core import to_json
-
 from orchestrator.errors import InvalidValue
 from orchestrator.jsontypes import deeper_than
 
@@ -75,6 +73,8 @@ def check(value: object, *, depth: int = MAX_DEPTH, size: int = MAX_BYTES) -> No
     Raises:
         Unfit: it could not; the message says where and why.
     """
+    from pydantic_core import to_json
+
     try:
         data = to_json(value)
     except (ValueError, TypeError, RecursionError, UnicodeError) as error:

@@ -12,7 +12,7 @@ from io import TextIOWrapper
 from typing import Annotated, Any, NoReturn
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from orchestrator.cli.guard import guarded
@@ -73,6 +73,7 @@ def application(only: str | None = None) -> typer.Typer:
         only: the one command or group that it has, so that no other one is imported; None: all of them.
     """
     app = typer.Typer(
+        cls=_Group,
         name="orchestrator",
         help="Run, inspect, resume and draw agent graphs.",
         epilog="Exit codes: 0 done, 1 failed, 2 usage, 3 paused, 4 unknown run or question, 5 exhausted, "
@@ -87,7 +88,7 @@ def application(only: str | None = None) -> typer.Typer:
         _add(app, _HOMES[name], name)
     for name in _GROUPS if only is None else (only,) if only in _GROUPS else ():
         text, module, commands = _GROUPS[name]
-        group = typer.Typer(help=text, no_args_is_help=True, rich_markup_mode=None)
+        group = typer.Typer(cls=_Group, help=text, no_args_is_help=True, rich_markup_mode=None)
         for command in commands.split():
             _add(group, module, command)
         app.add_typer(group, name=name)
@@ -100,17 +101,31 @@ class _Command(TyperCommand):
     typer checks every value with a validator of pydantic, and loads and builds those at each start.
     """
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        for parameter in self.params:
-            if parameter.callback is None:
-                vars(parameter)["process_value"] = partial(_value, parameter, parameter.process_value)
+    def get_params(self, ctx: Any) -> Any:
+        return _plain(super().get_params(ctx))
+
+
+class _Group(TyperGroup):
+    """The same for a group of commands."""
+
+    def get_params(self, ctx: Any) -> Any:
+        return _plain(super().get_params(ctx))
+
+
+def _plain(parameters: list[Any]) -> list[Any]:
+    for parameter in parameters:
+        if "process_value" not in vars(parameter):
+            vars(parameter)["process_value"] = partial(_value, parameter, parameter.process_value)
+    return parameters
 
 
 def _value(parameter: Any, check: Callable[[Any, Any], Any], context: Any, value: Any) -> Any:
     """What a parameter is, in `click.Parameter.process_value`."""
     source = context.get_parameter_source(parameter.name)
-    if source is None or source.name != "DEFAULT" or parameter.required:
+    default = source is not None and source.name == "DEFAULT"
+    if parameter.callback is not None:  # of options such as --version, which need no value
+        return parameter.callback(context, parameter, None) if default and value is None else check(context, value)
+    if not default or parameter.required:
         taken = _taken(getattr(parameter, "type_descriptor", None), value)
         return check(context, value) if taken is None else taken
     return () if value is None and (parameter.multiple or parameter.nargs == -1) else value

@@ -177,6 +177,38 @@ class RunInfo:
         return RunInfo(**{**dict(zip(_INFO_FIELDS, _info_values(self), strict=True)), **changes})
 
 
+class _UsageWhenAsked:
+    """The place of a run's usage, which may hold the JSON of it until it is asked for.
+
+    Few who list runs ask for it, and reading it loads pydantic.
+    """
+
+    def __init__(self, place: Any) -> None:
+        self._place = place
+
+    def __get__(self, info: RunInfo | None, kind: type) -> Any:
+        if info is None:
+            return self
+        value = self._place.__get__(info, kind)
+        if isinstance(value, str):
+            value = _usage_of(value)
+            self._place.__set__(info, value)
+        return value
+
+    def __set__(self, info: RunInfo, value: object) -> None:
+        self._place.__set__(info, value)
+
+
+def _usage_of(text: str) -> Usage | None:
+    from orchestrator.graph.limits import Usage
+
+    try:
+        return Usage.model_validate_json(text)
+    except ValueError:
+        return None
+
+
+type.__setattr__(RunInfo, "usage", _UsageWhenAsked(vars(RunInfo)["usage"]))
 _INFO_FIELDS = tuple(one.name for one in fields(RunInfo))
 _info_values = attrgetter(*_INFO_FIELDS)
 

@@ -27,7 +27,7 @@ OF_RUNS = frozenset(
 """What is not needed to read rows of runs."""
 TABLE: dict[str, tuple[tuple[str, ...], frozenset[str], int]] = {
     "help": (("--help",), OF_RUNS | {"stores", "render", "views"}, 45),
-    "runs": (("runs",), OF_RUNS | {"views.run", "views.trace"}, 95),
+    "runs": (("runs", "--limit", "5"), OF_RUNS | {"views.run", "views.trace", "graph.limits"}, 85),
     "show": (("show", "one"), frozenset({"models.offline", "models.chat", "tools.builtin", "nodes.extract"}), 375),
     "run": (
         ("run", "tool_user", "What is 20+(2*4)?", "--approve", "none"),
@@ -36,6 +36,10 @@ TABLE: dict[str, tuple[tuple[str, ...], frozenset[str], int]] = {
     ),
 }
 """Command -> its words, modules of the library that it does not import, and how many it imports at most."""
+
+
+VALIDATORS = {"pydantic", "pydantic_core", "annotated_types", "typer._adapters", "importlib.metadata"}
+"""What takes most of the time of a command that checks and shows little."""
 
 
 def modules(place: Path, *words: str) -> set[str]:
@@ -65,3 +69,12 @@ def test_a_command_imports_what_it_needs(name: str, place: Path) -> None:
     assert not NEVER & found
     assert not {f"orchestrator.{module}" for module in without} & ours
     assert len(ours) <= most
+
+
+@pytest.mark.parametrize("name", ["help", "runs"])
+def test_a_short_command_loads_no_validators(name: str, place: Path) -> None:
+    assert not VALIDATORS & modules(place, *TABLE[name][0])
+
+
+def test_words_that_were_typed_need_no_validators(place: Path) -> None:
+    assert "typer._adapters" not in modules(place, *TABLE["run"][0])

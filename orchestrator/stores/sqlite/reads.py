@@ -9,7 +9,7 @@ from collections.abc import Collection
 from contextlib import closing
 from operator import itemgetter
 from types import NoneType
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, cast
 
 from orchestrator.errors import RunUnknown, StoreError
 from orchestrator.jsontypes import JsonObject
@@ -21,7 +21,6 @@ from orchestrator.stores.sqlite.leases import IS_NOTICE, lease_of
 from orchestrator.stores.stored import checksum, labels_of
 
 if TYPE_CHECKING:
-    from orchestrator.graph.limits import Usage
     from orchestrator.kernel.records import Record, RunStarted
 
 InfoRow: TypeAlias = tuple[Any, ...]
@@ -65,22 +64,12 @@ def info_of(row: InfoRow, now: float) -> RunInfo:
     error, given, output, question, usage, steps, parent, seq, relation, deaths, retry_at, fault = row[12:24]
     return RunInfo(
         run_id, graph_name, status, labels_of(labels) or {}, created, updated, head, structure, content, due, waiting,
-        str(error or ""), str(given or ""), str(output or ""), str(question or ""), _usage_of(usage),
+        str(error or ""), str(given or ""), str(output or ""), str(question or ""),
+        cast(Any, usage) if isinstance(usage, str) else None,  # read when it is asked for
         steps if isinstance(steps, int) else 0, _parent_of(parent, seq, relation),
         deaths if isinstance(deaths, int) else 0, retry_at if isinstance(retry_at, float) else None, str(fault or ""),
         lease_of(run_id, row[24:29], now),
     )  # fmt: skip
-
-
-def _usage_of(text: object) -> Usage | None:
-    if not isinstance(text, str):
-        return None
-    from orchestrator.graph.limits import Usage  # late: some lists have no such row
-
-    try:
-        return Usage.model_validate_json(text)
-    except ValueError:
-        return None
 
 
 def _parent_of(run_id: object, seq: object, relation: object) -> Parent | None:
