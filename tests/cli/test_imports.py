@@ -27,7 +27,7 @@ OF_RUNS = frozenset(
 """What is not needed to read rows of runs."""
 TABLE: dict[str, tuple[tuple[str, ...], frozenset[str], int]] = {
     "help": (("--help",), OF_RUNS | {"stores", "render", "views"}, 45),
-    "runs": (("runs", "--limit", "5"), OF_RUNS | {"views.run", "views.trace", "graph.limits"}, 85),
+    "runs": (("runs", "--limit", "5"), OF_RUNS | {"views.run", "views.trace", "graph.limits"}, 88),
     "show": (("show", "one"), frozenset({"models.offline", "models.chat", "tools.builtin", "nodes.extract"}), 375),
     "run": (
         ("run", "tool_user", "What is 20+(2*4)?", "--approve", "none"),
