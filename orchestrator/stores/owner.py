@@ -44,7 +44,7 @@ class Owner:
             space=namespace("pid"),
             times=namespace("time"),
             pid=pid,
-            start=_process(pid)[1],
+            start=_own_start(pid),
         )
 
     def data(self) -> dict[str, object]:
@@ -96,6 +96,16 @@ def is_here(owner: Mapping[str, object]) -> bool:
 
 
 @cache
+def _own_start(pid: int) -> str:
+    """When this process started. `pid`: its id."""
+    return _process(pid)[1]
+
+
+if hasattr(os, "register_at_fork"):  # a process may have the id of one that it comes from and that is gone
+    os.register_at_fork(after_in_child=_own_start.cache_clear)
+
+
+@cache
 def machine_id() -> str:
     """The id that the system drew when it was installed, see machine-id(5); empty where there is none."""
     for path in ("/etc/machine-id", "/var/lib/dbus/machine-id"):
@@ -120,7 +130,7 @@ def boot_id() -> str:
 def namespace(kind: str) -> str:
     """The namespace of this process: `pid` or `time`; empty where there are none."""
     try:
-        return str(Path(f"/proc/self/ns/{kind}").readlink())
+        return os.readlink(f"/proc/self/ns/{kind}")
     except OSError:
         return ""
 

@@ -6,12 +6,14 @@ import gc
 import sqlite3
 import weakref
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import anyio
 import anyio.lowlevel
+import anyio.to_thread
 import pytest
 from pydantic import BaseModel
 
@@ -23,9 +25,10 @@ from orchestrator.executor.run_log import RunLog
 from orchestrator.kernel import machine
 from orchestrator.kernel.records import encode
 from orchestrator.kernel.run_state import Delta
-from orchestrator.stores.sqlite import SQLiteStore
+from orchestrator.stores.sqlite import SQLiteStore, pace
 from orchestrator.stores.sqlite.files import PAGE_BYTES
 from orchestrator.stores.sqlite.log_space import LogSpace
+from tests.benchmarks.subjects.ours import ASKING
 
 pytestmark = pytest.mark.anyio
 
@@ -167,6 +170,26 @@ async def test_a_run_is_two_commits_and_no_reads_however_often_its_graph_was_sto
     # and inbox in the other.
     assert cost.records == 3
     assert cost.statements == {"BEGIN": 2, "COMMIT": 2, "INSERT": 11, "UPDATE": 2, "DELETE": 3}
+
+
+async def test_a_run_is_loaded_and_answered_without_a_thread_for_reading(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its row, its snapshot and the records behind it are read by the task that asks."""
+    monkeypatch.setattr(pace, "QUICK", 60.0)  # this machine may be busy
+    url, handed, run_sync = f"sqlite:///{tmp_path}/runs.db", [], anyio.to_thread.run_sync
+
+    async def counted(action: Callable[..., Any], *args: Any, **kw: Any) -> Any:
+        handed.append(action)
+        return await run_sync(action, *args, **kw)
+
+    async with Executor(url, graphs=[ASKING]) as executor:
+        await executor.start(ASKING, {"until": 100}, run_id="r")
+    async with Executor(url, graphs=[ASKING]) as executor:
+        monkeypatch.setattr(anyio.to_thread, "run_sync", counted)
+        (question,) = (await executor.load("r")).waiting
+        assert (await executor.answer("r", question.id, "yes")).output == 100
+        assert handed == []
 
 
 async def test_a_step_more_that_has_to_be_durable_is_a_commit_more(

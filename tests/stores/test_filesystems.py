@@ -13,7 +13,7 @@ import pytest
 from orchestrator.errors import StoreUnsupported
 from orchestrator.stores import open_store
 from orchestrator.stores.sqlite import SQLiteStore
-from orchestrator.stores.sqlite.filesystems import ALLOW, check_filesystem, filesystem_of, is_network
+from orchestrator.stores.sqlite.filesystems import ALLOW, _types, check_filesystem, filesystem_of, is_network
 from tests.stores.runs import add_run
 from tests.support.disks import can_mount, mounted
 
@@ -44,6 +44,15 @@ a line of another kind
 )  # fmt: skip
 def test_a_path_is_on_the_file_system_that_is_mounted_nearest_and_last(path: str, kind: str) -> None:
     assert filesystem_of(path, MOUNTS) == kind
+
+
+def test_the_types_of_all_mounts_are_known_without_their_places() -> None:
+    """Where none of them is of a network, no path is looked up."""
+    assert {"proc", "ext4", "nfs4", "xfs", "cifs", "nfs", "tmpfs", "fuse.sshfs", "9p"} <= _types(MOUNTS)
+    local = "\n".join(line for line in MOUNTS.splitlines() if not is_network(line.partition(" - ")[2].split(" ")[0]))
+    assert any(map(is_network, _types(MOUNTS)))
+    assert not any(map(is_network, _types(local)))
+    assert _types("") == set()
 
 
 def test_without_a_word_about_it_nothing_is_said() -> None:

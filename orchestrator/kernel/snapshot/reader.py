@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
+
+from pydantic_core import to_json
 
 from orchestrator.graph.limits import Limits, Reserve, Usage
 from orchestrator.kernel import records as r
@@ -128,7 +129,7 @@ def load_frames(run: RunState, plan: Plan, data: Iterable[Data]) -> tuple[dict[s
 
 
 def _decode(data: Data) -> Any:
-    return r.decode(json.dumps(data))
+    return r.decode(to_json(data))
 
 
 def _effect(intended: Data, settled: Data | None, inside: Data | None, began: int) -> EffectEntry:

@@ -275,9 +275,16 @@ def notices(connection: sqlite3.Connection) -> list[Message]:
     return [Message(key, run_id, json_object(body)) for key, run_id, body in rows]
 
 
-def inbox(connection: sqlite3.Connection, run_ids: Collection[str]) -> list[Message]:
+def inbox(connection: sqlite3.Connection, run_ids: Collection[str], *, few: bool = False) -> list[Message]:
+    """See `Store.inbox`.
+
+    Raises:
+        TooMuch: with `few`, if any run has a message: they may be large.
+    """
     if connection.execute("SELECT 1 FROM inbox LIMIT 1").fetchone() is None:
         return []  # as nearly always: do not look for each of the runs
+    if few:
+        raise TooMuch
     wanted, rows = sorted(run_ids), list[tuple[int, str, object]]()
     for first in range(0, len(wanted), _AT_ONCE):
         some = wanted[first : first + _AT_ONCE]  # not by json_each: SQLite's JSON ends a text at its first zero byte

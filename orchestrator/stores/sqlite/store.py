@@ -361,7 +361,8 @@ class SQLiteStore(SQLiteItems):
         seen = self._inbox_seen
         if seen is not None and changes is not None and seen[:2] == (changes, wanted):
             return list(seen[2])
-        messages = await self._readers.read(partial(reads.inbox, run_ids=wanted))
+        look = partial(reads.inbox, run_ids=wanted)
+        messages = await self._readers.read(look, small=partial(look, few=True))
         self._inbox_seen = (changes, wanted, tuple(messages))
         return messages
 
