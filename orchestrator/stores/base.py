@@ -60,6 +60,26 @@ class Changing(Protocol):
 
 
 @runtime_checkable
+class Alerting(Protocol):
+    """A store that tells when there may be runs to take up. Others are asked again and again.
+
+    What it tells is a hint: some runs become free without one, as when a lease expires, and one may be lost.
+    """
+
+    def alerts(self) -> int | None:
+        """How many times it told so; None: it does not tell just now. Costs little."""
+        ...
+
+    async def wait_for_alert(self, seen: int) -> None:
+        """Wait until it has told so since, or cannot tell any more. May be cancelled.
+
+        Args:
+            seen: what `alerts` returned before the caller looked for runs.
+        """
+        ...
+
+
+@runtime_checkable
 class Placing(Protocol):
     """A store whose list of runs can begin at a time. The lists of others are read from the newest run on."""
 

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar, cast
 
-from anyio import CancelScope, current_effective_deadline
+from anyio import CancelScope, Event, current_effective_deadline
 
 if TYPE_CHECKING:
     import trio
@@ -73,6 +73,30 @@ def tell(jobs: Iterable[Pending[object]]) -> None:
         # RuntimeError (trio's RunFinishedError is one): the event loop is gone, and with it whoever waited
         with contextlib.suppress(RuntimeError):
             door(_wake, those)
+
+
+class Bell:
+    """Waited for by the task that made it, which may be cancelled, and rung by any thread."""
+
+    __slots__ = ("_door", "_event")
+
+    def __init__(self) -> None:
+        self._event = Event()
+        if _in_trio():
+            import trio
+
+            self._door: _Door = trio.lowlevel.current_trio_token().run_sync_soon
+        else:
+            self._door = asyncio.get_running_loop().call_soon_threadsafe
+
+    def ring(self) -> None:
+        """Wake the task, or let it not begin to wait."""
+        with contextlib.suppress(RuntimeError):  # its event loop is gone, and with it the task
+            self._door(self._event.set)
+
+    async def wait(self) -> None:
+        """Wait until it is rung."""
+        await self._event.wait()
 
 
 async def give_way() -> None:

@@ -17,7 +17,7 @@ from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.manner import AS_IT_IS
 from orchestrator.executor.host.worker_presence import WorkerFacts
 from orchestrator.executor.lease import LeaseHandle
-from orchestrator.stores.base import Changing
+from orchestrator.stores.base import Alerting, Changing
 
 log = logging.getLogger("orchestrator.worker")
 
@@ -54,6 +54,8 @@ class _Worker:
         self._ended = anyio.Event()
         """Set when one of them is over."""
         self._stops = False
+        self._alerts: int | None = None
+        """What the store had told of before the last look for runs; None: it does not tell."""
 
     @property
     def _names(self) -> list[str]:
@@ -83,6 +85,8 @@ class _Worker:
             await anyio.sleep_forever()
         await scheduling.fire_due(self._host)
         free = self._slots - self._busy
+        store = self._host.store
+        self._alerts = store.alerts() if isinstance(store, Alerting) else None
         taken = await leases.claim(self._host.presence, graphs=self._names, limit=free)
         for info, hold in taken:
             self._busy += 1
@@ -130,13 +134,33 @@ class _Worker:
             wait = self._poll
             if due is not None:
                 wait = min(wait, max(0.0, due - host.resources.clock.now() + _DUE_IS_LATE))
-            with anyio.move_on_after(wait):
-                await self._ended.wait()
+            if await self._wait(wait):
+                return
             overdue = due is not None and due <= host.resources.clock.now()
             if others or overdue or self._ended.is_set():
                 return  # where other workers hold runs, one of them may have died, which changes nothing
             if isinstance(store, Changing) and store.changes() != before:
                 return
+
+    async def _wait(self, seconds: float) -> bool:
+        """Wait until a run here is over, or the store tells that there may be one to take up; whether it told so."""
+        store, told = self._host.store, False
+        with anyio.move_on_after(seconds):
+            if self._alerts is None or not isinstance(store, Alerting):
+                await self._ended.wait()
+                return False
+            async with anyio.create_task_group() as tasks:
+
+                async def listen(store: Alerting, seen: int) -> None:
+                    nonlocal told
+                    await store.wait_for_alert(seen)
+                    told = True
+                    tasks.cancel_scope.cancel()
+
+                tasks.start_soon(listen, store, self._alerts)
+                await self._ended.wait()
+                tasks.cancel_scope.cancel()
+        return told
 
     async def drain(self, grace: float) -> None:
         """Take nothing more up, and let the steps that run end."""

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from orchestrator.errors import OrchestratorError, RunUnknown, StoreUnavailable
-from orchestrator.stores.postgres.connections import BEGIN
+from orchestrator.stores.postgres.connections import BEGIN, WORK
 from orchestrator.stores.postgres.lane import Job
-from orchestrator.stores.postgres.leases import rob
+from orchestrator.stores.postgres.leases import drop, rob
 from orchestrator.stores.rows import NOTICE
 from orchestrator.stores.shared import json_object
 from orchestrator.stores.stored import checksum
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from orchestrator.stores.postgres.connections import Connection
 
 T = TypeVar("T")
-
-WORK, INBOX = "orchestrator_work", "orchestrator_inbox"
-"""Channels: there may be a run to take up; there is a message."""
 
 
 class ChangeJob(Job[T]):
@@ -118,8 +115,20 @@ def post(connection: Connection, run_id: str, body: str, key: str | None) -> int
     made: Any = connection.execute(
         "INSERT INTO inbox (run, body, key, notice) VALUES (%s, %s, %s, %s) RETURNING id", (number, body, key, notice)
     ).fetchone()
-    connection.execute("SELECT pg_notify(%s, '')", (INBOX,))
+    if not notice:
+        tell_of_work(connection)
     return int(made[0])
+
+
+def tell_of_work(connection: Connection) -> None:
+    """Tell whoever listens, once this transaction is committed, that there may be a run to take up."""
+    connection.execute("SELECT pg_notify(%s, '')", (WORK,))
+
+
+def drop_lease(connection: Connection, run_id: str, token: str, fault: str | None) -> None:
+    """See `Store.drop_lease`."""
+    if drop(connection, run_id, token, fault) and fault is None:
+        tell_of_work(connection)
 
 
 def locked(connection: Connection, run_id: str) -> int:

@@ -17,6 +17,7 @@ from orchestrator.stores.base import Lease, RunInfo
 from orchestrator.stores.owner import Owner
 from orchestrator.stores.postgres import reads
 from orchestrator.stores.postgres.leases import die, give, hold, present_holders, rob
+from orchestrator.stores.postgres.writes import NOW
 from orchestrator.stores.presence import held_here
 from orchestrator.stores.rows import MAX_DEATHS
 from orchestrator.stores.shared import DIED
@@ -46,7 +47,7 @@ def claim(
     found = [one for one in found if one[2] is None or one[3] == owner.executor or one[3] not in still]
     if gone:
         # Whoever is silent and yet alive finds out by its next beat.
-        connection.execute("UPDATE holders SET expires = 0.0 WHERE holder = ANY(%s)", (gone,))
+        connection.execute(f"UPDATE holders SET expires = {NOW} WHERE holder = ANY(%s)".encode(), (gone,))
     taken: list[Lease] = []
     for number, run_id, token, holder in found:
         if token is not None and holder != owner.executor:

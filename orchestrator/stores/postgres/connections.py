@@ -37,6 +37,11 @@ Others may wait for these locks, and beats of theirs behind that, so it is well 
 BEGIN = f"BEGIN; SET LOCAL idle_in_transaction_session_timeout = '{_IDLE_SECONDS}s'".encode()
 
 
+WORK = "orchestrator_work"
+"""The channel on which the server tells that there may be a run to take up. Never by an append: whoever commits with a
+notice waits for all others who do so."""
+
+
 def connect(address: Address) -> Connection:
     """A connection, outside of any transaction, to a database that has the tables of this version.
 

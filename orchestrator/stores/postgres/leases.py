@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.clock import SYSTEM_CLOCK
 from orchestrator.errors import RunUnknown
 from orchestrator.jsontypes import canonical
-from orchestrator.stores.base import Lease
+from orchestrator.stores.base import Holder, Lease
 from orchestrator.stores.postgres.writes import NOW, RELEASED
 from orchestrator.stores.presence import is_present
 from orchestrator.stores.shared import DIED, STEP_LANDED, json_object, retry_delay
@@ -114,17 +114,20 @@ def beat(connection: Connection, holder: str, ttl: float) -> bool:
     return not found[1]
 
 
-def drop(connection: Connection, run_id: str, token: str, fault: str | None) -> None:
-    """See `Store.drop_lease`."""
+def drop(connection: Connection, run_id: str, token: str, fault: str | None) -> bool:
+    """See `Store.drop_lease`; whether the run is running, and free now."""
     if fault is None:
-        connection.execute(f"UPDATE runs SET {RELEASED} WHERE run_id = %s AND token = %s", (run_id, token))
-        return
+        row: Any = connection.execute(
+            f"UPDATE runs SET {RELEASED} WHERE run_id = %s AND token = %s RETURNING status = 'running'", (run_id, token)
+        ).fetchone()
+        return row is not None and bool(row[0])
     found: Any = connection.execute(
         "SELECT id FROM runs WHERE run_id = %s AND token = %s FOR NO KEY UPDATE", (run_id, token)
     ).fetchone()
     if found is not None:
         die(connection, found[0], fault)
         connection.execute("UPDATE runs SET token = NULL, holder = NULL WHERE id = %s", found)
+    return False
 
 
 def read(connection: Connection, run_id: str) -> Lease | None:
@@ -147,6 +150,21 @@ def lease_of(run_id: str, row: tuple[Any, ...]) -> Lease | None:
     end = expires if isinstance(expires, float) else 0.0
     left = min(end - now, seconds)
     return Lease(run_id, str(token), str(holder), json_object(owner), left, seconds, end)
+
+
+def holders(connection: Connection, runs: int) -> list[Holder]:
+    """See `Store.holders`."""
+    rows: Any = connection.execute(
+        f"SELECT holders.holder, owner, ttl, expires - {NOW}, held, ids FROM holders"
+        " CROSS JOIN LATERAL (SELECT count(*) AS held FROM runs WHERE runs.holder = holders.holder) AS all_of"
+        " CROSS JOIN LATERAL (SELECT array(SELECT run_id FROM runs WHERE runs.holder = holders.holder ORDER BY id"
+        " LIMIT %s) AS ids) AS some_of ORDER BY holders.holder",
+        (max(runs, 0),),
+    ).fetchall()
+    return [
+        Holder(holder, json_object(owner), min(left, ttl), ttl, held, tuple(ids))
+        for holder, owner, ttl, left, held, ids in rows
+    ]
 
 
 def present_holders(connection: Connection) -> tuple[list[str], list[str]]:

@@ -13,6 +13,7 @@ from orchestrator.kernel.records import FINAL
 from orchestrator.stores.base import Message, Parent, RunInfo
 from orchestrator.stores.postgres.leases import lease_of
 from orchestrator.stores.postgres.writes import NOW
+from orchestrator.stores.rows import MAX_DEATHS
 from orchestrator.stores.shared import corrupt, graph_unknown, json_object, read_record
 from orchestrator.stores.stored import checksum, labels_of
 
@@ -260,3 +261,13 @@ def unsettled(connection: Connection, graphs: Collection[str] | None) -> list[Ru
         ") AND status IN ('running', 'paused') ORDER BY created, runs.id".encode()
     ).fetchall()
     return [info_of(row) for row in rows if graphs is None or row[2] in graphs]
+
+
+def parked(connection: Connection, limit: int) -> list[RunInfo]:
+    """See `Store.parked`."""
+    rows: Any = connection.execute(
+        f"SELECT {INFO_COLUMNS} FROM runs {INFO_TABLES} WHERE retry_at IS NOT NULL AND deaths >= {MAX_DEATHS}"
+        " AND status IN ('running', 'paused') ORDER BY retry_at, runs.id LIMIT %s".encode(),
+        (max(limit, 0),),
+    ).fetchall()
+    return [info_of(row) for row in rows]

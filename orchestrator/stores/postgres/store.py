@@ -10,13 +10,14 @@ from anyio import CancelScope, to_thread
 
 from orchestrator.jsontypes import JsonObject, canonical, json_text
 from orchestrator.kernel.records import FINAL
-from orchestrator.stores.base import Lease, Message, RunInfo, RunSummary, Store
+from orchestrator.stores.base import Holder, Lease, Message, RunInfo, RunSummary, Store
 from orchestrator.stores.forks import watch
 from orchestrator.stores.owner import Owner
 from orchestrator.stores.postgres import changes, claims, leases, reads
 from orchestrator.stores.postgres.beside import Beside
 from orchestrator.stores.postgres.connections import Connection
 from orchestrator.stores.postgres.lane import LaneStatistics
+from orchestrator.stores.postgres.listener import Listener
 from orchestrator.stores.postgres.readers import Readers
 from orchestrator.stores.postgres.url import address_of
 from orchestrator.stores.postgres.writer import Writer
@@ -58,7 +59,9 @@ class PostgresStore:
         self._readers = Readers(self._address)
         self._writer = Writer(self._address)
         self._texts: tuple[tuple[JsonObject, str], ...] = ()
+        self._listener = Listener(self._address)
         watch(self._readers)
+        watch(self._listener)
         # not patiently: a server that was never there is no server that went away
         self._readers.read_now(lambda connection: None, patience=0.0)
 
@@ -72,6 +75,14 @@ class PostgresStore:
     def statistics(self) -> LaneStatistics:
         """How many appends and new runs there were, and how many batches they took."""
         return self._writer.statistics()
+
+    def alerts(self) -> int | None:
+        """See `Alerting`."""
+        return self._listener.alerts()
+
+    async def wait_for_alert(self, seen: int) -> None:
+        """See `Alerting`."""
+        await self._listener.wait(seen)
 
     async def _read(self, action: Callable[[Connection], T]) -> T:
         return await self._readers.read(action)
@@ -188,7 +199,7 @@ class PostgresStore:
         return await self._change(partial(leases.beat, holder=holder, ttl=ttl))
 
     async def drop_lease(self, run_id: str, token: str, *, fault: str | None = None) -> None:
-        await self._change(partial(leases.drop, run_id=run_id, token=token, fault=fault))
+        await self._change(partial(changes.drop_lease, run_id=run_id, token=token, fault=fault))
 
     async def claim(
         self, owner: Owner, *, graphs: Collection[str] | None, limit: int, ttl: float
@@ -196,6 +207,16 @@ class PostgresStore:
         if limit < 1 or not await self._read(partial(claims.claimable, owner=owner, graphs=graphs)):
             return []  # as nearly always: nothing is locked
         return await self._change(partial(claims.claim, owner=owner, graphs=graphs, limit=limit, ttl=ttl))
+
+    async def announce(self, owner: Owner, *, ttl: float) -> None:
+        text = canonical(owner.data())
+        await self._change(partial(leases.hold, holder=owner.executor, owner=text, ttl=ttl))
+
+    async def holders(self, *, runs: int = 20) -> list[Holder]:
+        return await self._read(partial(leases.holders, runs=runs))
+
+    async def parked(self, *, limit: int = 100) -> list[RunInfo]:
+        return await self._read(partial(reads.parked, limit=limit))
 
     async def unsettled(self, graphs: Collection[str] | None) -> list[RunInfo]:
         return await self._read(partial(reads.unsettled, graphs=graphs))
@@ -220,9 +241,9 @@ class PostgresStore:
     # --------------------------------------------------------------------------------- close
 
     async def close(self) -> None:
-        threads = self._writer.stop()
+        threads = [*self._writer.stop(), self._listener.stop()]
         with CancelScope(shield=True):
-            for thread in threads:
+            for thread in filter(None, threads):
                 await to_thread.run_sync(thread.join)
         self._readers.close()
 
@@ -230,4 +251,5 @@ class PostgresStore:
         # a store that nobody closed: let its threads and connections end rather than live with the process
         if hasattr(self, "_writer"):
             self._writer.stop()
+            self._listener.stop()
             self._readers.close()

@@ -20,6 +20,7 @@ from orchestrator.jsontypes import canonical
 from orchestrator.stores.base import Lease, RunInfo
 from orchestrator.stores.postgres.arrays import Table, table
 from orchestrator.stores.postgres.beside import Beside, Statement, add_beside
+from orchestrator.stores.postgres.connections import WORK
 from orchestrator.stores.postgres.lane import Job
 from orchestrator.stores.postgres.texts import index_key
 from orchestrator.stores.postgres.word_keys import keys_of
@@ -241,7 +242,10 @@ def create_all(connection: Connection, jobs: Sequence[CreateJob]) -> None:
     _add_labels(statement, new)
     _add_graphs(statement, new)
     add_beside(statement, [one.beside for one in new], [label_words(one.info) for one in new])
+    free = any(one.lease is None and one.info.status == "running" for one in new)
     done = statement.run(connection, "SELECT n FROM moved")
+    if free and done:
+        connection.execute(f"NOTIFY {WORK}".encode())
     for number, job in enumerate(jobs, 1):
         if (number,) not in done and not _is_there(connection, job):
             job.error = RunExists(job.new.info.run_id)
