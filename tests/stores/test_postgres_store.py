@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+from typing import Any, cast
+
+import anyio
+import psycopg
 import pytest
 
-from orchestrator.errors import StoreUnavailable
+from orchestrator.errors import RunConflict, RunExists, StoreUnavailable
 from orchestrator.stores import open_store
+from orchestrator.stores.postgres import PostgresStore, changes, leases
+from orchestrator.stores.postgres.beside import Beside
+from orchestrator.stores.postgres.changes import ChangeJob
+from orchestrator.stores.postgres.texts import adapt
+from orchestrator.stores.postgres.writes import AppendJob, Change, CreateJob, NewRun, append_all, create_all
+from orchestrator.stores.stored import rows_of
+from orchestrator.testing.store_conformance.helpers import a_lease, event, events, new_run, started
 from tests.support.postgres import PASSWORD, PostgresDatabase
 
 pytestmark = pytest.mark.anyio
@@ -29,3 +42,232 @@ async def test_a_wrong_password_is_told(postgres: PostgresDatabase) -> None:
 async def test_no_server_is_told_at_once(postgres: PostgresDatabase) -> None:
     with pytest.raises(StoreUnavailable, match="cannot be reached"):
         open_store("postgresql://me@127.0.0.1:1/runs")
+
+
+async def test_workers_are_told_of_work(postgres: PostgresDatabase) -> None:
+    store, other = PostgresStore(postgres.url), PostgresStore(postgres.url)
+    try:
+        with anyio.fail_after(30):
+            seen = await _listens(store)
+            for write in (partial(_enqueue, other), partial(_answer, other), partial(_give_back, other)):
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(store.wait_for_alert, seen)
+                    await anyio.sleep(0.05)
+                    await write()
+                after = store.alerts()
+                assert after is not None
+                assert after > seen
+                seen = after
+            # nothing is told by appends, nor of runs that are held from their beginning
+            info, records = new_run()
+            await other.create(info, records, lease=a_lease(info.run_id, "t"))
+            await other.append(info.run_id, events(2), after=1, lease="t")
+            await anyio.sleep(0.1)
+            assert store.alerts() == seen
+    finally:
+        await store.close()
+        await other.close()
+
+
+async def _listens(store: PostgresStore) -> int:
+    while True:
+        seen = store.alerts()
+        if seen is not None:
+            return seen
+        await anyio.sleep(0.01)
+
+
+async def _enqueue(store: PostgresStore) -> None:
+    info, records = new_run()
+    await store.create(info, records)
+
+
+async def _answer(store: PostgresStore) -> None:
+    info, records = new_run()
+    await store.create(replace(info, status="paused"), records)
+    await store.post(info.run_id, {"answer": 1})
+
+
+async def _give_back(store: PostgresStore) -> None:
+    info, records = new_run()
+    await store.create(info, records, lease=a_lease(info.run_id, "t"))
+    await store.drop_lease(info.run_id, "t")
+
+
+async def test_a_connection_that_listens_and_is_cut(postgres: PostgresDatabase) -> None:
+    store = PostgresStore(postgres.url)
+    try:
+        with anyio.fail_after(30):
+            seen = await _listens(store)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(store.wait_for_alert, seen)
+                await anyio.sleep(0.05)
+                postgres.execute(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                    f" WHERE datname = '{postgres.name}' AND query LIKE 'LISTEN%'"
+                )
+            assert store.alerts() is None
+    finally:
+        await store.close()
+
+
+async def test_a_store_that_may_not_listen(postgres: PostgresDatabase) -> None:
+    store = PostgresStore(postgres.url_with(listen=0))
+    try:
+        assert store.alerts() is None
+    finally:
+        await store.close()
+
+
+async def test_an_append_before_a_take_over_is_seen_by_it(postgres: PostgresDatabase) -> None:
+    """The old holder stands still between its append and its commit: the take-over waits for it, and sees its head."""
+    store = PostgresStore(postgres.url)
+    try:
+        run_id = await _run_with_an_old_lease(store)
+        heads: list[int] = []
+        with psycopg.connect(postgres.conninfo) as connection:
+            job = _an_append(run_id)
+            adapt(connection)
+            append_all(connection, [job])
+            assert job.result() == 2
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(_take_over, store, run_id, heads)
+                await anyio.sleep(0.2)
+                assert heads == []
+                connection.commit()
+        assert heads == [2]
+    finally:
+        await store.close()
+
+
+async def test_an_append_behind_a_take_over_is_refused(postgres: PostgresDatabase) -> None:
+    """The take-over stands still before its commit: the old holder's append waits for it, and is refused then."""
+    store = PostgresStore(postgres.url)
+    try:
+        run_id = await _run_with_an_old_lease(store)
+        refused: list[RunConflict] = []
+
+        async def write() -> None:
+            try:
+                await store.append(run_id, events(2), after=1, lease="old")
+            except RunConflict as error:
+                refused.append(error)
+
+        with psycopg.connect(postgres.conninfo) as connection:
+            adapt(connection)
+            assert leases.take(connection, a_lease(run_id, "new"), 60.0, None)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(write)
+                await anyio.sleep(0.2)
+                assert refused == []
+                connection.commit()
+        assert len(refused) == 1
+        assert (await store.info(run_id)).head == 1
+        assert len(await store.read(run_id)) == 1
+    finally:
+        await store.close()
+
+
+async def _run_with_an_old_lease(store: PostgresStore) -> str:
+    info, records = new_run()
+    await store.create(info, records)
+    assert await store.take_lease(a_lease(info.run_id, "old"), ttl=0.0)
+    return info.run_id
+
+
+async def _take_over(store: PostgresStore, run_id: str, heads: list[int]) -> None:
+    assert await store.take_lease(a_lease(run_id, "new"), ttl=60.0)
+    heads.append((await store.info(run_id)).head)
+
+
+def _an_append(run_id: str) -> AppendJob:
+    return AppendJob(Change(run_id, 1, Beside(rows_of(run_id, events(2))), lease="old"))
+
+
+class Cut:
+    """A connection that is cut when it commits: the server does it, and nobody hears of it."""
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self._connection = connection
+        self.closed = False
+
+    def execute(self, query: Any, *arguments: Any, **named: Any) -> Any:
+        cursor = self._connection.execute(query, *arguments, **named)
+        if query == "COMMIT":
+            self.closed = True
+            raise psycopg.OperationalError("the connection is lost")
+        return cursor
+
+
+async def test_what_was_committed_when_the_connection_was_cut_is_not_done_twice(postgres: PostgresDatabase) -> None:
+    """The server commits, and the answer never comes."""
+    store = PostgresStore(postgres.url)
+    try:
+        info, records = new_run()
+        await store.create(info, records)
+        with psycopg.connect(postgres.conninfo, autocommit=True) as connection:
+            adapt(connection)
+            cut = ChangeJob[int](partial(changes.post, run_id=info.run_id, body="{}", key=None))
+            with pytest.raises(psycopg.OperationalError):
+                changes.change_all(cast(Any, Cut(connection)), [cut])
+            assert len(await store.inbox([info.run_id])) == 1
+            changes.change_all(connection, [cut])
+            (message,) = await store.inbox([info.run_id])
+            assert cut.result() == message.id
+    finally:
+        await store.close()
+
+
+async def test_appends_and_new_runs_are_asked_for_again(postgres: PostgresDatabase) -> None:
+    """So they are after a connection was cut: those that had been made are recognised by their records."""
+    store = PostgresStore(postgres.url)
+    try:
+        for lease in (None, "old"):
+            info, records = new_run()
+            new = NewRun(info, Beside(rows_of(info.run_id, records)), lease=lease and a_lease(info.run_id, lease))
+            await store.create(info, records, lease=new.lease)
+            await store.append(info.run_id, events(2), after=1, lease=lease)
+            with psycopg.connect(postgres.conninfo, autocommit=True) as connection:
+                adapt(connection)
+                again, other = CreateJob(new), CreateJob(new)
+                again.again = True
+                create_all(connection, [again])
+                assert again.error is None
+                if lease is None:
+                    create_all(connection, [other])
+                    assert isinstance(other.error, RunExists)
+                change = Change(info.run_id, 1, Beside(rows_of(info.run_id, events(2))), lease=lease)
+                append = AppendJob(change)
+                append.again = True
+                append_all(connection, [append])
+                assert append.result() == 2
+                wrong = AppendJob(replace(change, beside=Beside(rows_of(info.run_id, [event(2, "other")]))))
+                wrong.again = True
+                append_all(connection, [wrong])
+                assert isinstance(wrong.error, RunConflict)
+    finally:
+        await store.close()
+
+
+async def test_many_appends_share_statements(postgres: PostgresDatabase) -> None:
+    store = PostgresStore(postgres.url)
+    try:
+        ids = []
+        for _ in range(50):
+            ids.append(new_run()[0].run_id)
+        async with anyio.create_task_group() as tasks:
+            for run_id in ids:
+                tasks.start_soon(_create_and_append, store, run_id)
+        statistics = store.statistics()
+        assert statistics.jobs == 50 * 11
+        assert statistics.batches < 100
+        assert all(head == (11, "running") for head in (await store.heads(ids)).values())
+    finally:
+        await store.close()
+
+
+async def _create_and_append(store: PostgresStore, run_id: str) -> None:
+    info = replace(new_run()[0], run_id=run_id)
+    await store.create(info, [started(info)])
+    for after in range(1, 11):
+        await store.append(run_id, events(after + 1), after=after)

@@ -18,7 +18,6 @@ from orchestrator.stores.shared import corrupt, graph_unknown, json_object, read
 from orchestrator.stores.stored import checksum, labels_of
 
 if TYPE_CHECKING:
-    from orchestrator.graph.limits import Usage
     from orchestrator.kernel.records import Record, RunStarted
     from orchestrator.stores.postgres.connections import Connection
 
@@ -41,20 +40,9 @@ def info_of(row: InfoRow) -> RunInfo:
     error, given, output, question, usage, steps, parent, seq, relation, deaths, retry_at, fault = row[12:24]
     return RunInfo(
         run_id, graph_name, status, labels_of(labels) or {}, created, updated, head, structure, content, due, waiting,
-        error or "", given or "", output or "", question or "", _usage_of(usage), steps or 0,
+        error or "", given or "", output or "", question or "", usage, steps or 0,  # the usage is read when asked for
         _parent_of(parent, seq, relation), deaths, retry_at, fault, lease_of(run_id, row[24:30]),
     )  # fmt: skip
-
-
-def _usage_of(text: object) -> Usage | None:
-    if not isinstance(text, str):
-        return None
-    from orchestrator.graph.limits import Usage  # late: some lists have no such row
-
-    try:
-        return Usage.model_validate_json(text)
-    except ValueError:
-        return None
 
 
 def _parent_of(run_id: object, seq: object, relation: object) -> Parent | None:
