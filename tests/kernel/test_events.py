@@ -231,12 +231,13 @@ class Interrupted(Awaiting):
 
 
 def outside(found: Plan) -> list[str]:
-    """The nodes of a graph that stand outside of all forks."""
+    """The nodes of a graph that stand outside of all forks, and are not called as an event is."""
     topology = found.topology
     inside: set[str] = set()
     for fork, fans in topology.fans.items():
         closing = [join for join in topology.joins_of(fork) if topology.closes[join]]
         inside |= topology.reachable([one for fan in fans for one in fan.targets], (fork, *closing))
+    inside |= {*NAMES}  # an event for a node of this name would be taken by a step that waits for it
     return [node for node in found.nodes if node not in inside]
 
 
