@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from orchestrator.errors import StoreError
 from orchestrator.late import late
@@ -90,7 +90,7 @@ def _open_postgres(url: str) -> Store:
         ) from error
     from orchestrator.stores.postgres import PostgresStore
 
-    return cast("Store", PostgresStore(url))
+    return PostgresStore(url)
 
 
 def file_of(url: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Both stores keep every promise of the kit that is shipped to writers of stores."""
+"""All stores keep every promise of the kit that is shipped to writers of stores."""
 
 from __future__ import annotations
 
@@ -12,16 +12,24 @@ import pytest
 from orchestrator.stores import Store, open_store
 from orchestrator.stores.memory import MemoryStore
 from orchestrator.testing.store_conformance import STORE_CHECKS, StoreCheck, check_linear_bytes, check_store
+from tests.support.postgres import PostgresDatabase
 from tests.support.sizes import quick_on
 
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
-    store = open_store("memory://" if request.param == "memory" else f"sqlite:///{tmp_path}/dir/runs.db")
+    store = open_store(_url(request, tmp_path))
     yield store
     await store.close()
+
+
+def _url(request: pytest.FixtureRequest, folder: Path) -> str:
+    if request.param == "postgres":
+        database: PostgresDatabase = request.getfixturevalue("postgres")
+        return database.url
+    return "memory://" if request.param == "memory" else f"sqlite:///{folder}/dir/runs.db"
 
 
 @pytest.mark.parametrize("check", STORE_CHECKS, ids=lambda check: check.__name__)
@@ -35,6 +43,14 @@ async def test_all_checks_share_one_file(tmp_path: Path) -> None:
         return open_store(f"sqlite:///{tmp_path}/runs.db")
 
     await check_store(open_file)
+
+
+@quick_on("trio")
+async def test_all_checks_share_one_database(postgres: PostgresDatabase) -> None:
+    async def open_database() -> Store:
+        return open_store(postgres.url)
+
+    await check_store(open_database)
 
 
 @quick_on("trio")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar
 
 from anyio import CancelScope, to_thread
 
@@ -16,7 +16,9 @@ from orchestrator.stores.owner import Owner
 from orchestrator.stores.postgres import changes, claims, leases, reads
 from orchestrator.stores.postgres.beside import Beside
 from orchestrator.stores.postgres.connections import Connection
+from orchestrator.stores.postgres.item_store import PostgresItems
 from orchestrator.stores.postgres.lane import LaneStatistics
+from orchestrator.stores.postgres.list_store import PostgresLists
 from orchestrator.stores.postgres.listener import Listener
 from orchestrator.stores.postgres.readers import Readers
 from orchestrator.stores.postgres.url import address_of
@@ -37,7 +39,7 @@ _TEXTS = 8
 """How many graphs' texts are remembered."""
 
 
-class PostgresStore:
+class PostgresStore(PostgresLists, PostgresItems):
     """A store in a PostgreSQL database; see `Store` for what each method promises.
 
     Safe to use from several threads, event loops, processes and machines. The tables are made when it is opened, if
@@ -159,7 +161,7 @@ class PostgresStore:
         return await self._change(partial(changes.delete, run_id=run_id))
 
     async def copy(self, run_id: str, to: Store) -> None:
-        await copy_run(cast(Store, self), run_id, to)  # lists and items come with the next change
+        await copy_run(self, run_id, to)
 
     # -------------------------------------------------------------------- graphs and snapshots
 

@@ -1,0 +1,276 @@
+"""The list of runs, a page at a time, at a cost that does not grow with the number of runs.
+
+Every index that can lead the way holds `created` and the run's number behind what it selects, so walking it
+backwards gives the runs in the order of the list, and a page ends after `limit` of them. With several filters
+the one that selects fewest leads, and the others are asked for each run; how few is counted no further than needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.stores.base import Page, Relation
+from orchestrator.stores.postgres.leases import present_holders
+from orchestrator.stores.postgres.plans import execute, exists, looking_up, walking
+from orchestrator.stores.postgres.reads import INFO_COLUMNS, INFO_TABLES, info_of
+from orchestrator.stores.postgres.texts import index_key
+from orchestrator.stores.postgres.word_keys import key_of
+from orchestrator.stores.shared import page_cursor, parse_cursor
+from orchestrator.stores.statistics import ANY_TOOL
+
+if TYPE_CHECKING:
+    from orchestrator.stores.postgres.connections import Connection
+
+COUNTED = 1000
+"""Runs that a filter selects are looked up one by one if there are fewer; they are counted no further."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunFilter:
+    """What the runs of a list have in common; see `Store.runs`."""
+
+    statuses: frozenset[str] | None = None
+    graph: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    parent: str | None = None
+    relation: Relation | None = None
+    words: list[str] | None = None
+    since: float | None = None
+    waiting: bool | None = None
+    failed_tool: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Sql:
+    """A part of a statement with its values."""
+
+    text: str
+    values: tuple[object, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """A way to runs among which all runs of the list are."""
+
+    table: str
+    """Of which table or query it has rows; `runs` or `labels`, in the order of an index, or `few` runs."""
+    where: _Sql
+    """What leads the way: a condition on the table; of `few` a query for the numbers of runs."""
+
+    @property
+    def ordered(self) -> bool:
+        """Whether it meets the runs in the order of the list."""
+        return self.table != "few"
+
+    @property
+    def count(self) -> _Sql:
+        """A query for what there is on the way, no further than needed."""
+        query = f"SELECT 1 FROM {self.table} WHERE {self.where.text}" if self.ordered else self.where.text
+        return _Sql(f"(SELECT count(*) FROM ({query} LIMIT {COUNTED}) AS counted)", self.where.values)
+
+
+_Place = tuple[float, int]
+"""Where a run stands in the list: when it was created, and its number."""
+
+
+def runs(connection: Connection, wanted: RunFilter, after: str | None, limit: int) -> Page:
+    """See `Store.runs`."""
+    place = None if after is None else _parsed(after)
+    limit = max(limit, 1)
+    if wanted.words == [] or wanted.statuses == frozenset():
+        return Page()
+    with walking(connection):
+        found = _page(connection, wanted, place, limit + 1)
+        rows = _rows(connection, found[:limit])
+    cursor = page_cursor(*found[limit - 1]) if len(found) > limit else None
+    return Page(tuple(map(info_of, rows)), cursor)
+
+
+def _parsed(cursor: str) -> _Place:
+    created, number = parse_cursor(cursor)
+    return created, min(max(number, -_MOST), _MOST)
+
+
+_MOST = (1 << 63) - 1
+
+
+def _rows(connection: Connection, page: list[_Place]) -> list[tuple[Any, ...]]:
+    """The rows of runs. One that is deleted meanwhile is left out."""
+    rows = connection.execute(
+        f"SELECT {INFO_COLUMNS} FROM runs {INFO_TABLES} WHERE runs.id = ANY(%s)", ([number for _, number in page],)
+    ).fetchall()
+    by_number = {row[0]: row for row in rows}
+    return [by_number[number] for _, number in page if number in by_number]
+
+
+def _page(connection: Connection, wanted: RunFilter, place: _Place | None, limit: int) -> list[_Place]:
+    """The places of the runs of a page."""
+    conditions = _conditions(connection, wanted)
+    ways = _fewest(connection, wanted)
+    found: list[_Place] = []
+    for way in ways:
+        if wanted.words is None:
+            found += _walk(connection, way, conditions, place, limit)
+            continue
+        some = _look(connection, way, conditions, _has_words(wanted.words), place, limit)
+        if some is None:  # few of the runs on the way have the words: the index knows which
+            looking_up(connection)
+            few = _Way("few", _Sql("SELECT run FROM summaries WHERE words @> %s", (_keys(wanted.words),)))
+            return _walk(connection, few, conditions, place, limit)
+        found += some
+    return sorted(found, reverse=True)[:limit]
+
+
+def _fewest(connection: Connection, wanted: RunFilter) -> list[_Way]:
+    """The ways that lead to the fewest runs; together they lead to all of the list."""
+    several = list(_ways(wanted))
+    if not several:
+        return [_Way("runs", _Sql("TRUE"))]
+    if len(several) == 1 and several[0][0].ordered:
+        return several[0]
+    sums = [" + ".join(way.count.text for way in ways) for ways in several]
+    values = [value for ways in several for way in ways for value in way.where.values]
+    counts = execute(connection, f"SELECT {', '.join(sums)}", values).fetchone() or ()
+    fewest, at = min((count, at) for at, count in enumerate(counts))
+    if fewest < COUNTED:
+        return several[at]
+    ordered = [ways for ways in several if ways[0].ordered]
+    return ordered[0] if ordered else [_Way("runs", _Sql("TRUE"))]
+
+
+def _ways(wanted: RunFilter) -> Iterator[list[_Way]]:
+    """Each filter that an index leads the way for; the first ones select fewer runs as a rule."""
+    if wanted.parent is not None:
+        yield [_Way("runs", _Sql("runs.parent = %s", (wanted.parent,)))]
+    if wanted.relation is not None:
+        yield [_Way("runs", _Sql("runs.relation = %s", (wanted.relation,)))]
+    if wanted.waiting:
+        graph = _Sql("TRUE") if wanted.graph is None else _Sql("runs.graph = %s", (wanted.graph,))
+        yield [_Way("runs", _Sql(f"runs.waiting > 0 AND {graph.text}", graph.values))]
+    for item in wanted.labels.items():
+        yield [_Way("labels", _Sql("labels.name = %s AND labels.value = %s", tuple(map(index_key, item))))]
+    own = _Sql("TRUE") if wanted.graph is None else _Sql("runs.graph = %s", (wanted.graph,))
+    if wanted.statuses is not None:
+        # one walk for each status, for only within one status are an index's entries in the list's order
+        statuses = sorted({"running" if status == "interrupted" else status for status in wanted.statuses})
+        yield [_Way("runs", _Sql(f"{own.text} AND runs.status = %s", (*own.values, one))) for one in statuses]
+    elif wanted.graph is not None:
+        yield [_Way("runs", own)]
+    if wanted.failed_tool is not None:
+        yield [_Way("few", _of_failed_tool(wanted.failed_tool))]
+
+
+def _of_failed_tool(name: str) -> _Sql:
+    """A query for runs."""
+    if name in ANY_TOOL:
+        return _Sql("SELECT run FROM run_totals WHERE failed_tools > 0")
+    return _Sql("SELECT run FROM failed_tools WHERE name = %s", (index_key(name),))
+
+
+# -- what each run is asked for ----------------------------------------------------------------------------------------
+
+
+def _conditions(connection: Connection, wanted: RunFilter) -> list[_Sql]:
+    """All filters but the words as conditions on `runs`, of which no index is used."""
+    found = [
+        _Sql(f"runs.{column} = %s", (value,))
+        for column, value in (("graph", wanted.graph), ("parent", wanted.parent), ("relation", wanted.relation))
+        if value is not None
+    ]
+    if wanted.statuses is not None:
+        found.append(_of_status(connection, wanted.statuses))
+    if wanted.since is not None:
+        found.append(_Sql("runs.updated >= %s", (wanted.since,)))
+    if wanted.waiting is not None:
+        found.append(_Sql("runs.waiting > 0" if wanted.waiting else "runs.waiting <= 0"))
+    for item in wanted.labels.items():
+        query = "SELECT 1 FROM labels WHERE name = %s AND value = %s AND created = runs.created AND run = runs.id"
+        found.append(_Sql(exists(query), tuple(map(index_key, item))))
+    if wanted.failed_tool is not None:
+        failed = _of_failed_tool(wanted.failed_tool)
+        found.append(_Sql(exists(f"{failed.text} AND run = runs.id"), failed.values))
+    return [_Sql(f"({one.text}) IS TRUE", one.values) for one in found]
+
+
+def _of_status(connection: Connection, statuses: frozenset[str]) -> _Sql:
+    if "interrupted" not in statuses or "running" in statuses:
+        return _Sql("runs.status = ANY(%s)", (sorted(statuses),))
+    present = present_holders(connection)[0]
+    return _Sql(
+        "runs.status = ANY(%s) OR runs.status = 'running' AND (runs.token IS NULL OR runs.holder <> ALL(%s))",
+        (sorted(statuses), present),
+    )
+
+
+def _has_words(wanted: list[str]) -> _Sql:
+    return _Sql(exists("SELECT 1 FROM summaries WHERE run = way.id AND words @> %s"), (_keys(wanted),))
+
+
+def _keys(wanted: list[str]) -> list[str]:
+    return sorted({key_of(word) for word in wanted})
+
+
+# -- walking -----------------------------------------------------------------------------------------------------------
+
+
+def _walk(connection: Connection, way: _Way, conditions: list[_Sql], place: _Place | None, limit: int) -> list[_Place]:
+    """The first runs on a way that meet the conditions."""
+    query = _query(way, conditions, place, limit)
+    return execute(connection, query.text, query.values).fetchall()
+
+
+def _look(
+    connection: Connection, way: _Way, conditions: list[_Sql], words: _Sql, place: _Place | None, limit: int
+) -> list[_Place] | None:
+    """The same for runs that have some words; None: so few of the first ones have them that the index is quicker."""
+    for most in (COUNTED, _OFTEN * COUNTED):
+        query = _query(way, conditions, place, most)
+        rows = execute(
+            connection,
+            f"SELECT created, id FROM ({query.text}) AS way WHERE {words.text} ORDER BY created DESC, id DESC LIMIT %s",
+            (*query.values, *words.values, limit),
+        ).fetchall()
+        if len(rows) >= limit:
+            return rows
+        row = execute(connection, f"SELECT count(*) FROM ({query.text}) AS way", query.values).fetchone()
+        if row is not None and row[0] < most:
+            return rows
+        if len(rows) * _SELDOM < most:
+            break
+    return None
+
+
+_OFTEN, _SELDOM = 20, 100
+"""Words that one of so many runs has, or more, are looked for along the list, so many times as far as others."""
+
+
+def _query(way: _Way, conditions: list[_Sql], place: _Place | None, limit: int) -> _Sql:
+    """A query for the places of the first runs on a way that meet the conditions."""
+    fits, values = " AND ".join(one.text for one in conditions) or "TRUE", _values(conditions)
+    behind = _Sql("TRUE") if place is None else _Sql("(created, id) < (%s::float8, %s::bigint)", place)
+    order = "ORDER BY created DESC, id DESC LIMIT %s"
+    if way.table == "runs":
+        return _Sql(
+            f"SELECT created, id FROM runs WHERE {way.where.text} AND {fits} AND {behind.text} {order}",
+            (*way.where.values, *values, *behind.values, limit),
+        )
+    if way.table == "labels":
+        behind = _Sql(behind.text.replace("created, id", "labels.created, labels.run"), behind.values)
+        return _Sql(
+            f"SELECT labels.created, labels.run AS id FROM labels CROSS JOIN LATERAL"
+            f" (SELECT 1 FROM runs WHERE runs.id = labels.run AND {fits} OFFSET 0) AS fitting"
+            f" WHERE {way.where.text} AND {behind.text} {order.replace('created', 'labels.created')}",
+            (*values, *way.where.values, *behind.values, limit),
+        )
+    return _Sql(
+        f"SELECT created, id FROM ({way.where.text}) AS few CROSS JOIN LATERAL"
+        f" (SELECT created, id FROM runs WHERE runs.id = few.run AND {fits} OFFSET 0) AS fitting"
+        f" WHERE {behind.text} {order}",
+        (*way.where.values, *values, *behind.values, limit),
+    )
+
+
+def _values(conditions: list[_Sql]) -> tuple[object, ...]:
+    return tuple(value for one in conditions for value in one.values)
