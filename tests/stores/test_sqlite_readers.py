@@ -56,6 +56,7 @@ async def test_the_row_the_snapshot_and_a_few_records_are_read_without_a_thread(
     assert [one.seq for one in await store.read("r")] == [1, 2, 3, 4]
     assert await store.lease("r") is None
     assert await store.inbox(["r"]) == []
+    assert await store.heads(["r", "none"]) == {"r": (4, "running")}
     with pytest.raises(RunUnknown):
         await store.info("none")
     assert hops == []
@@ -77,6 +78,9 @@ async def test_what_is_large_is_read_by_a_thread(tmp_path: Path, hops: list[str]
     await store.append("r", [event(FEW_RECORDS + 2, "x" * FEW_BYTES)], after=FEW_RECORDS + 1)
     hops.clear()
     assert len(await store.read("r", after=FEW_RECORDS)) == 2
+    assert len(hops) == 1
+    hops.clear()
+    assert len(await store.heads(["r", *(f"r{number}" for number in range(FEW_RECORDS))])) == 1
     assert len(hops) == 1
     await store.post("r", {"text": "x" * FEW_BYTES})
     hops.clear()

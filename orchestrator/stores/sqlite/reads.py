@@ -30,7 +30,7 @@ _AT_ONCE = 500
 """Runs that one statement looks for."""
 
 FEW_RECORDS = 64
-"""Records that a task may read without a thread."""
+"""Records, or rows of runs, that a task may read without a thread."""
 
 FEW_BYTES = 1 << 18
 """Bytes of records, or of a snapshot, likewise."""
@@ -108,8 +108,14 @@ def _info_row(connection: sqlite3.Connection, run_id: str) -> InfoRow:
     return row
 
 
-def heads(connection: sqlite3.Connection, run_ids: Collection[str]) -> dict[str, tuple[int, str]]:
-    """See `Store.heads`."""
+def heads(connection: sqlite3.Connection, run_ids: Collection[str], *, few: bool = False) -> dict[str, tuple[int, str]]:
+    """See `Store.heads`.
+
+    Raises:
+        TooMuch: with `few`, if these are more than `FEW_RECORDS` runs.
+    """
+    if few and len(run_ids) > FEW_RECORDS:
+        raise TooMuch
     wanted, found = sorted(run_ids), dict[str, tuple[int, str]]()
     for first in range(0, len(wanted), _AT_ONCE):
         some = wanted[first : first + _AT_ONCE]

@@ -189,7 +189,8 @@ class SQLiteStore(SQLiteItems):
         seen = self._heads_seen
         if seen is not None and changes is not None and seen[:2] == (changes, wanted):
             return dict(seen[2])
-        found = await self._readers.read(partial(reads.heads, run_ids=wanted))
+        look = partial(reads.heads, run_ids=wanted)
+        found = await self._readers.read(look, small=partial(look, few=True))
         self._heads_seen = (changes, wanted, found)
         return dict(found)
 
