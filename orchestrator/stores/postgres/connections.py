@@ -34,6 +34,13 @@ _IDLE_SECONDS = 5
 Others may wait for these locks, and beats of theirs behind that, so it is well below a lease.
 """
 
+_WATCH_CLIENT = (
+    b"SET tcp_keepalives_idle = 5; SET tcp_keepalives_interval = 2; SET tcp_keepalives_count = 3;"
+    b" SET tcp_user_timeout = 8000"
+)
+"""The server's side of the same: else it keeps the sessions of a client that was cut off for two hours, and each time
+that the network fails there are more, until it takes no others. A pooler sees to its own connections."""
+
 BEGIN = f"BEGIN; SET LOCAL idle_in_transaction_session_timeout = '{_IDLE_SECONDS}s'".encode()
 
 
@@ -82,6 +89,8 @@ def connect_bare(address: Address) -> Connection:
         prepare_threshold=2 if address.prepare else None,
     )
     adapt(connection)
+    if address.listen:
+        connection.execute(_WATCH_CLIENT, prepare=False)
     return connection
 
 
