@@ -1,4 +1,4 @@
-"""A database of very many runs is opened, listed and searched at the cost of one of few.
+"""A database of very many runs is opened, listed, searched and claimed from at the cost of one of few.
 
 Counted are the pages that the server looks at, not seconds.
 """
@@ -13,6 +13,7 @@ import pytest
 
 from orchestrator import Executor
 from orchestrator.stores import open_store
+from orchestrator.stores.owner import Owner
 from orchestrator.stores.postgres import listing
 from tests.stores.test_many_runs import LISTS, QUESTIONS, SAMPLES, filled, refuse
 from tests.support.many_runs import copied
@@ -59,10 +60,14 @@ async def costs(url: str, pages: Pages, oldest: float) -> Costs:
             if "rare" in filters.get("labels", {}):
                 continue
             await cost(name, lambda filters=filters: executor.questions(**filters, limit=20))
-        store = executor.store
+        store, owner = executor.store, Owner.here()
         await cost("read", lambda: store.read("done"))
         await cost("row", lambda: store.info("done"))
         await cost("heads", lambda: store.heads(["done", "asks", *(f"run-{number}" for number in range(50))]))
+        assert await cost("claim", lambda: store.claim(owner, graphs=None, limit=10, ttl=30.0)) == []
+        assert await cost("next due", lambda: store.next_due(None)) is None
+        assert await cost("parked", store.parked) == []
+        assert await cost("recover", lambda: executor.recover()) == []
         await cost("prune nothing", lambda: executor.prune(older_than=datetime.fromtimestamp(oldest, UTC)))
     return found
 
@@ -114,7 +119,7 @@ async def test_a_database_of_very_many_runs_costs_what_one_of_few_costs(
     multiplied(postgres, SAMPLES, most - few, first=few)
     pages.whole.clear()
     after = await costs(postgres.url, pages, oldest)
-    print(f"\nopened, listed and searched: {few:,} and {most:,} runs")
+    print(f"\nopened, listed and claimed from: {few:,} and {most:,} runs")
     for name, (count, seconds) in after.items():
         if name in before:
             first, took = before[name]

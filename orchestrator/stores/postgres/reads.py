@@ -12,6 +12,7 @@ from orchestrator.kernel import records as r
 from orchestrator.kernel.records import FINAL
 from orchestrator.stores.base import Message, Parent, RunInfo
 from orchestrator.stores.postgres.leases import lease_of
+from orchestrator.stores.postgres.plans import walking
 from orchestrator.stores.postgres.writes import NOW
 from orchestrator.stores.rows import MAX_DEATHS
 from orchestrator.stores.shared import corrupt, graph_unknown, json_object, read_record
@@ -242,20 +243,27 @@ def inbox(connection: Connection, run_ids: Collection[str]) -> list[Message]:
 
 def unsettled(connection: Connection, graphs: Collection[str] | None) -> list[RunInfo]:
     """See `Store.unsettled`."""
-    rows: Any = connection.execute(
-        f"SELECT {INFO_COLUMNS} FROM runs {INFO_TABLES} WHERE runs.id IN ("
-        "SELECT id FROM runs WHERE status = 'running' UNION SELECT id FROM runs WHERE due IS NOT NULL"
-        " UNION SELECT run FROM inbox WHERE NOT notice"
-        ") AND status IN ('running', 'paused') ORDER BY created, runs.id".encode()
-    ).fetchall()
+    # the order is that of an index that has these few runs alone: without it the server may look at all
+    query = (
+        f"SELECT {INFO_COLUMNS} FROM (SELECT id FROM runs WHERE status = 'running'"
+        " UNION (SELECT id FROM runs WHERE due IS NOT NULL ORDER BY graph, due)"
+        " UNION SELECT run FROM inbox WHERE NOT notice) AS busy"
+        " CROSS JOIN LATERAL"
+        " (SELECT * FROM runs WHERE id = busy.id AND status IN ('running', 'paused') OFFSET 0) AS runs"
+        f" {INFO_TABLES} ORDER BY runs.created, runs.id"
+    )
+    with walking(connection):
+        rows: Any = connection.execute(query.encode()).fetchall()
     return [info_of(row) for row in rows if graphs is None or row[2] in graphs]
 
 
 def parked(connection: Connection, limit: int) -> list[RunInfo]:
     """See `Store.parked`."""
-    rows: Any = connection.execute(
-        f"SELECT {INFO_COLUMNS} FROM runs {INFO_TABLES} WHERE retry_at IS NOT NULL AND deaths >= {MAX_DEATHS}"
-        " AND status IN ('running', 'paused') ORDER BY retry_at, runs.id LIMIT %s".encode(),
-        (max(limit, 0),),
-    ).fetchall()
+    query = (  # ordered as above
+        f"SELECT {INFO_COLUMNS} FROM (SELECT id FROM runs WHERE retry_at IS NOT NULL AND deaths >= {MAX_DEATHS}"
+        " AND (status IN ('running', 'paused')) IS TRUE ORDER BY graph, retry_at) AS backing_off"
+        f" JOIN runs ON runs.id = backing_off.id {INFO_TABLES} ORDER BY retry_at, runs.id LIMIT %s"
+    )
+    with walking(connection):
+        rows: Any = connection.execute(query.encode(), (max(limit, 0),)).fetchall()
     return [info_of(row) for row in rows]
