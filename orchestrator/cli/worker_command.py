@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -13,6 +13,8 @@ from orchestrator.cli import options
 from orchestrator.cli.exits import COMPLETED, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
     from orchestrator.executor import App
 
 
@@ -27,6 +29,19 @@ def worker(
     graph: Annotated[
         list[str] | None,
         typer.Option("--graphs", metavar="NAME", help="Only runs of this graph; repeatable.", show_default=False),
+    ] = None,
+    graph_slots: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--graph-slots",
+            metavar="NAME=N",
+            help="The most runs of a graph at the same time; repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+    fair_by: Annotated[
+        str | None,
+        typer.Option("--fair-by", metavar="LABEL", help="Runs take turns by the values of this label."),
     ] = None,
     grace: Annotated[
         float, typer.Option("--grace", metavar="S", min=0, help="Seconds that steps get to end at SIGTERM.")
@@ -50,11 +65,50 @@ def worker(
     if unknown:
         known = ", ".join(one.name for one in found.graphs) or "none"
         raise UsageError(f"--graphs {unknown[0]}: {app} has {known}")
-    anyio.run(partial(_work, found, url, slots, graph, grace))
+    bounds = _bounds(graph_slots or (), graph or [one.name for one in found.graphs])
+    if fair_by is not None:
+        _check_label(fair_by)
+    work = _Work(slots, graph, bounds, fair_by, grace)
+    anyio.run(partial(_work, found, url, work))
     return COMPLETED
 
 
-async def _work(app: App, url: str, slots: int, graphs: list[str] | None, grace: float) -> None:
+class _Work(NamedTuple):
+    slots: int
+    graphs: list[str] | None
+    graph_slots: dict[str, int]
+    fair_by: str | None
+    grace: float
+
+
+def _bounds(given: Iterable[str], graphs: Collection[str]) -> dict[str, int]:
+    """Graph -> the most runs of it.
+
+    Raises:
+        UsageError: one of them is no graph of the worker with a number.
+    """
+    found: dict[str, int] = {}
+    for text in given:
+        name, _, number = text.rpartition("=")
+        if not number.isdecimal() or int(number) < 1:
+            raise UsageError(f"--graph-slots {text}: use NAME=N with N of 1 or more, such as report=2")
+        if name not in graphs:
+            raise UsageError(f"--graph-slots {text}: the worker has {', '.join(graphs) or 'no graphs'}")
+        found[name] = int(number)
+    return found
+
+
+def _check_label(name: str) -> None:
+    from orchestrator.errors import InvalidValue
+    from orchestrator.stores.turns import Turns
+
+    try:
+        Turns(name)
+    except InvalidValue as error:
+        raise UsageError(f"--fair-by {name}: {error}") from None
+
+
+async def _work(app: App, url: str, work: _Work) -> None:
     import anyio
 
     from orchestrator.cli.environment import on_change
@@ -76,8 +130,8 @@ async def _work(app: App, url: str, slots: int, graphs: list[str] | None, grace:
             tasks.start_soon(listen)
             executor = app.executor(url, seal=journal_seal(url, make=True), on_change=on_change())
             async with executor:
-                warn(f"a worker for {', '.join(graphs or [one.name for one in app.graphs])} on {url}")
-                await executor.work(slots=slots, graphs=graphs, stop=stop, grace=grace)
+                warn(f"a worker for {', '.join(work.graphs or [one.name for one in app.graphs])} on {url}")
+                await executor.work(**work._asdict(), stop=stop)
             tasks.cancel_scope.cancel()
     warn("the worker has ended; its runs were given back")
 

@@ -21,10 +21,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, Unpack
 
 import anyio
 
@@ -37,6 +37,7 @@ from orchestrator.stores.presence import forget, held_here, may_live
 
 if TYPE_CHECKING:
     from orchestrator.kernel.records import Record
+    from orchestrator.stores.turns import Wanted
 
 T = TypeVar("T")
 
@@ -194,10 +195,10 @@ async def create(
     return LeaseHandle(presence, lease)
 
 
-async def claim(presence: Presence, *, graphs: Collection[str] | None, limit: int) -> list[tuple[RunInfo, LeaseHandle]]:
+async def claim(presence: Presence, **wanted: Unpack[Wanted]) -> list[tuple[RunInfo, LeaseHandle]]:
     """Take the leases of runs that could go on and that no executor drives. Arguments: see `Store.claim`."""
     at = clocks()
-    taken = await presence.store.claim(presence.owner, graphs=graphs, limit=limit, ttl=presence.ttl)
+    taken = await presence.store.claim(presence.owner, ttl=presence.ttl, **wanted)
     if not taken:
         return []
     for _, lease in taken:

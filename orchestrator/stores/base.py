@@ -36,6 +36,7 @@ from orchestrator.stores.rows import (
     Schedule,
 )
 from orchestrator.stores.statistics import StatsRow
+from orchestrator.stores.turns import Turns
 
 if TYPE_CHECKING:
     from orchestrator.kernel.records import Record
@@ -505,7 +506,14 @@ class Store(ItemStore, Protocol):
         ...
 
     async def claim(
-        self, owner: Owner, *, graphs: Collection[str] | None, limit: int, ttl: float
+        self,
+        owner: Owner,
+        *,
+        graphs: Collection[str] | None,
+        limit: int,
+        ttl: float,
+        most: Mapping[str, int] | None = None,
+        turns: Turns | None = None,
     ) -> list[tuple[RunInfo, Lease]]:
         """Take leases of runs that could go on and that no executor drives. No two claimers get the same run.
 
@@ -515,11 +523,19 @@ class Store(ItemStore, Protocol):
         in the future, or with 5 or more `deaths`, is left out, also if it has just died for the fifth time: then that
         is noted only. What it costs does not grow with the number of other runs.
 
+        With `turns`, the values of a label take turns among the runs that wait: of each value behind `turns.after` one
+        run is taken before a second one of any, and `turns.after` becomes the value that was visited last. A claim
+        visits a bounded number of values, takes other runs in the order above where these have too few, and does not
+        come back to a value before it visited all others. Runs with messages and runs of holders that are gone take
+        part with the first of them.
+
         Args:
             owner: the executor that takes them.
             graphs: names of graphs; None: any.
             limit: the most runs to take.
             ttl: see `take_lease`.
+            most: name of a graph -> the most runs of it to take; others have no bound of their own.
+            turns: whose turn it is; it is moved on. None: the order above alone counts.
 
         Returns:
             The rows of the runs, with the leases that were taken.

@@ -43,7 +43,7 @@ def test_a_worker_drives_what_was_enqueued_and_at_sigterm_gives_it_back_when_the
     put = shell("enqueue", "shop:graph", "--input", '{"n": 1}', "--run-id", "r")
     assert (put.code, put.out) == (0, "r\n"), put.err
     assert shell("enqueue", "shop:graph", "--input", '{"n": 1}', "--run-id", "r").code == 0
-    with shell.begin("worker", "--app", "shop:app") as worker:
+    with shell.begin("worker", "--app", "shop:app", "--graph-slots", "slow=2", "--fair-by", "tenant") as worker:
         assert worker.first_line() == "first\n"
         worker.signal(signal.SIGTERM)
         done = worker.end()
@@ -65,6 +65,10 @@ def test_what_a_worker_cannot_use_is_a_usage_error(shell: Shell) -> None:
         (("worker", "--app", "shop:number"), "not an App"),
         (("worker", "--app", "shop:app", "--graphs", "other"), "other"),
         (("worker", "--app", "shop:app", "--slots", "0"), "--slots"),
+        (("worker", "--app", "shop:app", "--graph-slots", "slow"), "NAME=N"),
+        (("worker", "--app", "shop:app", "--graph-slots", "slow=0"), "1 or more"),
+        (("worker", "--app", "shop:app", "--graph-slots", "other=2"), "the worker has slow"),
+        (("worker", "--app", "shop:app", "--fair-by", "a b"), "--fair-by a b"),
         (("enqueue", "nosuch", "x"), "nosuch"),
         (("enqueue", "trial:two", "roses", "--at", "tomorrow"), "--at tomorrow"),
     ):

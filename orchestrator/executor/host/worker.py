@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import anyio
 from anyio.abc import TaskGroup
@@ -15,9 +15,11 @@ from orchestrator.executor.drive.drive import Drive
 from orchestrator.executor.host import recovery, scheduling, worker_presence
 from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.manner import AS_IT_IS
+from orchestrator.executor.host.worker_places import Places
 from orchestrator.executor.host.worker_presence import WorkerFacts
 from orchestrator.executor.lease import LeaseHandle
-from orchestrator.stores.base import Alerting, Changing
+from orchestrator.stores.base import Alerting, Changing, RunInfo
+from orchestrator.stores.turns import Turns, Wanted
 
 log = logging.getLogger("orchestrator.worker")
 
@@ -28,13 +30,21 @@ _DUE_IS_LATE = 0.002
 
 
 async def work(
-    host: Host, *, slots: int, poll: float, graphs: Collection[str] | None, stop: anyio.Event, grace: float
+    host: Host,
+    *,
+    slots: int,
+    poll: float,
+    graphs: Collection[str] | None,
+    graph_slots: Mapping[str, int] | None,
+    fair_by: str | None,
+    stop: anyio.Event,
+    grace: float,
 ) -> None:
     """See `Executor.work`."""
     if slots < 1 or not poll > 0:
         raise ValueError(f"slots={slots}, poll={poll}: slots is 1 or more, and poll is above 0 seconds")
     host.background()
-    worker = _Worker(host, slots, poll, graphs)
+    worker = _Worker(host, slots, poll, graphs, graph_slots, fair_by)
     async with worker_presence.shown(host, worker.facts), anyio.create_task_group() as tasks:
         tasks.start_soon(worker.take_runs, tasks)
         await stop.wait()
@@ -45,11 +55,19 @@ async def work(
 
 
 class _Worker:
-    def __init__(self, host: Host, slots: int, poll: float, graphs: Collection[str] | None) -> None:
-        self._host, self._slots, self._poll, self._graphs = host, slots, poll, graphs
+    def __init__(
+        self,
+        host: Host,
+        slots: int,
+        poll: float,
+        graphs: Collection[str] | None,
+        graph_slots: Mapping[str, int] | None,
+        fair_by: str | None,
+    ) -> None:
+        self._host, self._poll, self._graphs = host, poll, graphs
+        self._places = Places(slots, graph_slots or {}, self._names)
+        self._turns = None if fair_by is None else Turns(fair_by)
         self.facts = WorkerFacts(self._names, slots)
-        self._busy = 0
-        """Runs that this worker drives."""
         self._lives: dict[str, Drive] = {}
         self._ended = anyio.Event()
         """Set when one of them is over."""
@@ -76,7 +94,7 @@ class _Worker:
                 log.warning("the store fails, the next attempt is in about %.1f s: %s", pause, error)
                 await anyio.sleep(pause * random.uniform(0.5, 1.0))
                 pause = min(_LONGEST, pause * 2)
-            while self._busy >= self._slots:
+            while self._places.full:
                 await self._one_ends()
 
     async def _claim(self, tasks: TaskGroup) -> bool:
@@ -84,17 +102,22 @@ class _Worker:
         if self._host.stopping:
             await anyio.sleep_forever()
         await scheduling.fire_due(self._host)
-        free = self._slots - self._busy
-        store = self._host.store
+        places, store = self._places, self._host.store
         self._alerts = store.alerts() if isinstance(store, Alerting) else None
-        taken = await leases.claim(self._host.presence, graphs=self._names, limit=free)
+        free, graphs, most = places.free, places.open(self._names), places.most()
+        wanted = Wanted(graphs=graphs, limit=free)
+        if most:
+            wanted["most"] = most
+        if self._turns is not None:
+            wanted["turns"] = self._turns
+        taken = await leases.claim(self._host.presence, **wanted) if graphs else []
         for info, hold in taken:
-            self._busy += 1
-            tasks.start_soon(self._drive, info.run_id, hold)
+            places.take(info.graph)
+            tasks.start_soon(self._drive, info, hold)
         return len(taken) == free
 
-    async def _drive(self, run_id: str, hold: LeaseHandle) -> None:
-        host = self._host
+    async def _drive(self, info: RunInfo, hold: LeaseHandle) -> None:
+        host, run_id = self._host, info.run_id
         try:
             live = await host.open(run_id, AS_IT_IS, hold)
             self._lives[run_id] = live
@@ -110,7 +133,7 @@ class _Worker:
             log.warning("run %s was given up, and is tried again later: %s", run_id, error)
         finally:
             self._lives.pop(run_id, None)
-            self._busy -= 1
+            self._places.give_back(info.graph)
             self._ended.set()
 
     async def _one_ends(self) -> None:
@@ -124,7 +147,7 @@ class _Worker:
         changing = store if isinstance(store, Changing) else None
         before = None if changing is None else changing.changes()
         times = [one.next_at for one in await store.schedules() if scheduling.waits_for(host, one)]
-        next_due = await store.next_due(self._names)
+        next_due = await store.next_due(self._places.open(self._names))
         due = min(times if next_due is None else [next_due, *times], default=None)
         unobserved = await recovery.call_observers(host)
         others = before is None or unobserved or bool((await store.runs(status="running", limit=1)).runs)
@@ -168,5 +191,5 @@ class _Worker:
         for live in list(self._lives.values()):
             live.wind_down()
         with anyio.move_on_after(grace):
-            while self._busy:
+            while self._places.busy:
                 await self._one_ends()

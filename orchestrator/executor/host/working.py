@@ -94,6 +94,8 @@ class RunWorker(RunRetention):
         slots: int = 20,
         poll: float = 1.0,
         graphs: Collection[str] | None = None,
+        graph_slots: Mapping[str, int] | None = None,
+        fair_by: str | None = None,
         stop: anyio.Event | None = None,
         grace: float = 10.0,
     ) -> None:
@@ -110,16 +112,24 @@ class RunWorker(RunRetention):
             slots: how many runs this call drives at the same time.
             poll: seconds between two looks at the store, where it cannot tell when something is due.
             graphs: names of graphs whose runs are taken up; None: of all graphs of the executor.
+            graph_slots: graph -> how many runs of it this call drives at the same time at most. Further ones are left
+                to other workers.
+            fair_by: the name of a label whose values take turns, such as `tenant`: when many runs with one value wait,
+                a run with another value is not taken up behind them. None: the runs that wait longest come first.
             stop: when it is set, no further run is taken up, and the call returns when its runs have been interrupted:
                 each when the steps that run have ended.
             grace: seconds that these steps get.
 
         Raises:
             ValueError: `slots` or `poll` is out of range.
+            InvalidValue: `graph_slots` or `fair_by` cannot be used.
         """
         from orchestrator.executor.host import worker
 
-        await worker.work(self._host, slots=slots, poll=poll, graphs=graphs, stop=stop or anyio.Event(), grace=grace)
+        await worker.work(
+            self._host, slots=slots, poll=poll, graphs=graphs, graph_slots=graph_slots, fair_by=fair_by,
+            stop=stop or anyio.Event(), grace=grace,
+        )  # fmt: skip
 
     async def workers(self) -> list[WorkerInfo]:
         """Return the executors that share the store: workers, and others that hold runs. Those that live come first.

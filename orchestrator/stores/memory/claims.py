@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from orchestrator.clock import SYSTEM_CLOCK
 from orchestrator.kernel.records import FINAL
 from orchestrator.stores.memory.inbox import Inbox
 from orchestrator.stores.memory.leases import MemoryRun
 from orchestrator.stores.rows import MAX_DEATHS
+from orchestrator.stores.turns import Selection, Turns, take_turns
 
 
 def idle_runs(runs: Iterable[MemoryRun], present: Collection[str], graphs: Collection[str] | None) -> list[MemoryRun]:
@@ -39,6 +40,25 @@ def claimable(idle: Iterable[MemoryRun], inbox: Inbox) -> list[MemoryRun]:
         elif info.status == "running" and info.due is None:
             found.append((2 if run.token is not None else 3, info.created, run))
     return [run for _, _, run in sorted(found, key=lambda one: one[:2])]
+
+
+def selected(
+    ready: Iterable[MemoryRun], limit: int, most: Mapping[str, int] | None, turns: Turns | None
+) -> list[MemoryRun]:
+    """Those that a claim takes; see `Store.claim`."""
+    found = Selection[MemoryRun](limit, most)
+
+    def add(run: MemoryRun) -> bool:
+        return found.add(run.number, run.info.graph, run)
+
+    if turns is None:
+        for run in ready:
+            if found.full:
+                break
+            add(run)
+    else:
+        take_turns(turns, ((turns.value_of(run.info.labels), run) for run in ready), add, lambda: found.full)
+    return found.rows
 
 
 def parked(runs: Iterable[MemoryRun]) -> list[MemoryRun]:

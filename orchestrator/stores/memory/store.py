@@ -26,7 +26,7 @@ from orchestrator.stores.base import (
     Schedule,
     Store,
 )
-from orchestrator.stores.memory.claims import claimable, idle_runs, next_due, parked, unsettled
+from orchestrator.stores.memory.claims import claimable, idle_runs, next_due, parked, selected, unsettled
 from orchestrator.stores.memory.inbox import Inbox
 from orchestrator.stores.memory.items import MemoryItems
 from orchestrator.stores.memory.leases import Holders, MemoryRun
@@ -49,6 +49,7 @@ from orchestrator.stores.shared import (
     taken_over,
 )
 from orchestrator.stores.statistics import By, Groups, StatsRow, failed_in
+from orchestrator.stores.turns import Turns
 from orchestrator.stores.words import contains, words
 
 __all__ = ["MemoryStore"]
@@ -380,11 +381,19 @@ class MemoryStore(MemoryItems):
                 run.die(fault)
 
     async def claim(
-        self, owner: Owner, *, graphs: Collection[str] | None, limit: int, ttl: float
+        self,
+        owner: Owner,
+        *,
+        graphs: Collection[str] | None,
+        limit: int,
+        ttl: float,
+        most: Mapping[str, int] | None = None,
+        turns: Turns | None = None,
     ) -> list[tuple[RunInfo, Lease]]:
         with self._writing():
             present = {*self._holders.present(), owner.executor}
-            found = claimable(idle_runs(self._runs.values(), present, graphs), self._inbox)[: max(limit, 0)]
+            ready = claimable(idle_runs(self._runs.values(), present, graphs), self._inbox)
+            found = selected(ready, limit, most, turns)
             if not found:
                 return []
             self._holders.expire_except(present)

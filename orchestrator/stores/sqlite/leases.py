@@ -1,4 +1,4 @@
-"""Leases, as functions of a connection that is inside a transaction: taking, renewing, giving back, claiming.
+"""Leases, as functions of a connection that is inside a transaction: taking, renewing, giving back.
 
 A lease is in the row of its run (`token`, `holder`), which an append moves and checks in one statement. When it expires
 is in the row of its holder.
@@ -6,17 +6,14 @@ is in the row of its holder.
 
 from __future__ import annotations
 
-import os
 import sqlite3
-from collections.abc import Callable, Collection, Iterable, Iterator
 
 from orchestrator.clock import SYSTEM_CLOCK
 from orchestrator.errors import RunUnknown
 from orchestrator.jsontypes import canonical
-from orchestrator.stores.base import Holder, Lease, RunInfo
-from orchestrator.stores.owner import Owner
-from orchestrator.stores.presence import held_here, is_present
-from orchestrator.stores.rows import MAX_DEATHS, NOTICE
+from orchestrator.stores.base import Holder, Lease
+from orchestrator.stores.presence import is_present
+from orchestrator.stores.rows import NOTICE
 from orchestrator.stores.shared import DIED, STEP_LANDED, json_object, retry_delay
 from orchestrator.stores.sqlite.clock import StoreClock
 
@@ -68,22 +65,22 @@ def take(connection: sqlite3.Connection, clock: StoreClock, lease: Lease, ttl: f
         return False
     hold(connection, clock, lease.holder, canonical(lease.owner), ttl)
     if token != lease.token:
-        _give(connection, number, lease, (token, holder))
+        give(connection, number, lease, (token, holder))
     return True
 
 
-def _give(connection: sqlite3.Connection, number: int, lease: Lease, before: tuple[str | None, str | None]) -> None:
+def give(connection: sqlite3.Connection, number: int, lease: Lease, before: tuple[str | None, str | None]) -> None:
     """Write a lease into its run's row. `before`: token and holder of the lease that was never given back."""
     token, holder = before
     if token is not None and holder != lease.holder:
         rob(connection, holder)
-        _die(connection, number, DIED)
+        die(connection, number, DIED)
     connection.execute(
         "UPDATE runs SET token = ?, holder = ?, taken = head WHERE id = ?", (lease.token, lease.holder, number)
     )
 
 
-def _die(connection: sqlite3.Connection, number: int, fault: str) -> int:
+def die(connection: sqlite3.Connection, number: int, fault: str) -> int:
     """Note that a drive died, or was given up; returns how many did so in a row."""
     deaths, taken, head = connection.execute("SELECT deaths, taken, head FROM runs WHERE id = ?", (number,)).fetchone()
     before = deaths if isinstance(deaths, int) else 0
@@ -130,7 +127,7 @@ def drop(connection: sqlite3.Connection, run_id: str, token: str, fault: str | N
         return
     found = connection.execute("SELECT id FROM runs WHERE run_id = ? AND token = ?", (run_id, token)).fetchone()
     if found is not None:
-        _die(connection, found[0], fault)
+        die(connection, found[0], fault)
         connection.execute("UPDATE runs SET token = NULL, holder = NULL WHERE id = ?", found)
 
 
@@ -168,8 +165,6 @@ def lease_of(run_id: str, row: tuple[object, object, object, object, object], no
     return Lease(run_id, str(token), str(holder), json_object(owner), left, seconds, end)
 
 
-# ------------------------------------------------------------------------------------------ claiming
-
 _HOLDERS = "SELECT holder, owner, ttl, expires FROM holders"
 
 
@@ -185,139 +180,3 @@ def present_holders(connection: sqlite3.Connection, clock: StoreClock) -> tuple[
         elif end > now:
             gone.append(holder)
     return present, gone
-
-
-def claim(
-    connection: sqlite3.Connection,
-    clock: StoreClock,
-    owner: Owner,
-    graphs: Collection[str] | None,
-    limit: int,
-    ttl: float,
-    info_of: Callable[[str], RunInfo],
-) -> list[tuple[RunInfo, Lease]]:
-    """See `Store.claim`. `info_of` reads the row of a run."""
-    present, gone = present_holders(connection, clock)
-    found = list(candidates(connection, {*present, owner.executor}, graphs, limit))
-    if not found:
-        return []
-    if gone:
-        # Whoever is silent and yet alive finds out by its next beat.
-        marks = ", ".join("?" * len(gone))
-        connection.execute(
-            f"UPDATE holders SET expires = ? WHERE holder IN ({marks})", (clock.now(connection, write=True), *gone)
-        )
-    hold(connection, clock, owner.executor, canonical(owner.data()), ttl)
-    taken: list[tuple[RunInfo, Lease]] = []
-    for number, run_id, token, holder in found:
-        if token is not None and holder != owner.executor:
-            rob(connection, holder)
-            deaths = _die(connection, number, DIED)
-            connection.execute("UPDATE runs SET token = NULL, holder = NULL WHERE id = ?", (number,))
-            if deaths >= MAX_DEATHS:
-                continue
-            token, holder = None, None
-        lease = Lease(run_id, os.urandom(16).hex(), owner.executor, owner.data(), ttl, ttl)
-        held_here[lease.token] = owner.executor
-        _give(connection, number, lease, (token, holder))
-        taken.append((info_of(run_id), lease))
-    return taken
-
-
-Candidate = tuple[int, str, str | None, str | None]
-"""Number, id, token and holder of a run."""
-
-
-def candidates(
-    connection: sqlite3.Connection, present: Collection[str], graphs: Collection[str] | None, limit: int
-) -> Iterator[Candidate]:
-    """Runs that could go on and that none of these holders holds, in the order of `Store.claim`."""
-    seen: set[int] = set()
-    for row in _ways(connection, list(present), graphs, limit):
-        if len(seen) >= limit:
-            return
-        if row[0] not in seen:
-            seen.add(row[0])
-            yield row
-
-
-def _ways(
-    connection: sqlite3.Connection, present: list[str], graphs: Collection[str] | None, limit: int
-) -> Iterator[Candidate]:
-    names = _graphs(connection) if graphs is None else sorted(graphs)
-    if not names:
-        return
-    wall = SYSTEM_CLOCK.now()
-    free = f"(token IS NULL OR holder NOT IN ({', '.join('?' * len(present))}))"
-    ready = f"deaths < {MAX_DEATHS} AND (retry_at IS NULL OR retry_at <= ?)"
-    columns = "SELECT runs.id, runs.run_id, runs.token, runs.holder"
-    known = f"graph IN ({', '.join('?' * len(names))})"
-    rows: Iterable[Candidate] = connection.execute(
-        f"{columns} FROM inbox CROSS JOIN runs ON runs.id = inbox.run WHERE {known} AND status IN ('running', 'paused')"
-        f" AND {free} AND {ready} AND NOT {IS_NOTICE} GROUP BY runs.id ORDER BY min(inbox.id) LIMIT ?",
-        (*names, *present, wall, limit),
-    ).fetchall()
-    yield from rows
-    for name in names:
-        yield from connection.execute(
-            f"{columns} FROM runs INDEXED BY runs_by_due WHERE graph = ? AND due <= ?"
-            f" AND status IN ('running', 'paused') AND {free} AND {ready} ORDER BY due LIMIT ?",
-            (name, wall, *present, wall, limit),
-        ).fetchall()
-    for holder in _absent(connection, present):
-        yield from connection.execute(
-            f"{columns} FROM runs INDEXED BY runs_by_holder WHERE holder = ? AND status = 'running' AND {known}"
-            f" AND (due IS NULL OR due <= ?) AND {ready} LIMIT ?",
-            (holder, *names, wall, wall, limit),
-        ).fetchall()
-    for name in names:
-        for retry in ("IS NULL", "<= ?"):
-            yield from connection.execute(
-                f"{columns} FROM runs INDEXED BY runs_free WHERE graph = ? AND retry_at {retry} AND {_FREE}"
-                " ORDER BY retry_at, created LIMIT ?",
-                (name, limit) if retry == "IS NULL" else (name, wall, limit),
-            ).fetchall()
-
-
-_FREE = f"status = 'running' AND token IS NULL AND deaths < {MAX_DEATHS} AND due IS NULL"
-
-
-def _graphs(connection: sqlite3.Connection) -> list[str]:
-    """The names of all graphs that have runs, by one step into the index for each."""
-    return [name for (name,) in connection.execute(_steps("graph", "runs", "TRUE"))]
-
-
-def _absent(connection: sqlite3.Connection, present: Collection[str]) -> list[str]:
-    """The holders that runs name, without those that may be alive."""
-    found = connection.execute(_steps("holder", "runs", "holder IS NOT NULL"))
-    return [holder for (holder,) in found if holder not in present]
-
-
-def _steps(column: str, table: str, where: str) -> str:
-    first = f"SELECT min({column}) FROM {table} WHERE {where}"
-    return (
-        f"WITH RECURSIVE steps (name) AS ({first} UNION ALL SELECT ({first} AND {column} > name) FROM steps"
-        " WHERE name IS NOT NULL) SELECT name FROM steps WHERE name IS NOT NULL"
-    )
-
-
-def next_due(connection: sqlite3.Connection, clock: StoreClock, graphs: Collection[str] | None) -> float | None:
-    """See `Store.next_due`."""
-    present = present_holders(connection, clock)[0]
-    free = f"(token IS NULL OR holder NOT IN ({', '.join('?' * len(present))})) AND deaths < {MAX_DEATHS}"
-    times: list[float] = []
-    overdue = (
-        "SELECT due FROM runs INDEXED BY runs_by_due WHERE graph = ? AND due IS NOT NULL AND retry_at IS NULL"
-        f" AND status IN ('running', 'paused') AND {free} ORDER BY due LIMIT 1"
-    )
-    backing_off = (
-        "SELECT min(CASE WHEN status = 'running' AND due IS NULL THEN retry_at ELSE max(due, retry_at) END)"
-        " FROM runs INDEXED BY runs_by_retry WHERE graph = ? AND retry_at IS NOT NULL"
-        f" AND status IN ('running', 'paused') AND {free}"
-    )
-    for name in _graphs(connection) if graphs is None else graphs:
-        for query in (overdue, backing_off):
-            found = connection.execute(query, (name, *present)).fetchone()
-            if found is not None and isinstance(found[0], float):
-                times.append(found[0])
-    return min(times, default=None)

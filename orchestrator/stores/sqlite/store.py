@@ -32,6 +32,7 @@ from orchestrator.stores.owner import Owner
 from orchestrator.stores.rows import OpenQuestion, QuestionPage, RunTotals
 from orchestrator.stores.shared import as_statuses, check_new, check_release, check_seqs, copy_run, page_cursor
 from orchestrator.stores.sqlite import (
+    claims,
     leases,
     listing,
     maintenance,
@@ -51,6 +52,7 @@ from orchestrator.stores.sqlite.wal import check_log
 from orchestrator.stores.sqlite.writer import Writer, WriterStatistics
 from orchestrator.stores.statistics import By, StatsRow
 from orchestrator.stores.stored import rows_of
+from orchestrator.stores.turns import Turns
 from orchestrator.stores.words import words
 
 if TYPE_CHECKING:
@@ -326,22 +328,29 @@ class SQLiteStore(SQLiteItems):
         await self._writer.write(partial(leases.drop, run_id=run_id, token=token, fault=fault))
 
     async def claim(
-        self, owner: Owner, *, graphs: Collection[str] | None, limit: int, ttl: float
+        self,
+        owner: Owner,
+        *,
+        graphs: Collection[str] | None,
+        limit: int,
+        ttl: float,
+        most: Mapping[str, int] | None = None,
+        turns: Turns | None = None,
     ) -> list[tuple[RunInfo, Lease]]:
-        if limit < 1 or not await self._readers.read(lambda connection: self._claimable(connection, owner, graphs)):
+        def anything(connection: Connection) -> bool:
+            return claims.claimable(connection, self._clock, owner, graphs)
+
+        if limit < 1 or not await self._readers.read(anything):
             return []  # as nearly always: the one who writes is not disturbed
 
         def claim(connection: Connection) -> list[tuple[RunInfo, Lease]]:
             now = self._clock.now(connection, write=True)
-            return leases.claim(
-                connection, self._clock, owner, graphs, limit, ttl, lambda run_id: reads.found(connection, run_id, now)
-            )
+            return claims.claim(
+                connection, self._clock, owner, graphs, limit, ttl, most, turns,
+                lambda run_id: reads.found(connection, run_id, now),
+            )  # fmt: skip
 
         return await self._writer.write(claim)
-
-    def _claimable(self, connection: Connection, owner: Owner, graphs: Collection[str] | None) -> bool:
-        present = {*leases.present_holders(connection, self._clock)[0], owner.executor}
-        return any(leases.candidates(connection, present, graphs, 1))
 
     async def parked(self, *, limit: int = 100) -> list[RunInfo]:
         return await self._readers.read(lambda connection: listing.parked(connection, self._clock, max(limit, 0)))
@@ -350,7 +359,7 @@ class SQLiteStore(SQLiteItems):
         return await self._readers.read(lambda connection: listing.unsettled(connection, self._clock, graphs))
 
     async def next_due(self, graphs: Collection[str] | None) -> float | None:
-        return await self._readers.read(lambda connection: leases.next_due(connection, self._clock, graphs))
+        return await self._readers.read(lambda connection: claims.next_due(connection, self._clock, graphs))
 
     async def post(self, run_id: str, body: JsonObject, *, key: str | None = None) -> int:
         text = canonical(body)

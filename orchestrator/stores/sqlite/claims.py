@@ -1,0 +1,221 @@
+"""Giving runs out that could go on and that nobody drives, as functions of a connection that is inside a transaction.
+
+Each kind of such runs is found by an index that has few others.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import TypeAlias
+
+from orchestrator.clock import SYSTEM_CLOCK
+from orchestrator.jsontypes import canonical
+from orchestrator.stores.base import Lease, RunInfo
+from orchestrator.stores.owner import Owner
+from orchestrator.stores.presence import held_here
+from orchestrator.stores.rows import MAX_DEATHS
+from orchestrator.stores.shared import DIED
+from orchestrator.stores.sqlite import turn_index
+from orchestrator.stores.sqlite.clock import StoreClock
+from orchestrator.stores.sqlite.leases import IS_NOTICE, die, give, hold, present_holders, rob
+from orchestrator.stores.turns import Selection, Turns, take_turns
+
+Candidate: TypeAlias = tuple[int, str, str | None, str | None, str]
+"""Number, id, token, holder and graph of a run."""
+_Way: TypeAlias = Callable[[list[str]], list[Candidate]]
+"""Finds candidates among the runs of some graphs."""
+
+
+def claim(
+    connection: sqlite3.Connection,
+    clock: StoreClock,
+    owner: Owner,
+    graphs: Collection[str] | None,
+    limit: int,
+    ttl: float,
+    most: Mapping[str, int] | None,
+    turns: Turns | None,
+    info_of: Callable[[str], RunInfo],
+) -> list[tuple[RunInfo, Lease]]:
+    """See `Store.claim`. `info_of` reads the row of a run."""
+    present, gone = present_holders(connection, clock)
+    found = _selected(connection, [*present, owner.executor], graphs, limit, most, turns)
+    if not found:
+        return []
+    if gone:
+        # Whoever is silent and yet alive finds out by its next beat.
+        marks = ", ".join("?" * len(gone))
+        connection.execute(
+            f"UPDATE holders SET expires = ? WHERE holder IN ({marks})", (clock.now(connection, write=True), *gone)
+        )
+    hold(connection, clock, owner.executor, canonical(owner.data()), ttl)
+    taken: list[tuple[RunInfo, Lease]] = []
+    for number, run_id, token, holder, _ in found:
+        if token is not None and holder != owner.executor:
+            rob(connection, holder)
+            deaths = die(connection, number, DIED)
+            connection.execute("UPDATE runs SET token = NULL, holder = NULL WHERE id = ?", (number,))
+            if deaths >= MAX_DEATHS:
+                continue
+            token, holder = None, None
+        lease = Lease(run_id, os.urandom(16).hex(), owner.executor, owner.data(), ttl, ttl)
+        held_here[lease.token] = owner.executor
+        give(connection, number, lease, (token, holder))
+        taken.append((info_of(run_id), lease))
+    return taken
+
+
+def claimable(connection: sqlite3.Connection, clock: StoreClock, owner: Owner, graphs: Collection[str] | None) -> bool:
+    """Whether a claim would find anything."""
+    present = present_holders(connection, clock)[0]
+    return bool(_selected(connection, [*present, owner.executor], graphs, 1, None, None))
+
+
+def _selected(
+    connection: sqlite3.Connection,
+    present: list[str],
+    graphs: Collection[str] | None,
+    limit: int,
+    most: Mapping[str, int] | None,
+    turns: Turns | None,
+) -> list[Candidate]:
+    """Runs that could go on and that none of these holders holds."""
+    names = graph_names(connection) if graphs is None else sorted(graphs)
+    found = Selection[Candidate](limit, most)
+    wall = SYSTEM_CLOCK.now()
+    before, behind = list(_urgent(connection, present, wall, limit)), list(_others(connection, present, wall, limit))
+
+    def add(row: Candidate) -> bool:
+        return found.add(row[0], row[4], row)
+
+    if turns is not None and found.open(names):
+        lapsed = [way for kind, way in (*before, *behind) if kind in ("message", "lapsed")]
+        first = [(turn_index.value_of(connection, turns, row[0]), row) for way in lapsed for row in way(names)]
+        waiting = turn_index.waiting(connection, turns, names, limit, wall)
+        take_turns(turns, [*first, *waiting.rows], add, lambda: found.full)
+        if not found.full and waiting.visited is not None:
+            turns.after = waiting.visited
+    for _, way in (*before, *behind):
+        _add_all(way, found, names, add)
+    return found.rows
+
+
+def _add_all(way: _Way, found: Selection[Candidate], names: Collection[str], add: Callable[[Candidate], bool]) -> None:
+    """Add what a way finds; again without the graphs that have as many as they may, while those stand before others."""
+    known = found.open(names)
+    while known:
+        for row in way(known):
+            add(row)
+        still = found.open(known)
+        if len(still) == len(known):
+            return
+        known = still
+
+
+def _urgent(connection: sqlite3.Connection, present: list[str], wall: float, limit: int) -> Iterator[tuple[str, _Way]]:
+    """The ways to runs with messages, and to those that are due."""
+    free, ready = _free(present), f"deaths < {MAX_DEATHS} AND (retry_at IS NULL OR retry_at <= ?)"
+
+    def addressed(names: list[str]) -> list[Candidate]:
+        return connection.execute(
+            f"{_COLUMNS} FROM inbox CROSS JOIN runs ON runs.id = inbox.run WHERE graph IN ({_marks(names)})"
+            f" AND status IN ('running', 'paused') AND {free} AND {ready} AND NOT {IS_NOTICE}"
+            " GROUP BY runs.id ORDER BY min(inbox.id) LIMIT ?",
+            (*names, *present, wall, limit),
+        ).fetchall()
+
+    def due(names: list[str]) -> list[Candidate]:
+        query = (
+            f"{_COLUMNS} FROM runs INDEXED BY runs_by_due WHERE graph = ? AND due <= ?"
+            f" AND status IN ('running', 'paused') AND {free} AND {ready} ORDER BY due LIMIT ?"
+        )
+        return _of_each(connection, query, names, wall, *present, wall, limit)
+
+    yield "message", addressed
+    yield "due", due
+
+
+def _others(connection: sqlite3.Connection, present: list[str], wall: float, limit: int) -> Iterator[tuple[str, _Way]]:
+    """The ways to runs of holders that are gone, and to those that nobody holds."""
+    ready = f"deaths < {MAX_DEATHS} AND (retry_at IS NULL OR retry_at <= ?)"
+
+    def lapsed(names: list[str]) -> list[Candidate]:
+        query = (
+            f"{_COLUMNS} FROM runs INDEXED BY runs_by_holder WHERE holder = ? AND status = 'running'"
+            f" AND graph IN ({_marks(names)}) AND (due IS NULL OR due <= ?) AND {ready} LIMIT ?"
+        )
+        return _of_each(connection, query, _absent(connection, present), *names, wall, wall, limit)
+
+    def idle(names: list[str]) -> list[Candidate]:
+        query = f"{_COLUMNS} FROM runs INDEXED BY runs_free WHERE graph = ? AND retry_at {{}} AND {_IDLE}"
+        order = " ORDER BY retry_at, created LIMIT ?"
+        found: list[Candidate] = []
+        for name in names:
+            found += connection.execute(query.format("IS NULL") + order, (name, limit)).fetchall()
+            found += connection.execute(query.format("<= ?") + order, (name, wall, limit)).fetchall()
+        return found
+
+    yield "lapsed", lapsed
+    yield "idle", idle
+
+
+_COLUMNS = "SELECT runs.id, runs.run_id, runs.token, runs.holder, runs.graph"
+_IDLE = f"status = 'running' AND token IS NULL AND deaths < {MAX_DEATHS} AND due IS NULL"
+
+
+def _of_each(connection: sqlite3.Connection, query: str, keys: Collection[str], *values: object) -> list[Candidate]:
+    found: list[Candidate] = []
+    for key in keys:
+        found += connection.execute(query, (key, *values)).fetchall()
+    return found
+
+
+def _free(present: Collection[str]) -> str:
+    return f"(token IS NULL OR holder NOT IN ({_marks(present)}))"
+
+
+def _marks(values: Collection[str]) -> str:
+    return ", ".join("?" * len(values))
+
+
+def graph_names(connection: sqlite3.Connection) -> list[str]:
+    """The names of all graphs that have runs, by one step into the index for each."""
+    return [name for (name,) in connection.execute(_steps("graph", "runs", "TRUE"))]
+
+
+def _absent(connection: sqlite3.Connection, present: Collection[str]) -> list[str]:
+    """The holders that runs name, without those that may be alive."""
+    found = connection.execute(_steps("holder", "runs", "holder IS NOT NULL"))
+    return [holder for (holder,) in found if holder not in present]
+
+
+def _steps(column: str, table: str, where: str) -> str:
+    first = f"SELECT min({column}) FROM {table} WHERE {where}"
+    return (
+        f"WITH RECURSIVE steps (name) AS ({first} UNION ALL SELECT ({first} AND {column} > name) FROM steps"
+        " WHERE name IS NOT NULL) SELECT name FROM steps WHERE name IS NOT NULL"
+    )
+
+
+def next_due(connection: sqlite3.Connection, clock: StoreClock, graphs: Collection[str] | None) -> float | None:
+    """See `Store.next_due`."""
+    present = present_holders(connection, clock)[0]
+    free = f"{_free(present)} AND deaths < {MAX_DEATHS}"
+    times: list[float] = []
+    overdue = (
+        "SELECT due FROM runs INDEXED BY runs_by_due WHERE graph = ? AND due IS NOT NULL AND retry_at IS NULL"
+        f" AND status IN ('running', 'paused') AND {free} ORDER BY due LIMIT 1"
+    )
+    backing_off = (
+        "SELECT min(CASE WHEN status = 'running' AND due IS NULL THEN retry_at ELSE max(due, retry_at) END)"
+        " FROM runs INDEXED BY runs_by_retry WHERE graph = ? AND retry_at IS NOT NULL"
+        f" AND status IN ('running', 'paused') AND {free}"
+    )
+    for name in graph_names(connection) if graphs is None else graphs:
+        for query in (overdue, backing_off):
+            found = connection.execute(query, (name, *present)).fetchone()
+            if found is not None and isinstance(found[0], float):
+                times.append(found[0])
+    return min(times, default=None)
