@@ -119,6 +119,26 @@ async def test_slow_reads_are_left_to_threads_until_they_are_quick_again(
     await store.close()
 
 
+async def test_that_large_reads_take_long_makes_no_small_read_wait_for_a_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hops: list[str]
+) -> None:
+    store = await opened(tmp_path, FEW_RECORDS + 1)
+    monkeypatch.setattr(pace, "_QUICK_THERE", -1.0)
+    hops.clear()
+    assert len(await store.read("r")) == FEW_RECORDS + 1
+    assert len(hops) == 1
+    assert (await store.info("r")).head == FEW_RECORDS + 1
+    assert len(hops) == 1
+    monkeypatch.setattr(pace, "QUICK", -1.0)
+    await store.info("r")  # a slow one
+    monkeypatch.setattr(pace, "_QUICK_THERE", 60.0)
+    assert len(await store.read("r")) == FEW_RECORDS + 1  # says nothing of small ones
+    hops.clear()
+    await store.info("r")
+    assert len(hops) == 1
+    await store.close()
+
+
 async def test_a_slow_disk_holds_up_the_event_loop_once(tmp_path: Path) -> None:
     store = await opened(tmp_path)
     here: list[bool] = []

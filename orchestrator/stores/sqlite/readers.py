@@ -68,7 +68,8 @@ class Readers:
             await checkpoint()  # as for a thread: cancellation is heard of, and other tasks have their turn
             with suppress(TooMuch, sqlite3.Error, OSError, UnicodeError, StoreUnavailable):  # the thread tells it
                 return self._read_here(small)
-        return await to_thread.run_sync(self._read_there, action, limiter=_threads())
+            return await to_thread.run_sync(self.read_now, action, limiter=_threads())
+        return await to_thread.run_sync(self._read_there, action, small, limiter=_threads())
 
     def read_now(self, action: Callable[[sqlite3.Connection], T]) -> T:
         """Run a reading function here; all that it reads is of one moment."""
@@ -96,13 +97,15 @@ class Readers:
         finally:
             self._pace.note(perf_counter() - began, here=True)
 
-    def _read_there(self, action: Callable[[sqlite3.Connection], T]) -> T:
-        """The same as `read_now`, for what may be read here when threads are quick."""
+    def _read_there(self, action: Callable[[sqlite3.Connection], T], small: Callable[[sqlite3.Connection], T]) -> T:
+        """The same as `read_now`. How long what is small takes says whether tasks may read that again."""
         began = perf_counter()
         try:
+            found = self.read_now(small)
+        except TooMuch:
             return self.read_now(action)
-        finally:
-            self._pace.note(perf_counter() - began, here=False)
+        self._pace.note(perf_counter() - began, here=False)
+        return found
 
     def changes(self) -> tuple[object, ...] | None:
         """A value that stays the same while nobody commits anything to the file; None if that cannot be told.
