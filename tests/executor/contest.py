@@ -22,7 +22,7 @@ from orchestrator.errors import ModelUnavailable, RunConflict, RunError
 from orchestrator.kernel.records import FINAL, EffectIntended, Record
 from orchestrator.models.base import ModelRequest
 from orchestrator.models.middleware import RateLimit, with_middleware
-from orchestrator.stores.sqlite import SQLiteStore
+from orchestrator.stores import Store, open_store
 from tests.executor.program import TRIP, FarModel, Trip, World, looked_up, main, send, tell, tools
 
 
@@ -177,16 +177,18 @@ CROWDS = {
 """The same effect 60 times at once, of which 40 are begun while the others wait."""
 
 
-class Stopped(SQLiteStore):
-    """A store whose process is stopped in the moment in which the intent of some effect is durable."""
+def stops(store: Store, before: str) -> Store:
+    """Have the process of a store stopped in the moment in which the intent of some effect is durable."""
+    append = store.append
 
-    before = ""
-
-    async def append(self, run_id: str, records: Sequence[Record], **options: Any) -> int:
-        head = await super().append(run_id, records, **options)
-        if any(isinstance(record, EffectIntended) and record.name == self.before for record in records):
+    async def stopping(run_id: str, records: Sequence[Record], **options: Any) -> int:
+        head = await append(run_id, records, **options)
+        if any(isinstance(record, EffectIntended) and record.name == before for record in records):
             os.kill(os.getpid(), signal.SIGSTOP)
         return head
+
+    vars(store)["append"] = stopping
+    return store
 
 
 class Sure(World):
@@ -211,12 +213,11 @@ def set_clock(ahead: float, jump: float) -> None:
 def opened(store: str, world: World, **options: Any) -> Executor:
     """An executor that can run all of this."""
     given = [TRIP, *ACTS.values(), *WAITS.values(), *CROWDS.values()]
-    file = Stopped(store.removeprefix("sqlite:///"))
-    file.before = options.pop("before", "")
+    kept = stops(open_store(store), options.pop("before", ""))
     model = FarModel(world)
     busy = with_middleware(model, RateLimit(concurrency=AT_A_TIME))
     models = {"busy": busy, "failing": Failing(world, world.life)}
-    return Executor(file, graphs=given, model=model, models=models, tools=tools(world), deps=world, **options)
+    return Executor(kept, graphs=given, model=model, models=models, tools=tools(world), deps=world, **options)
 
 
 async def act(executor: Executor, run_id: str, graph: str) -> object:

@@ -7,15 +7,15 @@ import itertools
 import json
 import os
 import signal
-import sqlite3
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
 from tests.support.programs import Begun
+from tests.support.stores import in_a_transaction
 
 LONGEST = 60.0
 """Seconds after which an order counts as hanging."""
@@ -45,17 +45,14 @@ class Life:
             signal.pidfd_send_signal(self._process, number)
 
     def stop(self, store: str) -> None:
-        """Let it stand still, but not in the middle of a write, which would lock the file for all others."""
+        """Let it stand still, but not in the middle of a write, which would lock it for all others."""
         while True:
             self.send(signal.SIGSTOP)
             while Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
                 time.sleep(0.001)
-            with closing(sqlite3.connect(store.removeprefix("sqlite:///"), 0, isolation_level=None)) as file:
-                try:
-                    file.execute("BEGIN IMMEDIATE")
-                    return
-                except sqlite3.OperationalError:
-                    self.send(signal.SIGCONT)
+            if not in_a_transaction(store):
+                return
+            self.send(signal.SIGCONT)
             time.sleep(0.01)
 
     def kill(self) -> None:

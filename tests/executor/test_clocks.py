@@ -6,7 +6,6 @@ import itertools
 import time
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
-from pathlib import Path
 
 import anyio
 import pytest
@@ -35,9 +34,9 @@ def one() -> Iterator[Program]:
 
 
 @pytest.fixture
-async def scene(tmp_path: Path, one: Program, anyio_backend: str) -> AsyncIterator[Scene]:
+async def scene(url: str, one: Program, anyio_backend: str) -> AsyncIterator[Scene]:
     with outside() as world:
-        yield Scene(f"sqlite:///{tmp_path}/runs.db", world, one, anyio_backend)
+        yield Scene(url, world, one, anyio_backend)
         one.stop()
 
 

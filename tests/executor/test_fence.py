@@ -6,7 +6,6 @@ import signal
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -24,6 +23,7 @@ from tests.executor.test_ownership import Scene, on_one_loop_each
 from tests.executor.test_processes import aside, until
 from tests.support.executors import Log, single
 from tests.support.sizes import sized
+from tests.support.stores import kinds
 
 pytestmark = pytest.mark.anyio
 
@@ -36,9 +36,9 @@ def one() -> Iterator[Program]:
 
 
 @pytest.fixture
-async def scene(tmp_path: Path, one: Program, anyio_backend: str) -> AsyncIterator[Scene]:
+async def scene(url: str, one: Program, anyio_backend: str) -> AsyncIterator[Scene]:
     with outside() as world:
-        yield Scene(f"sqlite:///{tmp_path}/runs.db", world, one, anyio_backend)
+        yield Scene(url, world, one, anyio_backend)
         one.stop()
 
 
@@ -52,6 +52,7 @@ WAYS: dict[str, tuple[str, dict[str, Any]]] = {
 """Graph -> what the outside is asked for, and what the executor is given."""
 
 
+@kinds("postgresql", "sqlite")
 @on_one_loop_each("way", sized([*WAYS][::2], [*WAYS, *WAYS]))
 async def test_calls_that_waited_while_the_run_was_taken_over_are_not_made(scene: Scene, way: str) -> None:
     what, options = WAYS[way]

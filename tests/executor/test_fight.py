@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import random
 import signal
-import sqlite3
 import time
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 
+import anyio
 import pytest
 
 from orchestrator.errors import RunUnknown
@@ -20,6 +19,7 @@ from tests.executor.contest import AT_A_TIME
 from tests.executor.lives import Life, Program, programs
 from tests.executor.outside import Outside, outside
 from tests.executor.test_kill import IRREVERSIBLE, names, unsettled
+from tests.support.stores import Places, assert_at_rest
 
 TTL = 0.7
 
@@ -95,16 +95,19 @@ def is_first(record: Record) -> bool:
     return isinstance(record, EffectIntended) and not record.again
 
 
-def fight(place: Path, found: Sequence[Program], seed: int, runs: int, stops: int, slowest: float) -> tuple[int, int]:
+def fight(
+    places: Places, found: Sequence[Program], seed: int, runs: int, stops: int, slowest: float
+) -> tuple[int, int]:
     """One fight: how many stops fell into it, and how many times runs changed hands."""
     run_ids = [f"r{number}" for number in range(runs)]
-    store = open_store(f"sqlite:///{place}/{seed}.db")
+    url = places.new()
+    store = open_store(url)
     chance = random.Random(seed)
     kept = Kept(store, run_ids)
     with outside(seed, slowest) as world:
         lives = [
             program.begin(
-                "fight", store=store.url, url=world.url, runs=run_ids, ttl=TTL, backend=("asyncio", "trio")[number % 2]
+                "fight", store=url, url=world.url, runs=run_ids, ttl=TTL, backend=("asyncio", "trio")[number % 2]
             )
             for number, program in enumerate(found)
         ]
@@ -113,26 +116,24 @@ def fight(place: Path, found: Sequence[Program], seed: int, runs: int, stops: in
             life.result()
         kept.check()
         check(world, kept)
-    with sqlite3.connect(f"{place}/{seed}.db") as file:
-        assert file.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-        assert file.execute("SELECT count(*) FROM runs WHERE token IS NOT NULL").fetchone() == (0,)
-        assert file.execute("SELECT count(*) FROM inbox").fetchone() == (0,)
-    file.close()
+    anyio.run(store.close)
+    assert_at_rest(url, run_ids)
     return hit, sum(holders(journal) for journal in kept.journals.values())
 
 
-def test_runs_that_four_processes_fight_for_are_each_driven_once(tmp_path: Path) -> None:
+def test_runs_that_four_processes_fight_for_are_each_driven_once(places: Places) -> None:
     with programs(4, "contest") as found:
-        hit, taken = fight(tmp_path, found, seed=1, runs=8, stops=3, slowest=0.4)
+        hit, taken = fight(places, found, seed=1, runs=8, stops=3, slowest=0.4)
     print(f"{hit} stops, 8 runs were taken up {taken} times")
     assert hit >= 2, "the runs were over before anybody was stopped"
     assert taken > 8, "no run changed hands"
 
 
-def fight_for_threads(place: Path, found: Sequence[Program], seed: int, runs: int) -> int:
+def fight_for_threads(places: Places, found: Sequence[Program], seed: int, runs: int) -> int:
     """A fight in which the holder of each run is stopped while calls wait for threads; how many were taken over."""
     run_ids = [f"r{number}" for number in range(runs)]
-    store = open_store(f"sqlite:///{place}/{seed}.db")
+    url = places.new()
+    store = open_store(url)
     kept = Kept(store, run_ids)
     taken = 0
     with outside(seed, slowest=0.05) as world:
@@ -140,7 +141,7 @@ def fight_for_threads(place: Path, found: Sequence[Program], seed: int, runs: in
         for number, program in enumerate(found):
             backend = ("asyncio", "trio")[(number + seed) % 2]
             life = program.begin(
-                "fight", store=store.url, url=world.url, runs=run_ids, graph="books", ttl=TTL, backend=backend
+                "fight", store=url, url=world.url, runs=run_ids, graph="books", ttl=TTL, backend=backend
             )
             lives[life.name] = life
         for _ in run_ids:
@@ -150,7 +151,7 @@ def fight_for_threads(place: Path, found: Sequence[Program], seed: int, runs: in
             if crowded is None:
                 break  # they are all over
             victim = lives[crowded]
-            victim.stop(store.url)
+            victim.stop(url)
             gate.set()
             keys = {asked.key for asked in world.asked if asked.life == crowded}
             until = time.monotonic() + 20
@@ -173,26 +174,26 @@ def ended_with(kept: Kept, keys: set[str]) -> bool:
     return all(isinstance(journal[-1], Ended) for journal in journals)
 
 
-def test_no_call_is_made_by_a_process_that_was_stopped_while_its_calls_waited_for_threads(tmp_path: Path) -> None:
+def test_no_call_is_made_by_a_process_that_was_stopped_while_its_calls_waited_for_threads(places: Places) -> None:
     with programs(2, "contest") as found:
-        assert fight_for_threads(tmp_path, found, seed=1, runs=1) == 1
+        assert fight_for_threads(places, found, seed=1, runs=1) == 1
 
 
 @pytest.mark.storm
-def test_a_long_fight_for_threads(tmp_path: Path, scale: int) -> None:
+def test_a_long_fight_for_threads(places: Places, scale: int) -> None:
     taken = 0
     with programs(3, "contest") as found:
         for seed in range(200, 200 + scale):
-            taken += fight_for_threads(tmp_path, found, seed, runs=6)
+            taken += fight_for_threads(places, found, seed, runs=6)
     assert taken >= scale
 
 
 @pytest.mark.storm
-def test_a_long_fight(tmp_path: Path, scale: int) -> None:
+def test_a_long_fight(places: Places, scale: int) -> None:
     hits = 0
     with programs(4, "contest") as found:
         for seed in range(100, 100 + scale):
-            hit, taken = fight(tmp_path, found, seed, runs=40, stops=12, slowest=0.8)
+            hit, taken = fight(places, found, seed, runs=40, stops=12, slowest=0.8)
             print(f"seed {seed}: {hit} stops, 40 runs were taken up {taken} times")
             hits += hit
     assert hits >= 3 * scale

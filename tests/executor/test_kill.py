@@ -6,13 +6,12 @@ import contextlib
 import itertools
 import json
 import random
-import sqlite3
 import threading
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import anyio
@@ -35,6 +34,7 @@ from tests.executor.lives import Life, Program, programs
 from tests.executor.outside import Outside, outside
 from tests.executor.tour import IRREVERSIBLE as IRREVERSIBLE_IN_TOUR
 from tests.support.sizes import sized
+from tests.support.stores import Places, assert_at_rest
 
 IRREVERSIBLE = {"book", "order", "send"}
 
@@ -157,18 +157,18 @@ def story(records: Sequence[Record]) -> list[tuple[Any, ...]]:
     )  # fmt: skip
 
 
-def storm(tmp_path: Path, seeds: Sequence[int], kills: int) -> int:
+def storm(places: Places, seeds: Sequence[int], kills: int) -> int:
     """Runs that are killed, held against one that is not; how often they were."""
     deaths = 0
     with programs() as (program,):
         with outside() as world:
             chance = random.Random(0)
-            whole, none, journal = until_it_ends(program, world, f"sqlite:///{tmp_path}/whole.db", "r", chance, 0)
+            whole, none, journal = until_it_ends(program, world, places.new(), "r", chance, 0)
         assert none == 0
         assert whole["status"] == "completed", whole["error"]
         assert len(world.asked) == 1 + (4 + 1) * 2 + 2 + 1 + 3 * 2
         for seed in seeds:
-            store = f"sqlite:///{tmp_path}/{seed}.db"
+            store = places.new()
             chance = random.Random(seed)
             with outside(seed) as world:
                 result, died, records = until_it_ends(program, world, store, "r", chance, kills)
@@ -181,20 +181,19 @@ def storm(tmp_path: Path, seeds: Sequence[int], kills: int) -> int:
             for (what, key), times in counts.items():
                 assert times == 1 or what not in IRREVERSIBLE, f"seed {seed}: {what} {key} was done {times} times"
             assert {what for what, _ in counts} == {"model", "fetch", "book", "order", "send", "save"}
-            with sqlite3.connect(f"{tmp_path}/{seed}.db") as file:
-                assert file.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-            file.close()
+            assert_at_rest(store, ["r"])
+            places.drop(store)
     return deaths
 
 
-def test_a_run_that_is_killed_over_and_over_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
-    deaths = storm(tmp_path, range(sized(2, 3)), kills=sized(6, 12))
+def test_a_run_that_is_killed_over_and_over_ends_as_if_it_had_not_been(places: Places) -> None:
+    deaths = storm(places, range(sized(2, 3)), kills=sized(6, 12))
     assert deaths >= sized(4, 9), "too few of the kills hit"
 
 
 @pytest.mark.storm
-def test_a_storm_of_kills(tmp_path: Path, scale: int) -> None:
-    deaths = storm(tmp_path, range(1000, 1000 + 6 * scale), kills=20)
+def test_a_storm_of_kills(places: Places, scale: int) -> None:
+    deaths = storm(places, range(1000, 1000 + 6 * scale), kills=20)
     assert deaths >= 12 * scale
 
 
@@ -218,6 +217,11 @@ class Tally:
     """Class -> how often one was done once more."""
     lost: int = 0
     """Effects that the journal says were done, and that nobody saw."""
+
+    def merge(self, other: Tally) -> None:
+        """Count what another storm came to as well."""
+        for part in fields(self):
+            vars(self)[part.name] += getattr(other, part.name)
 
     def __str__(self) -> str:
         classes = sorted(self.effects)
@@ -287,20 +291,26 @@ def all_to_their_ends(
         deaths += any(run_id not in journals or not isinstance(journals[run_id][-1], Ended) for run_id in run_ids)
 
 
-def storm_of_questions(tmp_path: Path, sizes: Sequence[int]) -> Tally:
-    """So many runs beside each other in one process and one store, one group after the other; each is killed."""
+def storm_of_questions(places: Places, sizes: Sequence[int], first: int = 0) -> Tally:
+    """So many runs beside each other in one process and one store, one group after the other; each is killed.
+
+    Args:
+        places: where the stores are.
+        sizes: of the groups.
+        first: the number of the first group, by which its kills are drawn.
+    """
     tally = Tally()
     with programs(module="tour") as (program,):
         with outside() as world:
-            url = f"sqlite:///{tmp_path}/whole.db"
+            url = places.new()
             began = time.monotonic()
             whole, none, _ = all_to_their_ends(program, world, url, ["whole"], random.Random(0), 0)
             within = min(0.15, (time.monotonic() - began) / 4)  # on a quick machine a life does more in the same time
             assert none == 0
             assert whole["whole"]["status"] == "completed", whole
             assert len(set(world.asked)) == len(world.asked)
-        for group, size in enumerate(sizes):
-            url = f"sqlite:///{tmp_path}/{group}.db"
+        for group, size in enumerate(sizes, first):
+            url = places.new()
             run_ids = [f"{group}-{number}" for number in range(size)]
             with outside(group) as world:
                 results, deaths, journals = all_to_their_ends(
@@ -315,6 +325,8 @@ def storm_of_questions(tmp_path: Path, sizes: Sequence[int]) -> Tally:
                 counts = Counter((one.what, one.key) for one in world.asked if one.what in {"order", "ship", "send"})
                 assert len(counts) == IRREVERSIBLE_IN_TOUR * size, f"group {group}: {counts}"
                 assert set(counts.values()) == {1}, f"group {group}: {counts}"
+            assert_at_rest(url, run_ids)
+            places.drop(url)
     assert tally.repeated["irreversible"] == 0
     assert tally.lost == 0
     assert tally.effects["irreversible"] == IRREVERSIBLE_IN_TOUR * tally.runs
@@ -326,13 +338,37 @@ def storm_of_questions(tmp_path: Path, sizes: Sequence[int]) -> Tally:
     return tally
 
 
-def test_what_nobody_can_look_up_is_asked_and_never_done_twice(tmp_path: Path) -> None:
-    storm_of_questions(tmp_path, (3,))
+def test_what_nobody_can_look_up_is_asked_and_never_done_twice(places: Places) -> None:
+    storm_of_questions(places, (3,))
 
 
 @pytest.mark.storm
-def test_a_storm_of_kills_and_questions(tmp_path: Path, scale: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_storm_of_kills_and_questions(places: Places, scale: int, capsys: pytest.CaptureFixture[str]) -> None:
     """`--storm-scale N`: 10 N runs, at least 40 N kills that hit."""
-    tally = storm_of_questions(tmp_path, (1, 2, 3, 4) * scale)
+    tally = storm_of_questions(places, (1, 2, 3, 4) * scale)
     with capsys.disabled():
         print(f"\n{tally}")
+
+
+@pytest.mark.storm
+def test_a_storm_of_thousands_of_kills(
+    places: Places, scale: int, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`--storm-scale N`: at least 13 N * N kills that hit on each kind of store, 5,200 with 20, several at a time."""
+    places.drop(places.new())  # its server has been started now
+    size, at_once = 4, 3
+    groups = -(-13 * scale * scale // (4 * size))  # each has 4 kills a run at least
+    shares = [range(first, groups, at_once) for first in range(at_once)]
+    began, tally = time.monotonic(), Tally()
+    with ThreadPoolExecutor(at_once) as pool:
+        storms = [
+            pool.submit(storm_of_questions, places, (size,) * len(share), 10_000 * (place + 1))
+            for place, share in enumerate(shares)
+            if share
+        ]
+        for one in storms:
+            tally.merge(one.result())
+    assert tally.kills >= 13 * scale * scale
+    kind = request.node.callspec.params["places"]
+    with capsys.disabled():
+        print(f"\n{kind}: {tally}, in {time.monotonic() - began:.0f} s")

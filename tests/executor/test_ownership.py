@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import itertools
 import signal
-import sqlite3
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator
-from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,6 +28,7 @@ from tests.executor.program import Trip, agree, tidy, tools
 from tests.executor.test_processes import aside, until
 from tests.support.executors import Log, chain, says, single
 from tests.support.sizes import quick_on, sized
+from tests.support.stores import execute
 
 pytestmark = pytest.mark.anyio
 
@@ -71,8 +70,7 @@ async def taken_for_hours(store: Store, path: str, ttl: float) -> Lease:
 
 def late(path: str, lease: Lease) -> None:
     """Let a lease end an hour later."""
-    with closing(sqlite3.connect(path.removeprefix("sqlite:///"), isolation_level=None)) as file:
-        file.execute("UPDATE holders SET expires = expires + ? WHERE holder = ?", (HOUR, lease.holder))
+    execute(path, f"UPDATE holders SET expires = expires + {HOUR} WHERE holder = '{lease.holder}'")
 
 
 # -- the fence ---------------------------------------------------------------------------------------------------------
@@ -223,9 +221,9 @@ class Scene:
 
 
 @pytest.fixture
-async def scene(tmp_path: Path, one: Program, anyio_backend: str) -> AsyncIterator[Scene]:
+async def scene(url: str, one: Program, anyio_backend: str) -> AsyncIterator[Scene]:
     with outside() as world:
-        yield Scene(f"sqlite:///{tmp_path}/runs.db", world, one, anyio_backend)
+        yield Scene(url, world, one, anyio_backend)
         one.stop()
 
 

@@ -6,7 +6,6 @@ import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeVar
 
 import anyio
@@ -64,9 +63,9 @@ class Scene:
 
 
 @pytest.fixture
-async def scene(tmp_path: Path, two: list[Program], anyio_backend: str) -> AsyncIterator[Scene]:
+async def scene(url: str, two: list[Program], anyio_backend: str) -> AsyncIterator[Scene]:
     with outside() as world:
-        yield Scene(f"sqlite:///{tmp_path}/runs.db", world, two, anyio_backend)
+        yield Scene(url, world, two, anyio_backend)
         for program in two:
             program.stop()
 

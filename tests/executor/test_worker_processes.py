@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 import random
 import signal
-import sqlite3
 import time
 from collections import Counter
-from contextlib import closing
 from pathlib import Path
 
 import anyio
@@ -21,6 +19,7 @@ from tests.executor.pool_program import pressing
 from tests.executor.work_program import app, moves, poison
 from tests.support.programs import Piped
 from tests.support.sizes import quick_on, sized
+from tests.support.stores import execute, kinds
 
 pytestmark = [pytest.mark.anyio, quick_on("asyncio")]
 
@@ -38,14 +37,14 @@ def worker(url: str, diary: Path, program: str = "tests.executor.work_program", 
     return begun
 
 
-def back_off_passes(path: Path) -> None:
+def back_off_passes(url: str) -> None:
     """Bring a store to the time at which all runs are given out again."""
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        connection.execute("UPDATE runs SET retry_at = 1.0 WHERE retry_at IS NOT NULL")
+    execute(url, "UPDATE runs SET retry_at = 1.0 WHERE retry_at IS NOT NULL")
 
 
-async def test_runs_end_and_settled_calls_are_made_once_though_workers_are_killed(tmp_path: Path) -> None:
-    url, diary = f"sqlite:///{tmp_path}/runs.db", tmp_path / "diary"
+@kinds("sqlite", "postgresql")
+async def test_runs_end_and_settled_calls_are_made_once_though_workers_are_killed(url: str, tmp_path: Path) -> None:
+    diary = tmp_path / "diary"
     count, kills, dice = sized(20, 100), sized(3, 30), random.Random(7)
     async with Executor(url, graphs=app.graphs) as executor:
         for number in range(count):
@@ -82,8 +81,8 @@ async def test_runs_end_and_settled_calls_are_made_once_though_workers_are_kille
         assert again <= 4 * killed, "more calls were made again than ran in the slots of killed workers"
 
 
-async def test_a_run_that_kills_its_workers_is_parked_and_the_others_go_on(tmp_path: Path) -> None:
-    url, diary = f"sqlite:///{tmp_path}/runs.db", tmp_path / "diary"
+async def test_a_run_that_kills_its_workers_is_parked_and_the_others_go_on(url: str, tmp_path: Path) -> None:
+    diary = tmp_path / "diary"
     async with Executor(url, graphs=app.graphs, idle="sleep") as executor:
         await executor.enqueue(poison, 1, run_id="poison")
         restarts, begun = 0, worker(url, diary)
@@ -92,7 +91,7 @@ async def test_a_run_that_kills_its_workers_is_parked_and_the_others_go_on(tmp_p
                 while (info := await executor.store.info("poison")).deaths < MAX_DEATHS or info.lease is not None:
                     if begun.ended:
                         begun.close()
-                        await anyio.to_thread.run_sync(sized(back_off_passes, lambda _: None), tmp_path / "runs.db")
+                        await anyio.to_thread.run_sync(sized(back_off_passes, lambda _: None), url)
                         restarts, begun = restarts + 1, worker(url, diary)
                     await anyio.sleep(0.05)
                 await executor.enqueue(moves, 1, run_id="other")
@@ -114,8 +113,8 @@ async def test_a_run_that_kills_its_workers_is_parked_and_the_others_go_on(tmp_p
         assert (run.status, (await executor.store.info("poison")).deaths) == ("completed", 0)
 
 
-async def test_a_pool_of_an_executor_bounds_each_process_of_a_store(tmp_path: Path) -> None:
-    url, diary, count = f"sqlite:///{tmp_path}/runs.db", tmp_path / "diary", 4
+async def test_a_pool_of_an_executor_bounds_each_process_of_a_store(url: str, tmp_path: Path) -> None:
+    diary, count = tmp_path / "diary", 4
     async with Executor(url, graphs=[pressing]) as executor:
         for number in range(count):
             await executor.enqueue(pressing, number, run_id=f"r{number}")

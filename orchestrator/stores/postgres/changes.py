@@ -7,6 +7,7 @@ it took effect, and its result is that of the one time.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from orchestrator.stores.postgres.connections import Connection
 
 T = TypeVar("T")
+
+_LONGEST = 30.0
+"""Seconds for which the end of a transaction is waited for whose connection was cut."""
 
 
 class ChangeJob(Job[T]):
@@ -76,15 +80,25 @@ def _was_committed(connection: Connection, number: object) -> bool:
     Raises:
         StoreUnavailable: the server does not know yet, or not any more.
     """
-    row = connection.execute("SELECT pg_xact_status(%s::text::xid8)", (number,)).fetchone()
-    status = row[0] if row else None
+    deadline = time.monotonic() + _LONGEST
+    while (status := _status(connection, number)) == "in progress" and time.monotonic() < deadline:
+        # Its session has not noticed that nobody is there. If COMMIT is still on its way, it is too late for it now.
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_xid = %s::text::xid", (number,)
+        )
+        time.sleep(0.01)
     if status in ("committed", "aborted"):
-        return bool(status == "committed")
+        return status == "committed"
     raise StoreUnavailable(
         "the connection was cut while something was written, and the server does not know whether it was"
         if status is None
         else "the connection was cut while something was written, which the server is still doing; ask again"
     )
+
+
+def _status(connection: Connection, number: object) -> str | None:
+    row = connection.execute("SELECT pg_xact_status(%s::text::xid8)", (number,)).fetchone()
+    return row[0] if row else None
 
 
 # ------------------------------------------------------------------------------------- changes

@@ -11,7 +11,6 @@ import os
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from orchestrator.clock import SYSTEM_CLOCK
 from orchestrator.jsontypes import canonical
 from orchestrator.stores.base import Lease, RunInfo
 from orchestrator.stores.owner import Owner
@@ -31,16 +30,18 @@ Candidate: TypeAlias = tuple[int, str, str | None, str | None]
 
 def claimable(connection: Connection, owner: Owner, graphs: Collection[str] | None) -> bool:
     """Whether a claim would find anything; locks nothing."""
-    present = {*present_holders(connection)[0], owner.executor}
-    return any(_candidates(connection, present, graphs, 1, lock=""))
+    present, gone = present_holders(connection)
+    return any(_candidates(connection, {*present, owner.executor}, gone, graphs, 1, lock=""))
 
 
 def claim(
     connection: Connection, owner: Owner, graphs: Collection[str] | None, limit: int, ttl: float
 ) -> list[tuple[RunInfo, Lease]]:
     """See `Store.claim`."""
-    present = {*present_holders(connection)[0], owner.executor}
-    found = list(_candidates(connection, present, graphs, limit, lock=" FOR NO KEY UPDATE OF runs SKIP LOCKED"))
+    present, gone = present_holders(connection)
+    present = [*present, owner.executor]
+    lock = " FOR NO KEY UPDATE OF runs SKIP LOCKED"
+    found = list(_candidates(connection, present, gone, graphs, limit, lock))
     if not found:
         return []
     still, gone = present_holders(connection)
@@ -68,11 +69,19 @@ def claim(
 
 
 def _candidates(
-    connection: Connection, present: Collection[str], graphs: Collection[str] | None, limit: int, lock: str
+    connection: Connection,
+    present: Collection[str],
+    gone: Collection[str],
+    graphs: Collection[str] | None,
+    limit: int,
+    lock: str,
 ) -> Iterator[Candidate]:
-    """Runs that could go on and that none of these holders holds, in the order of `Store.claim`."""
+    """Runs that could go on and that none of the present holders holds, in the order of `Store.claim`.
+
+    Nor one that has come since: its runs would take the places of others, and be given to nobody.
+    """
     seen: set[int] = set()
-    for row in _ways(connection, list(present), graphs, limit, lock):
+    for row in _ways(connection, list(present), list(gone), graphs, limit, lock):
         if len(seen) >= limit:
             return
         if row[0] not in seen:
@@ -80,10 +89,16 @@ def _candidates(
             yield row
 
 
+_WALL = "extract(epoch FROM statement_timestamp())::double precision"
+"""The clock of the database, in Unix seconds, in a form that an index is searched by."""
 _SOME = "(status IN ('running', 'paused')) IS TRUE"
 """As with other conditions here, `IS TRUE` keeps the planner from an index that most runs of a graph may be in."""
-_READY = f"deaths < {MAX_DEATHS} AND (retry_at IS NULL OR retry_at <= %(wall)s)"
-_UNHELD = "(token IS NULL OR holder <> ALL(%(present)s::text[]))"
+_READY = f"deaths < {MAX_DEATHS} AND (retry_at IS NULL OR retry_at <= {_WALL})"
+_LIVE = (
+    "EXISTS (SELECT 1 FROM holders AS one WHERE one.holder = {} AND one.holder <> ALL(%(gone)s::text[])"
+    f" AND one.expires > {_WALL})"
+)
+_UNHELD = f"(token IS NULL OR runs.holder <> ALL(%(present)s::text[]) AND NOT {_LIVE.format('runs.holder')})"
 _GRAPHS = (
     "WITH RECURSIVE steps (name) AS ((SELECT min(graph) FROM runs) UNION ALL"
     " SELECT (SELECT min(graph) FROM runs WHERE graph > name) FROM steps WHERE name IS NOT NULL)"
@@ -93,17 +108,23 @@ _HOLDERS = (
     "WITH RECURSIVE steps (name) AS ((SELECT min(holder) FROM runs WHERE holder IS NOT NULL) UNION ALL"
     " SELECT (SELECT min(holder) FROM runs WHERE holder > name) FROM steps WHERE name IS NOT NULL)"
     " SELECT name FROM steps WHERE name IS NOT NULL AND name <> ALL(%(present)s::text[])"
+    f" AND NOT {_LIVE.format('name')}"
 )
 _COLUMNS = "runs.id, runs.run_id, runs.token, runs.holder"
 
 
 def _ways(
-    connection: Connection, present: list[str], graphs: Collection[str] | None, limit: int, lock: str
+    connection: Connection,
+    present: list[str],
+    gone: list[str],
+    graphs: Collection[str] | None,
+    limit: int,
+    lock: str,
 ) -> Iterator[Candidate]:
     names = sorted(graphs) if graphs is not None else graph_names(connection)
     if not names:
         return
-    values: dict[str, Any] = {"names": names, "present": present, "wall": SYSTEM_CLOCK.now(), "limit": limit}
+    values: dict[str, Any] = {"names": names, "present": present, "gone": gone, "limit": limit}
     known = "(graph = ANY(%(names)s::text[])) IS TRUE"
 
     def ask(query: str, **more: object) -> list[Candidate]:
@@ -118,7 +139,7 @@ def _ways(
     )
     for name in names:
         yield from ask(
-            f"SELECT {_COLUMNS} FROM runs WHERE graph = %(name)s AND due <= %(wall)s AND {_SOME} AND {_UNHELD}"
+            f"SELECT {_COLUMNS} FROM runs WHERE graph = %(name)s AND due <= {_WALL} AND {_SOME} AND {_UNHELD}"
             f" AND {_READY} ORDER BY due LIMIT %(limit)s{lock}",
             name=name,
         )
@@ -126,11 +147,11 @@ def _ways(
     for (holder,) in absent:
         yield from ask(
             f"SELECT {_COLUMNS} FROM runs WHERE holder = %(holder)s AND (status = 'running') IS TRUE AND {known}"
-            f" AND (due IS NULL OR due <= %(wall)s) AND {_READY} LIMIT %(limit)s{lock}",
+            f" AND (due IS NULL OR due <= {_WALL}) AND {_READY} LIMIT %(limit)s{lock}",
             holder=holder,
         )
     for name in names:
-        for retry in ("IS NULL", "<= %(wall)s"):
+        for retry in ("IS NULL", f"<= {_WALL}"):
             yield from ask(
                 f"SELECT {_COLUMNS} FROM runs WHERE graph = %(name)s AND retry_at {retry} AND status = 'running'"
                 f" AND token IS NULL AND deaths < {MAX_DEATHS} AND due IS NULL ORDER BY retry_at, created"
@@ -149,7 +170,8 @@ def next_due(connection: Connection, graphs: Collection[str] | None) -> float | 
     """See `Store.next_due`."""
     names = sorted(graphs) if graphs is not None else graph_names(connection)
     free = f"{_SOME} AND deaths < {MAX_DEATHS} AND {_UNHELD}"
-    values = {"names": names, "present": present_holders(connection)[0]}
+    present, gone = present_holders(connection)
+    values = {"names": names, "present": present, "gone": gone}
     query = (
         "SELECT least(overdue, backing_off) FROM unnest(%(names)s::text[]) AS g (name)"
         f" LEFT JOIN LATERAL (SELECT due AS overdue FROM runs WHERE graph = name AND due IS NOT NULL"

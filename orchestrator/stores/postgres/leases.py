@@ -87,8 +87,8 @@ def die(connection: Connection, number: int, fault: str) -> int:
     deaths, landed = row
     count = 1 if landed else int(deaths) + 1
     connection.execute(
-        "UPDATE runs SET deaths = %s, retry_at = %s, fault = %s WHERE id = %s",
-        (count, SYSTEM_CLOCK.now() + retry_delay(count), fault, number),
+        f"UPDATE runs SET deaths = %s, retry_at = {NOW} + %s, fault = %s WHERE id = %s",
+        (count, retry_delay(count), fault, number),
     )
     return count
 
