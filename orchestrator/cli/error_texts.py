@@ -7,6 +7,7 @@ import shlex
 
 from orchestrator.cli import words
 from orchestrator.errors import OrchestratorError
+from orchestrator.stores.places import shown_url
 
 _COMMAND = re.compile(r"`orchestrator ((?:answer|fork|resume|runs|show|why)\b[^`\n]*)`")
 
@@ -25,6 +26,6 @@ def error_text(error: BaseException, store: str | None = None) -> str:
             named = shlex.split(found[1])
         except ValueError:
             return found[0]
-        return f"`{words.command(*named, *(() if store is None else ('--store', store)))}`"
+        return f"`{words.command(*named, *(() if store is None else ('--store', shown_url(store))))}`"
 
     return _COMMAND.sub(runnable, text)

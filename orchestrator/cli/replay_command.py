@@ -90,7 +90,7 @@ def replay(
     from orchestrator.cli.launch import Given
     from orchestrator.cli.output import out, out_json, warn
     from orchestrator.cli.redaction import redacted
-    from orchestrator.cli.storage import store_url
+    from orchestrator.cli.storage import shown_url, store_url
 
     mode = _LIVE.get(live)
     if mode is None:
@@ -121,7 +121,7 @@ def replay(
         for error in found.errors:
             warn(f"error: {redacted(error['error'])}")
         if not found.replays and not found.errors:
-            warn(f"no such runs in {url}")
+            warn(f"no such runs in {shown_url(url)}")
     return FAILED if found.errors or any(one.answer_changed for one in found.replays) else COMPLETED
 
 

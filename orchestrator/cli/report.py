@@ -11,6 +11,7 @@ from orchestrator.cli.redaction import redacted
 from orchestrator.dataclass import dataclass
 from orchestrator.render.terminal import texts
 from orchestrator.render.terminal.questions import question_text
+from orchestrator.stores.places import shown_url
 from orchestrator.views.standby import moment
 from orchestrator.visible import behind, exact, narrow
 
@@ -24,7 +25,7 @@ class NextCommands:
     """Writes the commands that continue a run, with the options that they need."""
 
     store: str | None = None
-    """As given by `--store`; None if the next command finds the same one by itself."""
+    """As given by `--store`; None if the next command finds the same one by itself. A password in it is not shown."""
     code: tuple[str, ...] = ()
     """`--graph`, `--tools` and `--model` where the run's own references will not be followed."""
     gone: bool = False
@@ -53,7 +54,7 @@ class NextCommands:
         return f"{words.command('answer', run_id)} {_sample(question)}{' ' if tail else ''}{words.quoted(tail)}"
 
     def _where(self) -> tuple[str, ...]:
-        return ("--store", self.store) if self.store is not None else ()
+        return ("--store", shown_url(self.store)) if self.store is not None else ()
 
 
 def _sample(question: Question) -> str:

@@ -145,7 +145,7 @@ def prune(
     from orchestrator.cli.moments import moment
     from orchestrator.cli.output import out, out_json, warn
     from orchestrator.cli.run_lookup import looking
-    from orchestrator.cli.storage import exists, store_url
+    from orchestrator.cli.storage import exists, shown_url, store_url
 
     if older_than is None and keep is None:
         raise UsageError("prune needs --older-than or --keep: without them it would delete every run that has ended")
@@ -161,7 +161,7 @@ def prune(
             raise UsageError(f"prune: {error}") from None
 
     if not exists(url):
-        warn(f"no runs in {url}")
+        warn(f"no runs in {shown_url(url)}")
         return COMPLETED
     found = looking(url, remove, writes=not dry_run)
     if json:

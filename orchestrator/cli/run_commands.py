@@ -49,7 +49,7 @@ def run(
     from orchestrator.cli.launch import Given
     from orchestrator.cli.report import NextCommands
     from orchestrator.cli.run_session import Manner, TerminalSession, drive
-    from orchestrator.cli.storage import store_file, store_url
+    from orchestrator.cli.storage import place, store_url
     from orchestrator.cli.trust import seal as sealed
     from orchestrator.cli.values import input_of
 
@@ -63,7 +63,7 @@ def run(
     name = new_run_id(run_id)
     refs = launch.refs()
     seal = sealed(name, refs, url)
-    next_commands = NextCommands(store, () if seal else launch.options(), gone=store_file(url) is None)
+    next_commands = NextCommands(store, () if seal else launch.options(), gone=place(url) is None)
 
     async def begin(executor: Executor, manner: Manner) -> Run:
         start = partial(

@@ -131,7 +131,7 @@ def _done(url: str, act: Callable[[Executor, str], Awaitable[object]], name: str
     from orchestrator.cli.exits import UNKNOWN
     from orchestrator.cli.output import warn
     from orchestrator.cli.run_lookup import looking
-    from orchestrator.cli.storage import exists
+    from orchestrator.cli.storage import exists, shown_url
 
     async def work(executor: Executor) -> object:
         try:
@@ -140,7 +140,7 @@ def _done(url: str, act: Callable[[Executor, str], Awaitable[object]], name: str
             raise UsageError(str(error)) from None
 
     if not exists(url) or not looking(url, work, writes=True):
-        warn(f"error: there is no schedule {name!r} in {url}")
+        warn(f"error: there is no schedule {name!r} in {shown_url(url)}")
         return UNKNOWN
     return COMPLETED
 

@@ -69,13 +69,13 @@ def serve(
     from functools import partial
 
     from orchestrator.cli.interrupts import Interrupted, run_async
-    from orchestrator.cli.storage import exists, store_url
+    from orchestrator.cli.storage import exists, shown_url, store_url
 
     if importlib.util.find_spec("starlette") is None or importlib.util.find_spec("uvicorn") is None:
         raise UsageError("serve needs other packages: pip install 'graph-orchestrator[web]'")
     risk, url = options.risk(approve), store_url(store)
     if read_only and not exists(url):
-        raise UsageError(f"--read-only: there is no store at {url}")
+        raise UsageError(f"--read-only: there is no store at {shown_url(url)}")
     codes = _codes(graphs, tools, model, trust)
     with _bound(host, port) as listening:
         settings = _settings(host, listening.getsockname()[1], token, risk, _refs_of(codes, url), read_only=read_only)

@@ -52,20 +52,21 @@ def serve_mcp(
     from orchestrator.cli.interrupts import Interrupted, run_async
     from orchestrator.cli.launch import Given
     from orchestrator.cli.report import NextCommands
-    from orchestrator.cli.storage import store_file, store_url
+    from orchestrator.cli.storage import place, store_file, store_url
 
     if importlib.util.find_spec("mcp") is None:
         raise UsageError("serve-mcp needs another package: pip install 'graph-orchestrator[mcp]'")
     risk, url = options.risk(approve), store_url(store)
     file = store_file(url)
-    if file is None:
+    if place(url) is None:
         raise UsageError(f"--store {url}: runs may pause and continue in another process: name a file")
     launches = [Given.of(graph, tools, model, trust).new() for graph in graphs]
     codes = [launch.load() for launch in launches[:1]] + [launch.quiet().load() for launch in launches[1:]]
     served = {code.graph.name: launch for code, launch in zip(codes, launches, strict=True)}
     if len(served) < len(codes):
         raise UsageError(f"several graphs have the same name: {', '.join(code.graph.name for code in codes)}")
-    url = f"sqlite:///{file}"  # the commands that go on may be given in another directory
+    if file is not None:
+        url = f"sqlite:///{file}"  # the commands that go on may be given in another directory
     serve = partial(_http, port) if http else _stdio
     try:
         run_async(partial(_serve, url, codes, served, NextCommands(url), risk, serve))

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.storage import store_file
+from orchestrator.cli.storage import place
 from orchestrator.cli.trust import key_file
 from orchestrator.jsontypes import digest
 
@@ -47,10 +47,10 @@ def was_shown(run_id: str, question: Question, url: str) -> bool:
 
 
 def _file(run_id: str, url: str) -> Path | None:
-    store = store_file(url)
+    store = place(url)
     if store is None:
         return None
-    name = hashlib.sha256(f"{store.resolve()}\0{run_id}".encode(errors="surrogatepass")).hexdigest()[:32]
+    name = hashlib.sha256(f"{store}\0{run_id}".encode(errors="surrogatepass")).hexdigest()[:32]
     return key_file().with_name("shown") / name
 
 

@@ -40,7 +40,7 @@ def stats(
     from orchestrator.cli.moments import moment
     from orchestrator.cli.output import out_json, out_made, warn
     from orchestrator.cli.run_lookup import looking
-    from orchestrator.cli.storage import exists, store_url
+    from orchestrator.cli.storage import exists, shown_url, store_url
     from orchestrator.errors import InvalidValue
     from orchestrator.render.terminal.stats_table import stats_table
 
@@ -63,7 +63,8 @@ def stats(
     elif rows:
         out_made(partial(stats_table, names, rows))
     else:
-        warn(f"no runs in {url}" if not (labels or graph or since or until) else f"no such runs in {url}")
+        every = not (labels or graph or since or until)
+        warn(f"no runs in {shown_url(url)}" if every else f"no such runs in {shown_url(url)}")
     uncounted = sum(row.uncounted for row in rows)
     if uncounted and not json:
         warn(

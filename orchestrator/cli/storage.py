@@ -7,7 +7,9 @@ from pathlib import Path
 
 from orchestrator.cli.exits import UsageError
 from orchestrator.errors import StoreError
-from orchestrator.stores import file_of
+from orchestrator.stores.places import file_of, is_database, shown_url
+
+__all__ = ["DEFAULT", "exists", "is_ours", "place", "shown_url", "stays_here", "store_file", "store_url"]
 
 DEFAULT = "sqlite:///.orchestrator/runs.db"
 
@@ -42,9 +44,20 @@ def stays_here(url: str) -> bool:
 
 
 def store_file(url: str) -> Path | None:
-    """The absolute path of the file that a store URL names; None if it names none."""
+    """The absolute path of the file that a store URL names; None: it is in memory, or in a database."""
     file = file_of(url)
     return None if file is None else Path(file).absolute()
+
+
+def place(url: str) -> str | None:
+    """Where a store is, by the same name for every process that opens it: its file, or its database; None: in memory.
+
+    Of a database this is the URL without password and parameters, so it may have several names.
+    """
+    if is_database(url):
+        return shown_url(url).partition("?")[0]
+    file = store_file(url)
+    return None if file is None else str(file.resolve())
 
 
 def exists(url: str) -> bool:

@@ -34,16 +34,16 @@ def copy(
     from orchestrator.cli.interrupts import run_look
     from orchestrator.cli.output import out, out_json, warn
     from orchestrator.cli.progress_line import ProgressLine
-    from orchestrator.cli.storage import exists, store_file, store_url
+    from orchestrator.cli.storage import exists, place, shown_url, store_url
 
     urls = [store_url(source), store_url(to)]
-    files = [store_file(url) for url in urls]
-    if None in files:
-        raise UsageError("store copy: memory:// ends with this command; name two files")
-    if files[0] == files[1]:
-        raise UsageError("store copy: both URLs name the same file")
+    places = [place(url) for url in urls]
+    if None in places:
+        raise UsageError("store copy: memory:// ends with this command; name two files, or databases")
+    if places[0] == places[1]:
+        raise UsageError("store copy: both URLs name the same store")
     if not exists(urls[0]):
-        raise UsageError(f"store copy: there is no store {urls[0]}")
+        raise UsageError(f"store copy: there is no store {shown_url(urls[0])}")
 
     async def work() -> Copied:
         from orchestrator.stores import open_store
@@ -79,11 +79,11 @@ def copy(
         if found.items:
             warn(f"{found.items} items of memory copied")
         for run_id in found.differing:
-            warn(f"{run_id}: {urls[1]} has other records under this id; it was left as it is")
+            warn(f"{run_id}: {shown_url(urls[1])} has other records under this id; it was left as it is")
         for name in found.differing_schedules:
-            warn(f"schedule {name}: {urls[1]} has another one of this name; it was left as it is")
+            warn(f"schedule {name}: {shown_url(urls[1])} has another one of this name; it was left as it is")
         for name in found.differing_items:
-            warn(f"memory {name}: {urls[1]} has another value there; it was left as it is")
+            warn(f"memory {name}: {shown_url(urls[1])} has another value there; it was left as it is")
     return FAILED if found.differing or found.differing_schedules or found.differing_items else COMPLETED
 
 
@@ -104,16 +104,16 @@ def check(
     from orchestrator.cli.output import out, out_json, warn
     from orchestrator.cli.progress_line import ProgressLine
     from orchestrator.cli.run_lookup import looking
-    from orchestrator.cli.storage import exists, store_file, store_url
+    from orchestrator.cli.storage import exists, place, shown_url, store_url
     from orchestrator.errors import StoreError, StoreTooNew, StoreUnavailable, StoreUnsupported
     from orchestrator.executor.host.checking import Checked
     from orchestrator.stores import Finding
 
     url = store_url(store)
-    if store_file(url) is None:
-        raise UsageError("store check: memory:// ends with this command; name a file")
+    if place(url) is None:
+        raise UsageError("store check: memory:// ends with this command; name a file, or a database")
     if not exists(url):
-        raise UsageError(f"store check: there is no store {url}")
+        raise UsageError(f"store check: there is no store {shown_url(url)}")
 
     async def look(executor: Executor) -> Checked:
         with ProgressLine("runs checked") as line:

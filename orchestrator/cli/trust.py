@@ -46,7 +46,10 @@ def trusted(run_id: str, refs: Mapping[str, object], url: str) -> bool:
 
 
 def journal_seal(url: str, *, make: bool) -> Seal | None:
-    """What records are sealed with in a store; None: the store is in memory, where no other process writes.
+    """What records are sealed with in a store; None: they are not.
+
+    In memory no other process writes. In a database several users and machines do, and none of them knows the key of
+    another: there the server decides who may write, and whoever may is believed.
 
     Args:
         make: whether to make a key if this user has none. A command that only looks needs none.

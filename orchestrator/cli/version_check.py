@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.cli.exits import UsageError
 from orchestrator.cli.report import NextCommands
-from orchestrator.cli.storage import exists, store_url
+from orchestrator.cli.storage import exists, shown_url, store_url
 from orchestrator.cli.trust import trusted
 from orchestrator.cli.words import line
 from orchestrator.dataclass import dataclass
@@ -67,7 +67,7 @@ def runs_against(graph: str, trust: Sequence[str], against: str, store: str | No
     where = store if against == RUNS else against
     url = store_url(where)
     if where is not None and not exists(url):
-        raise UsageError(f"--against {against}: there is no store at {url}")
+        raise UsageError(f"--against {against}: there is no store at {shown_url(url)}")
     found = graph_from_ref(graph, None, trust)
 
     async def compare() -> list[VersionCheck]:

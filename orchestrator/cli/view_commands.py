@@ -65,7 +65,7 @@ def runs(
     from orchestrator.cli.moments import moment
     from orchestrator.cli.output import out_json, out_made, warn
     from orchestrator.cli.run_lookup import reading
-    from orchestrator.cli.storage import exists, store_url
+    from orchestrator.cli.storage import exists, shown_url, store_url
     from orchestrator.render.terminal.run_table import run_table
 
     wanted = _statuses(status, failed=failed, waiting=waiting)
@@ -104,7 +104,7 @@ def runs(
         every = not (labels or waiting) and all(
             option is None for option in (wanted, graph, after, search, anywhere, failed_tool)
         )
-        warn(f"no runs in {url}" if every else f"no such runs in {url}")
+        warn(f"no runs in {shown_url(url)}" if every else f"no such runs in {shown_url(url)}")
     return COMPLETED
 
 

@@ -113,6 +113,7 @@ async def _work(app: App, url: str, work: _Work) -> None:
 
     from orchestrator.cli.environment import on_change
     from orchestrator.cli.output import warn
+    from orchestrator.cli.storage import shown_url
     from orchestrator.cli.trust import journal_seal
 
     _log_runs()
@@ -130,7 +131,8 @@ async def _work(app: App, url: str, work: _Work) -> None:
             tasks.start_soon(listen)
             executor = app.executor(url, seal=journal_seal(url, make=True), on_change=on_change())
             async with executor:
-                warn(f"a worker for {', '.join(work.graphs or [one.name for one in app.graphs])} on {url}")
+                names = ", ".join(work.graphs or [one.name for one in app.graphs])
+                warn(f"a worker for {names} on {shown_url(url)}")
                 await executor.work(**work._asdict(), stop=stop)
             tasks.cancel_scope.cancel()
     warn("the worker has ended; its runs were given back")

@@ -28,7 +28,7 @@ def workers(json: options.Json = False, store: options.Store = None) -> int:
     from orchestrator.cli.output import out_json, out_made, warn
     from orchestrator.cli.redaction import redacted
     from orchestrator.cli.run_lookup import looking
-    from orchestrator.cli.storage import exists, store_url
+    from orchestrator.cli.storage import exists, shown_url, store_url
     from orchestrator.render.terminal.worker_table import worker_table
 
     url = store_url(store)
@@ -43,7 +43,7 @@ def workers(json: options.Json = False, store: options.Store = None) -> int:
     if working:
         out_made(partial(worker_table, working))
     else:
-        warn(f"no workers in {url}")
+        warn(f"no workers in {shown_url(url)}")
     if parked:
         names = ", ".join(one.run_id for one in parked[:_NAMED]) + (", ..." if len(parked) > _NAMED else "")
         count = f"{len(parked)} or more" if len(parked) == _PARKED else len(parked)

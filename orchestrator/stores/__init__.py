@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.errors import StoreError
 from orchestrator.late import late
+from orchestrator.stores.places import file_of, is_database
 
 if TYPE_CHECKING:
     from orchestrator.stores.base import (
@@ -42,12 +43,6 @@ __all__ = [
     "open_store",
 ]  # fmt: skip
 
-_FORMS = (
-    "`memory://`, `sqlite:///runs.db` (relative), `sqlite:////home/me/runs.db` (absolute) or"
-    " `postgresql://USER@HOST:5432/DATABASE`"
-)
-_POSTGRES = ("postgresql://", "postgres://")
-
 
 def open_store(url: str) -> Store:
     """Open a store by its URL. Every call opens a separate store: `memory://` twice shares nothing.
@@ -68,7 +63,7 @@ def open_store(url: str) -> Store:
         StoreUnavailable: the file cannot be opened, or the server cannot be reached.
         StoreUnsupported: the file is on a network file system; see docs/promises.md.
     """
-    if url.startswith(_POSTGRES):
+    if is_database(url):
         return _open_postgres(url)
     file = file_of(url)
     if file is None:
@@ -91,27 +86,6 @@ def _open_postgres(url: str) -> Store:
     from orchestrator.stores.postgres import PostgresStore
 
     return PostgresStore(url)
-
-
-def file_of(url: str) -> str | None:
-    """The file that a store's URL names; None: the store is in memory, or in a database.
-
-    Raises:
-        StoreError: the URL is none of the known forms.
-    """
-    if url == "memory://" or url.startswith(_POSTGRES):
-        return None
-    if url.startswith("sqlite://"):
-        path = url.removeprefix("sqlite://")
-        if not path.startswith("/") or path == "/":
-            raise StoreError(f"store URL {url!r} names no file; write {_FORMS}")
-        if path == "/:memory:":
-            raise StoreError(f"store URL {url!r} does not name a place; write `memory://` for a store in memory")
-        return path[1:]
-    scheme, separator, _ = url.partition("://")
-    if not separator:
-        raise StoreError(f"store URL {url!r} has no scheme; write `sqlite:///{url}` for a file")
-    raise StoreError(f"store URL {url!r}: {scheme!r} is not among the schemes of this version; write {_FORMS}")
 
 
 if not TYPE_CHECKING:  # a type checker knows the names from the imports above, and reports all others

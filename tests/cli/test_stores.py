@@ -59,7 +59,7 @@ def test_copied_schedules_are_paused_or_started(shell: Shell) -> None:
     ("urls", "said"),
     [
         (("memory://", "sqlite:///a.db"), "name two files"),
-        (("sqlite:///a.db", "sqlite:///a.db"), "the same file"),
+        (("sqlite:///a.db", "sqlite:///a.db"), "the same store"),
         (("sqlite:///none.db", "sqlite:///a.db"), "there is no store"),
         (("a.db", "sqlite:///b.db"), "has no scheme"),
     ],

@@ -8,13 +8,11 @@ from urllib.parse import parse_qsl, quote, unquote
 
 from orchestrator.dataclass import dataclass
 from orchestrator.errors import StoreError
+from orchestrator.stores.places import SECRET_PARAMETERS
 
 SCHEMES = ("postgresql", "postgres")
 
 FORM = "`postgresql://USER@HOST:5432/DATABASE`"
-
-_SECRETS = {"password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key"}
-"""Parameters of libpq that nobody may see."""
 
 _SHORTEST_SECRET = 3
 """Shorter ones are not looked for in messages: they would be found in every second word."""
@@ -68,9 +66,9 @@ def address_of(url: str) -> Address:
         ) from None
     own = {key: value for key, value in parameters if key in ("patience", "prepare", "listen")}
     libpq = [(key, value) for key, value in parameters if key not in own]
-    shown = [(key, value) for key, value in parameters if key not in _SECRETS]
+    shown = [(key, value) for key, value in parameters if key not in SECRET_PARAMETERS]
     base = f"postgresql://{name}{at}{hosts}{slash}{database}"
-    secrets = [unquote(password), *(value for key, value in libpq if key in _SECRETS)]
+    secrets = [unquote(password), *(value for key, value in libpq if key in SECRET_PARAMETERS)]
     address = Address(
         base + _query(shown),
         f"postgresql://{user}{at}{hosts}{slash}{database}{_query(libpq)}",

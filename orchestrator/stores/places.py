@@ -1,0 +1,61 @@
+"""What the URL of a store names, without opening it, and how it is shown: a password in it is nobody's business."""
+
+from __future__ import annotations
+
+from urllib.parse import unquote
+
+from orchestrator.errors import StoreError
+
+DATABASES = ("postgresql://", "postgres://")
+"""How the URLs of databases begin."""
+
+SECRET_PARAMETERS = frozenset(
+    {"password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key"}
+)
+"""Parameters of such a URL that nobody may see."""
+
+_FORMS = (
+    "`memory://`, `sqlite:///runs.db` (relative), `sqlite:////home/me/runs.db` (absolute) or"
+    " `postgresql://USER@HOST:5432/DATABASE`"
+)
+
+
+def file_of(url: str) -> str | None:
+    """The file that a store's URL names; None: the store is in memory, or in a database.
+
+    Raises:
+        StoreError: the URL is none of the known forms.
+    """
+    if url == "memory://" or is_database(url):
+        return None
+    if url.startswith("sqlite://"):
+        path = url.removeprefix("sqlite://")
+        if not path.startswith("/") or path == "/":
+            raise StoreError(f"store URL {url!r} names no file; write {_FORMS}")
+        if path == "/:memory:":
+            raise StoreError(f"store URL {url!r} does not name a place; write `memory://` for a store in memory")
+        return path[1:]
+    scheme, separator, _ = url.partition("://")
+    shown = shown_url(url)
+    if not separator:
+        raise StoreError(f"store URL {shown!r} has no scheme; write `sqlite:///{shown}` for a file")
+    raise StoreError(f"store URL {shown!r}: {scheme!r} is not among the schemes of this version; write {_FORMS}")
+
+
+def is_database(url: str) -> bool:
+    """Whether a store's URL names a database of a server."""
+    return url.startswith(DATABASES)
+
+
+def shown_url(url: str) -> str:
+    """A store's URL as it may be shown: without a password."""
+    scheme, separator, rest = url.partition("://")
+    if not separator or scheme == "sqlite":
+        return url
+    place, mark, query = rest.partition("?")
+    authority, slash, database = place.partition("/")
+    user, at, hosts = authority.rpartition("@")
+    name = user.partition(":")[0]
+    kept = [one for one in query.split("&") if unquote(one.partition("=")[0]) not in SECRET_PARAMETERS]
+    query = "&".join(kept)
+    return f"{scheme}://{name}{at}{hosts}{slash}{database}{mark if query else ''}{query}"
