@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.postgres import PASSWORD, PostgresDatabase
 from tests.support.programs import CODE
 from tests.support.shell import Done, Shell
 from tests.support.sizes import sized
@@ -273,3 +274,37 @@ def test_a_store_that_another_process_writes_to_is_in_order(shell: Shell) -> Non
             assert "in order" in done.err
     after = shell("store", "check", "--store", url)
     assert (after.code, "wrong" in after.out) == (0, False), after
+
+
+_ASKING = """
+name: asking
+state: {fields: {topic: str}}
+input: topic
+nodes:
+  send: {kind: confirm, prompt: "Send this?", show: [topic]}
+edges: |
+  START -> send
+  send -> END : approved
+  send -> END : denied
+"""
+
+
+def test_a_database_is_no_store_in_memory_and_its_password_is_not_shown(
+    shell: Shell, postgres: PostgresDatabase
+) -> None:
+    url = postgres.url_with(password=True)
+    none = shell("runs", "--store", url)
+    assert (none.code, none.err.count("no runs in postgresql://orchestrator@127.0.0.1:")) == (0, 1)
+    shell.place.joinpath("asking.yaml").write_text(_ASKING)
+    paused = shell("run", "asking.yaml", "roses", "--run-id", "r", "--store", url)
+    assert (paused.code, paused.err.count("--store")) == (3, 1)
+    assert "lost" not in paused.err
+    again = shell("runs", "--store", url)
+    shown = shell("show", "r", "--store", url)
+    unknown = shell("show", "other", "--store", url)
+    checked = shell("store", "check", "--store", url)
+    for done in (none, paused, again, shown, unknown, checked):
+        assert PASSWORD not in done.out + done.err
+    wrong = shell("runs", "--store", f"mysql://me:{PASSWORD}@host/db")
+    assert wrong.code == 2
+    assert PASSWORD not in wrong.err
