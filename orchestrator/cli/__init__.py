@@ -18,7 +18,7 @@ __all__ = ["main"]
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line with `arguments` (default: the process's own) and exit with its code."""
     # Classes and modules are no garbage: to look for some each time 700 objects are made takes a tenth of a command.
-    gc.set_threshold(100_000)
+    gc.set_threshold(200_000)
     try:
         process_end.begin()
         from orchestrator.cli.app import run

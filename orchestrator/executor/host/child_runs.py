@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TYPE_CHECKING
 
 import anyio
 
 from orchestrator.errors import QuestionUnknown, RunConflict, RunEnded, RunUnknown, StaleAnswer
 from orchestrator.executor.answers import as_answer, is_answerable
 from orchestrator.executor.commands import Stop
-from orchestrator.executor.drive.drive import Drive
 from orchestrator.executor.effects.callers import child_id, old_child_id
 from orchestrator.executor.host import delivery, recovery, sending
 from orchestrator.executor.host.forked_calls import forked_call
@@ -28,6 +28,9 @@ from orchestrator.kernel.ids import hash_id
 from orchestrator.kernel.question import Answer, Value
 from orchestrator.kernel.records import FINAL, Caller, Record, Reopened
 from orchestrator.views.run import Run
+
+if TYPE_CHECKING:
+    from orchestrator.executor.drive.drive import Drive
 
 
 class ChildRuns:

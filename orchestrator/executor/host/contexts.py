@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from orchestrator.errors import ContextMissing
-from orchestrator.executor.drive.drive import Drive
 from orchestrator.kernel.records import Record, RunStarted
 from orchestrator.kernel.run_state import RunState
 from orchestrator.stores.base import RunInfo
+
+if TYPE_CHECKING:
+    from orchestrator.executor.drive.drive import Drive
 
 MakeContext: TypeAlias = Callable[[RunInfo], "Awaitable[object] | object"]
 """Makes the context of a run, by its row: its id, graph and labels."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from orchestrator.executor import lease as leases
-from orchestrator.executor.drive.drive import Drive
 from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.trust import drop_unsealed, guard_run
 from orchestrator.executor.resources import Resources
@@ -18,6 +18,9 @@ from orchestrator.kernel.records import Forked, Record, RunStarted
 from orchestrator.kernel.run_state import RunState
 from orchestrator.seals import Chain
 from orchestrator.stores.base import RunInfo
+
+if TYPE_CHECKING:
+    from orchestrator.executor.drive.drive import Drive
 
 
 async def create(

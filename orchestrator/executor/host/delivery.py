@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import anyio
 
@@ -11,7 +12,6 @@ from orchestrator.dataclass import dataclass
 from orchestrator.errors import QuestionUnknown, RunConflict, RunEnded, StaleAnswer
 from orchestrator.executor.answers import stale_or_unknown
 from orchestrator.executor.commands import AnswerQuestion, Stop
-from orchestrator.executor.drive.drive import Drive
 from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.inbox import take_messages
 from orchestrator.executor.host.manner import Manner
@@ -23,6 +23,9 @@ from orchestrator.kernel.question import Answer
 from orchestrator.kernel.records import FINAL, Answered, Record
 from orchestrator.values import check_text
 from orchestrator.views.run import Run
+
+if TYPE_CHECKING:
+    from orchestrator.executor.drive.drive import Drive
 
 log = logging.getLogger("orchestrator")
 

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import anyio
 
 from orchestrator.errors import StoreCorrupt
-from orchestrator.executor.drive.drive import Drive
 from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.watching import CHUNK, Watcher, watch
 from orchestrator.executor.lease import is_held
 from orchestrator.kernel.records import FINAL, Record
 from orchestrator.upward import above
 from orchestrator.views.events import Event, EventStyle, event_of
+
+if TYPE_CHECKING:
+    from orchestrator.executor.drive.drive import Drive
 
 Until: TypeAlias = 'Literal["end", "pause", "still"]'
 """How far a run is followed: to its end; until it ends or pauses; or until it also is driven by no executor."""

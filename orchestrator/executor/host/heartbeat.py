@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import anyio
 
 from orchestrator.errors import StoreError
 from orchestrator.executor import lease as leases
-from orchestrator.executor.drive.drive import Drive
 from orchestrator.executor.host.inbox import POLL, handle
 from orchestrator.executor.host.worker_presence import WorkerFacts, announce
 from orchestrator.executor.lease import Presence
 from orchestrator.stores.base import Store
+
+if TYPE_CHECKING:
+    from orchestrator.executor.drive.drive import Drive
 
 
 class Heartbeat:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from functools import partial
+from typing import TYPE_CHECKING
 
 import anyio
 from anyio.abc import TaskGroup
@@ -12,7 +13,6 @@ from orchestrator.errors import GraphUnknown, RunEnded
 from orchestrator.executor import lease as leases
 from orchestrator.executor.clock import DriveClock, Standstill
 from orchestrator.executor.concurrency import YieldBudget
-from orchestrator.executor.drive.drive import LAST_FLUSH, Drive
 from orchestrator.executor.failures import fault_of
 from orchestrator.executor.followers import IdleFollower
 from orchestrator.executor.host.contexts import Contexts
@@ -42,6 +42,9 @@ from orchestrator.stores.base import Store
 from orchestrator.stores.owner import Owner
 from orchestrator.tools.pool_leases import PoolLeases
 from orchestrator.views.run import Run
+
+if TYPE_CHECKING:
+    from orchestrator.executor.drive.drive import Drive
 
 log = logging.getLogger("orchestrator")
 
@@ -114,6 +117,8 @@ class Host:
     async def stop(self) -> None:
         """Interrupt every run and wait until all leases are released. Tasks that wait for a run stay suspended."""
         self.stopping = True
+        from orchestrator.executor.drive.drive import LAST_FLUSH
+
         with anyio.move_on_after(LAST_FLUSH + 1):
             while leases.keeps(self.owner):
                 for live in list(self.live.values()):
@@ -216,6 +221,8 @@ class Host:
         self, machine: RunState, hold: leases.LeaseHandle, kept: Kept = NONE_KEPT, own: Resources | None = None
     ) -> Drive:
         """A drive of a run whose lease this executor holds."""
+        from orchestrator.executor.drive.drive import Drive  # late: who only looks at runs drives none
+
         journal = Journal(self.store, machine.run_id, machine.head, hold.token)
         clock = DriveClock(self.resources.clock, machine.updated)
         log = RunLog(machine, journal, hold, self.flusher, self.holdings, clock)

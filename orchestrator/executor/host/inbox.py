@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
 from orchestrator.errors import InvalidValue, RunError
 from orchestrator.executor.commands import command_of
-from orchestrator.executor.drive.drive import Drive
 from orchestrator.executor.effects.callers import Spend
 from orchestrator.stores.base import Message, Store
 from orchestrator.stores.rows import NOTICE
+
+if TYPE_CHECKING:
+    from orchestrator.executor.drive.drive import Drive
 
 POLL = 0.25
 """Seconds between two looks into the inbox."""

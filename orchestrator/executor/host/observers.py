@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import field
 from functools import partial
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 import anyio
 import anyio.to_thread
@@ -23,7 +23,6 @@ from anyio.abc import TaskGroup
 
 from orchestrator.dataclass import dataclass
 from orchestrator.errors import OrchestratorError, RunConflict, RunEnded, RunUnknown, StoreError
-from orchestrator.executor.drive.drive import Drive
 from orchestrator.executor.host.notices import Notices
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.kernel.machine import apply
@@ -33,6 +32,9 @@ from orchestrator.redaction import redact
 from orchestrator.stores.base import Store
 from orchestrator.stores.owner import Owner
 from orchestrator.views.run import Run
+
+if TYPE_CHECKING:
+    from orchestrator.executor.drive.drive import Drive
 
 log = logging.getLogger("orchestrator")
 

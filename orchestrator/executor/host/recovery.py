@@ -6,13 +6,13 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING
 
 import anyio
 
 from orchestrator.errors import OrchestratorError, RunConflict, RunEnded, RunUnknown, StoreUnavailable
 from orchestrator.executor import lease as leases
 from orchestrator.executor.answers import RISKS
-from orchestrator.executor.drive.drive import Drive
 from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.manner import Manner
 from orchestrator.executor.host.reader import load
@@ -22,6 +22,9 @@ from orchestrator.executor.host.run_status import is_parked, waits_to_be_taken_u
 from orchestrator.executor.lease import is_held
 from orchestrator.stores.rows import NOTICE
 from orchestrator.views.run import Run
+
+if TYPE_CHECKING:
+    from orchestrator.executor.drive.drive import Drive
 
 log = logging.getLogger("orchestrator")
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.dataclass import dataclass
 from orchestrator.errors import InvalidValue, RunConflict, RunEnded, RunExists
-from orchestrator.executor.drive.drive import Drive
 from orchestrator.executor.first_state import initial_values
 from orchestrator.executor.host import forks
 from orchestrator.executor.host.creation import create
@@ -30,6 +29,9 @@ from orchestrator.views.moved_names import MovedNames
 from orchestrator.views.reader import read
 from orchestrator.views.replay_result import Replay, replay_of
 from orchestrator.views.run import Run
+
+if TYPE_CHECKING:
+    from orchestrator.executor.drive.drive import Drive
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING
 
 from orchestrator.errors import InvalidValue
-from orchestrator.executor.drive.drive import Drive
 from orchestrator.executor.host.manner import Manner
 from orchestrator.graph.checks.words import listed, mend_name
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.kernel.records import Resumed
+
+if TYPE_CHECKING:
+    from orchestrator.executor.drive.drive import Drive
 
 
 def journal_resumed(live: Drive, holder: str, approve: str | None, *, unpause: bool) -> None:

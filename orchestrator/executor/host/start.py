@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from orchestrator.dataclass import dataclass
 from orchestrator.errors import InvalidValue, RunConflict, RunExists
-from orchestrator.executor.drive.drive import Drive
 from orchestrator.executor.first_state import initial_values
 from orchestrator.executor.host.creation import create
 from orchestrator.executor.host.host import Host
@@ -27,6 +27,9 @@ from orchestrator.kernel.rules import RULES
 from orchestrator.stores.base import Store
 from orchestrator.values import check_kind, check_labels
 from orchestrator.views.run import Run
+
+if TYPE_CHECKING:
+    from orchestrator.executor.drive.drive import Drive
 
 
 @dataclass(frozen=True, slots=True)

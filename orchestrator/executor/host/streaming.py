@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Generic, Self
+from typing import TYPE_CHECKING, Generic, Self
 
 import anyio
 
 from orchestrator.errors import RunConflict, RunEnded
 from orchestrator.executor.answers import as_answer
 from orchestrator.executor.commands import AnswerQuestion
-from orchestrator.executor.drive.drive import Drive
 from orchestrator.executor.failures import without_group
 from orchestrator.executor.host.delivery import answer_all, journal
 from orchestrator.executor.host.following import RecordFollower
@@ -25,6 +24,9 @@ from orchestrator.typevars import StateT
 from orchestrator.values import check_text
 from orchestrator.views.events import Event, event_of
 from orchestrator.views.run import Run
+
+if TYPE_CHECKING:
+    from orchestrator.executor.drive.drive import Drive
 
 
 class Stream(Generic[StateT]):

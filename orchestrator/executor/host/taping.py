@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import anyio
 
 from orchestrator.errors import GraphUnknown, RunUnknown
-from orchestrator.executor.drive.drive import Drive
-from orchestrator.executor.drive.taped_answers import answer_from_tape
 from orchestrator.executor.effects.callers import caller_of
 from orchestrator.executor.host.loader import RunLoader
 from orchestrator.executor.moved_recording import rename
@@ -19,6 +18,9 @@ from orchestrator.executor.tape import DEFAULT, Live, tape_of
 from orchestrator.kernel.records import Forked, Migrated, Record, RunStarted
 from orchestrator.stores.base import Store
 from orchestrator.views.moved_names import MovedNames
+
+if TYPE_CHECKING:
+    from orchestrator.executor.drive.drive import Drive
 
 
 async def attach(store: Store, loader: RunLoader, live: Mapping[str, Drive], drive: Drive) -> None:
@@ -66,6 +68,8 @@ async def _attach(store: Store, loader: RunLoader, live: Mapping[str, Drive], dr
         return
     own = [*await store.read(log.run_id, upto=log.journal.stored), *log.journal.buffer]
     models = {} if fork is None else fork.models
+    from orchestrator.executor.drive.taped_answers import answer_from_tape  # late: see Host.new_drive
+
     plan = await loader.plan_of(await store.info(log.run_id), own)
     tape = log.tape = tape_of(mode, recording, models, plan, own)
     machine.observers = (*machine.observers, tape)

@@ -10,13 +10,13 @@ from __future__ import annotations
 import heapq
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import anyio
 from anyio.abc import TaskGroup
 
 from orchestrator.clock import Clock
 from orchestrator.errors import RunConflict, RunEnded, RunUnknown, StoreError
-from orchestrator.executor.drive.drive import Drive
 from orchestrator.executor.host.backoff import Backoff, seconds_to_retry
 from orchestrator.executor.host.inbox import POLL
 from orchestrator.executor.host.run_status import is_parked
@@ -26,6 +26,9 @@ from orchestrator.kernel.queries import waits_only_for_timers
 from orchestrator.kernel.records import FINAL
 from orchestrator.kernel.run_state import RunState
 from orchestrator.stores.base import RunInfo, Store
+
+if TYPE_CHECKING:
+    from orchestrator.executor.drive.drive import Drive
 
 _AT_ONCE = 32
 """How many due runs are taken up at the same time."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
 
 import anyio
 from anyio.abc import TaskGroup
 
 from orchestrator.errors import OrchestratorError, RunConflict, RunEnded, RunUnknown, StoreError
 from orchestrator.executor import lease as leases
-from orchestrator.executor.drive.drive import Drive
 from orchestrator.executor.host import recovery, scheduling, worker_presence
 from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.manner import AS_IT_IS
@@ -20,6 +20,9 @@ from orchestrator.executor.host.worker_presence import WorkerFacts
 from orchestrator.executor.lease import LeaseHandle
 from orchestrator.stores.base import Alerting, Changing, RunInfo
 from orchestrator.stores.turns import Turns, Wanted
+
+if TYPE_CHECKING:
+    from orchestrator.executor.drive.drive import Drive
 
 log = logging.getLogger("orchestrator.worker")
 
