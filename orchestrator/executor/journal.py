@@ -21,6 +21,9 @@ from orchestrator.stores.base import RunInfo, Store
 SUMMARY_SECONDS = 1.0
 """What a run used is written into its row with every change of status, and else at most so often."""
 
+LAST_FLUSH = 10.0
+"""Seconds that an interrupted run gets to write what landed."""
+
 MOST = 256
 """How many records may wait in the buffer: then it is written before anything else is put into it."""
 

@@ -13,7 +13,6 @@ What may have happened and cannot be undone is never done again by a retry.
 from __future__ import annotations
 
 import builtins
-import http.client
 import math
 import random
 from typing import Literal, TypeAlias
@@ -29,16 +28,17 @@ from orchestrator.kernel.records import Failure
 PATIENCE = 300.0
 """Seconds. A server that asks to be left alone for longer gets no other try."""
 _BROKEN = (
-    OSError, TimeoutError, EOFError, http.client.HTTPException,
+    OSError, TimeoutError, EOFError,
     anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream,
 )  # fmt: skip
 """Errors of connections and of time."""
 _OF_CLIENTS = {
+    "http": {"HTTPException"},
     "httpx": {"TransportError"}, "httpx2": {"TransportError"}, "httpcore": {"NetworkError", "ProtocolError"},
     "httpcore2": {"NetworkError", "ProtocolError"}, "aiohttp": {"ClientConnectionError", "ClientPayloadError"},
     "urllib3": {"HTTPError"},
 }  # fmt: skip
-"""The same, of HTTP clients whose errors have no such base: package -> class."""
+"""The same, of HTTP clients whose errors have no such base: package -> class. None of them is loaded for this."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from orchestrator.executor.drive.taped_answers import answer_from_tape
 from orchestrator.executor.drive.timers import Timers
 from orchestrator.executor.drive.workers import Workers
 from orchestrator.executor.failures import fault_of, find_exception, unwrap_single
+from orchestrator.executor.journal import LAST_FLUSH
 from orchestrator.executor.lease import give_back, given_back
 from orchestrator.executor.overdue import answered_by_rule
 from orchestrator.executor.resources import Resources
@@ -34,9 +35,6 @@ from orchestrator.kernel.queries import time_left_inside
 from orchestrator.kernel.records import Asked, Record, TimerSet
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.state import Activation
-
-LAST_FLUSH = 10.0
-"""Seconds that an interrupted run gets to write what landed."""
 
 
 class Drive:

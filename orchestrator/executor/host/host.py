@@ -31,7 +31,7 @@ from orchestrator.executor.host.run_status import due_of_given_back
 from orchestrator.executor.host.taping import attach
 from orchestrator.executor.host.trust import audited, guard_run
 from orchestrator.executor.host.watched_runs import WatchedRuns
-from orchestrator.executor.journal import Flusher, Journal
+from orchestrator.executor.journal import LAST_FLUSH, Flusher, Journal
 from orchestrator.executor.resources import Resources
 from orchestrator.executor.run_log import RunLog
 from orchestrator.executor.snapshots import NONE_KEPT, Kept, Snapshots
@@ -69,8 +69,7 @@ class Host:
         self.loader = RunLoader(store, resources, self.snapshots)
         self.histories = HistoryPages(store, self.loader)
         self.live: dict[str, Drive] = {}
-        self.faults: dict[str, BaseException] = {}
-        """Why background runs were given up."""
+        self.faults: dict[str, BaseException] = {}  # why background runs were given up
         self.idle_followers: dict[str, set[IdleFollower]] = {}
         """Followers of runs that are not driven here."""
         self.holdings = PoolLeases()
@@ -117,8 +116,6 @@ class Host:
     async def stop(self) -> None:
         """Interrupt every run and wait until all leases are released. Tasks that wait for a run stay suspended."""
         self.stopping = True
-        from orchestrator.executor.drive.drive import LAST_FLUSH
-
         with anyio.move_on_after(LAST_FLUSH + 1):
             while leases.keeps(self.owner):
                 for live in list(self.live.values()):
