@@ -53,9 +53,9 @@ class Outside(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 64
 
-    def __init__(self, seed: int = 0, slowest: float = 0.01) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.url = f"http://127.0.0.1:{self.server_address[1]}/"
+    def __init__(self, seed: int = 0, slowest: float = 0.01, address: str = "127.0.0.1") -> None:
+        super().__init__((address, 0), _Handler)
+        self.url = f"http://{address}:{self.server_address[1]}/"
         self.asked: list[Asked] = []
         self.results: dict[str, Any] = {}
         """What was done, by key."""
@@ -184,9 +184,9 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def outside(seed: int = 0, slowest: float = 0.01) -> Iterator[Outside]:
-    """A server on a free port."""
-    server = Outside(seed, slowest)
+def outside(seed: int = 0, slowest: float = 0.01, address: str = "127.0.0.1") -> Iterator[Outside]:
+    """A server on a free port of an address."""
+    server = Outside(seed, slowest, address)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:

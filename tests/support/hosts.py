@@ -91,7 +91,8 @@ class Network:
 
     def _make(self) -> None:
         ip(
-            f"link add name {self.bridge} type bridge",
+            # With an address of its own: else it has that of a port, and another one when this port is unplugged.
+            f"link add name {self.bridge} address 02:00:00:00:{self.number:02x}:ff type bridge",
             f"address add {self.address}/24 dev {self.bridge}",
             f"link set dev {self.bridge} up",
         )

@@ -102,6 +102,16 @@ def test_packets_of_one_direction_between_two_hosts_vanish_and_those_to_others_d
             assert said(client, CLIENT, server.address) == client.address
 
 
+def test_a_host_that_is_unplugged_changes_nothing_for_the_others() -> None:
+    with network() as net, served(net) as (client, server):
+        address = Path(f"/sys/class/net/{net.bridge}/address")
+        before = address.read_text()
+        for host in (client, server):
+            host.unplug()
+            assert address.read_text() == before, "hosts have the old one in their tables for half a minute"
+            host.plug()
+
+
 def test_no_process_can_see_whether_a_process_of_another_host_lives() -> None:
     with network() as net:
         hosts = [net.host("left"), net.host("right")]
