@@ -131,6 +131,9 @@ class PostgresServer:
         while any(Path(f"/proc/{one}").exists() and _state_of(one) != "Z" for one in (pid, *children)):
             assert time.monotonic() < deadline, f"processes of the server {pid} do not end"
             time.sleep(0.01)
+        # where nothing waits for orphans, its process id is still there, and the next server takes it for alive
+        for lock in (self.data / "postmaster.pid", self.folder / f".s.PGSQL.{self.port}.lock"):
+            lock.unlink()
 
     def log(self) -> str:
         """What it wrote to its log."""
