@@ -271,3 +271,23 @@ async def _create_and_append(store: PostgresStore, run_id: str) -> None:
     await store.create(info, [started(info)])
     for after in range(1, 11):
         await store.append(run_id, events(after + 1), after=after)
+
+
+async def test_appends_find_their_runs_by_an_index_although_the_table_was_small_when_they_began(
+    postgres: PostgresDatabase,
+) -> None:
+    store = PostgresStore(postgres.url)
+    try:
+        run_id = new_run()[0].run_id
+        await _create_and_append(store, run_id)
+        async with anyio.create_task_group() as tasks:
+            for _ in range(1500):
+                info, records = new_run()
+                tasks.start_soon(store.create, info, records)
+        for after in range(11, 21):
+            await store.append(run_id, events(after + 1), after=after)
+            await store.info(run_id)
+    finally:
+        await store.close()
+    (read,) = postgres.execute("SELECT seq_tup_read FROM pg_stat_user_tables WHERE relname = 'runs'")
+    assert read[0] < 1500, f"rows of runs that were read by scans of the whole table: {read[0]}"

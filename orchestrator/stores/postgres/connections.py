@@ -62,6 +62,10 @@ def connect(address: Address) -> Connection:
         check_version(version, address.url)
         if version < len(MIGRATIONS):
             migrate(connection, address.url)
+        if address.prepare:
+            # A plan that is kept was made when the tables had few rows, and would read them whole ever after. Without
+            # prepared statements nothing is kept, nor may be set.
+            connection.execute("SET plan_cache_mode = force_custom_plan")
     except BaseException:
         connection.close()
         raise
