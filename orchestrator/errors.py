@@ -45,6 +45,7 @@
     │   └── ModelMisconfigured    wrong key, model name, address or account
     └── StoreError                a journal cannot be read or written
         ├── StoreCorrupt
+        ├── EncryptionKeyMissing  values were encrypted with a key that is not here
         ├── StoreUnavailable      disk full, read-only file, locked, removed
         ├── StoreUnsupported      the file is on an unsafe file system, such as a network one
         ├── InvalidExport         a file of exported runs cannot be imported
@@ -529,6 +530,21 @@ class StoreCorrupt(StoreError):
         command, call = f"orchestrator show {shlex.quote(run_id)} --at {seq - 1}", f"load({run_id!r}, at={seq - 1})"
         super().__init__(f"{fault}; records before it are readable (`{command}`, `{call}`); to continue, {mend}")
         self.typed = f"{fault}; records before it are readable: `{command}`; to continue, {mend}"
+
+
+class EncryptionKeyMissing(StoreError):
+    """Raised when stored values are encrypted and cannot be decrypted here: without a codec, or without this key.
+
+    Nothing was changed. `key_id` names the key; the key itself is in no message.
+    """
+
+    resumable = True
+
+    def __init__(self, what: str, key_id: str, why: str = "") -> None:
+        self.what, self.key_id = what, key_id
+        fault = f"{what} is encrypted with key {key_id!r}" + (f": {why}" if why else ", which is missing here")
+        super().__init__(f"{fault}; give the executor a codec that has the key: Executor(codec=...)")
+        self.typed = f"{fault}; name the key: ORCHESTRATOR_KEYS={shlex.quote(key_id)}=env:VARIABLE"
 
 
 class StoreUnavailable(StoreError):

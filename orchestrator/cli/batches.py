@@ -9,6 +9,7 @@ from dataclasses import field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from orchestrator.cli.encryption import codec_of_environment
 from orchestrator.cli.error_texts import error_text
 from orchestrator.cli.exits import COMPLETED, FAILED, INTERRUPTED, UsageError
 from orchestrator.cli.interrupts import Interrupted, run_async
@@ -99,7 +100,7 @@ async def _work(url: str, batch: Batch, then: Continuing, progress: _Progress) -
     groups: dict[Launch, list[RunInfo]] = {}
     known: set[str] = set()
     """Runs that find this code by themselves."""
-    async with Executor(store=url) as looking:
+    async with Executor(store=url, codec=codec_of_environment()) as looking:
         found = await find(looking.store, looking.runs, batch.status, name, batch.labels, None)
         progress.total = len(found)
         for info in found:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from orchestrator.cli.encryption import codec_of_environment
 from orchestrator.cli.error_texts import error_text
 from orchestrator.cli.exits import UsageError
 from orchestrator.cli.launch import Given, Launch, of_run
@@ -23,7 +24,7 @@ async def recovered(url: str) -> tuple[list[Run], list[str]]:
     groups: dict[Launch, list[str]] = {}
     faults: list[str] = []
     runs: list[Run] = []
-    async with Executor(store=url) as looking:
+    async with Executor(store=url, codec=codec_of_environment()) as looking:
         for run_id in await looking.recoverable():
             try:
                 found = await looking.load(run_id)

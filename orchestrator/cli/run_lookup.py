@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from orchestrator.cli.encryption import codec_of_environment
 from orchestrator.cli.exits import UsageError
 from orchestrator.cli.interrupts import run_look
 from orchestrator.cli.storage import exists, store_url
@@ -29,7 +30,7 @@ def looking(url: str, look: Callable[[Executor], Awaitable[T]], *, writes: bool 
     async def work() -> T:
         from orchestrator.executor import Executor
 
-        async with Executor(store=url, seal=journal_seal(url, make=writes)) as executor:
+        async with Executor(store=url, seal=journal_seal(url, make=writes), codec=codec_of_environment()) as executor:
             return await look(executor)
 
     return run_look(work)
@@ -45,7 +46,7 @@ def reading(url: str, look: Callable[[Store], Awaitable[T]]) -> T:
     async def work() -> T:
         from orchestrator.stores import open_store
 
-        store = open_store(url)
+        store = open_store(url, codec=codec_of_environment())
         try:
             return await look(store)
         finally:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 import anyio
 
 from orchestrator.cli import exits, progress, report, terminal_questions, words
+from orchestrator.cli.encryption import codec_of_environment
 from orchestrator.cli.environment import on_change, on_terminal, user_name
 from orchestrator.cli.error_texts import error_text
 from orchestrator.cli.guard import alone
@@ -232,6 +233,7 @@ async def opened(
             on_change=strictness,
             refs=partial(_named, launches, url),
             seal=seal,
+            codec=codec_of_environment(),
             idle="awake" if awake else "sleep",
             streams=streams,
         ) as executor:

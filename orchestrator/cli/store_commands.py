@@ -31,6 +31,7 @@ def copy(
 
     Example: orchestrator store copy sqlite:///runs.db sqlite:////backup/runs.db
     """
+    from orchestrator.cli.encryption import codec_of_environment
     from orchestrator.cli.interrupts import run_look
     from orchestrator.cli.output import out, out_json, warn
     from orchestrator.cli.progress_line import ProgressLine
@@ -49,9 +50,9 @@ def copy(
         from orchestrator.stores import open_store
         from orchestrator.stores.copying import copy_store
 
-        first = open_store(urls[0])
+        first = open_store(urls[0], codec=codec_of_environment())
         try:
-            second = open_store(urls[1])
+            second = open_store(urls[1], codec=codec_of_environment())
             try:
                 with ProgressLine("runs copied") as line:
                     return await copy_store(first, second, line.show, start_schedules=start_schedules)

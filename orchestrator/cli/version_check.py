@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from orchestrator.cli.encryption import codec_of_environment
 from orchestrator.cli.exits import UsageError
 from orchestrator.cli.report import NextCommands
 from orchestrator.cli.storage import exists, shown_url, store_url
@@ -71,7 +72,7 @@ def runs_against(graph: str, trust: Sequence[str], against: str, store: str | No
     found = graph_from_ref(graph, None, trust)
 
     async def compare() -> list[VersionCheck]:
-        async with Executor(url) as executor:
+        async with Executor(url, codec=codec_of_environment()) as executor:
             return await executor.check_against(found)
 
     checked = run_async(compare) if exists(url) else []

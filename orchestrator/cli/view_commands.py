@@ -62,6 +62,7 @@ def runs(
 
     Example: orchestrator runs --failed --since 2h
     """
+    from orchestrator.cli.encryption import codec_of_environment
     from orchestrator.cli.moments import moment
     from orchestrator.cli.output import out_json, out_made, warn
     from orchestrator.cli.run_lookup import reading
@@ -94,6 +95,8 @@ def runs(
         return found[:limit]
 
     found = reading(url, listed) if exists(url) else ()
+    if search is not None and codec_of_environment() is not None:
+        warn("--search finds only the labels of encrypted runs; --anywhere reads their journals")
     if scans and scans[-1].stopped:
         warn(_scanned(scans))
     if json:

@@ -111,6 +111,7 @@ def _check_label(name: str) -> None:
 async def _work(app: App, url: str, work: _Work) -> None:
     import anyio
 
+    from orchestrator.cli.encryption import codec_of_environment
     from orchestrator.cli.environment import on_change
     from orchestrator.cli.output import warn
     from orchestrator.cli.storage import shown_url
@@ -129,7 +130,9 @@ async def _work(app: App, url: str, work: _Work) -> None:
                     stop.set()
 
             tasks.start_soon(listen)
-            executor = app.executor(url, seal=journal_seal(url, make=True), on_change=on_change())
+            executor = app.executor(
+                url, seal=journal_seal(url, make=True), on_change=on_change(), codec=codec_of_environment()
+            )
             async with executor:
                 names = ", ".join(work.graphs or [one.name for one in app.graphs])
                 warn(f"a worker for {names} on {shown_url(url)}")

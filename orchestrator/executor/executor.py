@@ -30,8 +30,9 @@ from orchestrator.graph.limits import Limits
 from orchestrator.memory import MemoryOptions
 from orchestrator.models.base import Model
 from orchestrator.seals import Seal
-from orchestrator.stores import open_store
+from orchestrator.stores import open_store, with_codec
 from orchestrator.stores.base import Store
+from orchestrator.stores.codec import Codec
 from orchestrator.tools.collect import ToolsLike, toolbox_of
 from orchestrator.typevars import StateT
 from orchestrator.views.run import Run
@@ -70,6 +71,7 @@ class Executor(RunWorker, RunReplaying, RunStreams):
             See `RunObserver` and docs/streaming.md.
         seal: seals the records that this executor writes. Approvals and policies in records without its seal do not
             count: they are asked for again before the calls that they allow. Without a seal the store is trusted.
+        codec: encrypts what the store keeps of values; None: it keeps them as they are. See docs/security.md.
         memory: the embedding function, default expiry and limits of memory across runs (`ctx.memory`).
         clock: the clock for records and deadlines; tests use an `orchestrator.testing.MockClock`. Leases use the
             clocks of the machine, because they apply between processes.
@@ -97,6 +99,7 @@ class Executor(RunWorker, RunReplaying, RunStreams):
         on_pause: RunObserver | None = None,
         observers: Sequence[RunObserver] = (),
         seal: Seal | None = None,
+        codec: Codec | None = None,
         memory: MemoryOptions | None = None,
         clock: Clock = SYSTEM_CLOCK,
         idle: Literal["awake", "sleep"] = "awake",
@@ -106,8 +109,11 @@ class Executor(RunWorker, RunReplaying, RunStreams):
         if on_change not in ("continue", "strict"):
             raise ValueError(f"on_change={on_change!r}: use 'continue' or 'strict'")
         self._owned = isinstance(store, str)
-        check_arguments(store=store, graphs=graphs, model=model, models=models, pools=pools, observers=observers)
-        self.store: Store = open_store(store) if isinstance(store, str) else store
+        check_arguments(
+            store=store, graphs=graphs, model=model, models=models, pools=pools, observers=observers, codec=codec
+        )
+        store = open_store(store) if isinstance(store, str) else store
+        self.store: Store = store if codec is None else with_codec(store, codec)
         children = ChildRuns()
         resources = Resources.of(
             graphs, model, models or {}, toolbox_of(tools), deps, clock, children=children, concurrency=concurrency,
@@ -262,7 +268,7 @@ class App:
         tools: the tools that nodes may call.
         deps: the value of `ctx.deps` in nodes.
         concurrency, pools: see `Executor`.
-        on_change: see `Executor`.
+        on_change, codec: see `Executor`.
     """
 
     graphs: Sequence[GraphDefinition]
@@ -273,6 +279,7 @@ class App:
     concurrency: int | None = None
     pools: Mapping[str, int] | None = None
     on_change: Literal["continue", "strict"] = "continue"
+    codec: Codec | None = None
 
     def executor(
         self,
@@ -281,16 +288,17 @@ class App:
         lease_ttl: float = 30.0,
         seal: Seal | None = None,
         on_change: Literal["continue", "strict"] | None = None,
+        codec: Codec | None = None,
     ) -> Executor:
         """Make an executor with this code.
 
         Args:
             store: a store, or its URL.
             lease_ttl, seal: see `Executor`.
-            on_change: in place of the app's.
+            on_change, codec: in place of the app's.
         """
         return Executor(
             store, graphs=self.graphs, model=self.model, models=self.models, tools=self.tools, deps=self.deps,
             concurrency=self.concurrency, pools=self.pools, on_change=on_change or self.on_change, lease_ttl=lease_ttl,
-            seal=seal,
+            seal=seal, codec=codec or self.codec,
         )  # fmt: skip

@@ -10,12 +10,13 @@ from typing import Any, cast
 import anyio
 
 from orchestrator.dataclass import dataclass
-from orchestrator.errors import InvalidValue, MemoryFull
+from orchestrator.errors import EncryptionKeyMissing, InvalidValue, MemoryFull
 from orchestrator.graph.codec import shown
 from orchestrator.graph.signatures import is_async
 from orchestrator.jsontypes import canonical
 from orchestrator.memory import FULL, Access, MemoryOptions, searched_text
 from orchestrator.stores.base import Store
+from orchestrator.stores.codec import encoded_in, key_of
 from orchestrator.stores.items import FoundItem, Item, ItemWrite, namespace_text, packed
 
 _MOST_NUMBERS = 100_000
@@ -39,7 +40,7 @@ class MemoryAccess:
             write: the call of a run that makes it.
 
         Raises:
-            StoreError: the store failed, or the item is damaged.
+            StoreError: the store failed, the item is damaged, or its key is missing.
             InvalidValue: the embedding function returned something else than vectors.
         """
         request = cast("dict[str, Any]", access.request)
@@ -100,8 +101,21 @@ class MemoryAccess:
         return packed(vector)
 
 
+def value_of(item: Item) -> Any:
+    """The value of an item.
+
+    Raises:
+        EncryptionKeyMissing: it is encrypted, and the store was opened without a codec.
+    """
+    value = json.loads(item.data)
+    text = encoded_in(value) if isinstance(value, dict) and len(value) == 1 else None
+    if text is not None:
+        raise EncryptionKeyMissing(f"item {item.key!r} in {'/'.join(item.namespace)}", key_of(text))
+    return value
+
+
 def _data(item: Item) -> dict[str, object]:
     return {
-        "namespace": [*item.namespace], "key": item.key, "value": json.loads(item.data), "created": item.created,
+        "namespace": [*item.namespace], "key": item.key, "value": value_of(item), "created": item.created,
         "updated": item.updated, "expires": item.expires,
     }  # fmt: skip

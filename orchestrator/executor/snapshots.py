@@ -136,11 +136,18 @@ class Checkpoint:
 
 
 class SnapshotPolicy:
-    """When a run that is driven is worth a snapshot."""
+    """When a run that is driven is worth a snapshot.
 
-    __slots__ = ("_crowded_until", "busy", "kept")
+    Args:
+        kept: the last snapshot.
+        packs: whether snapshots are compressed. Those that a codec encrypts are not: the size of compressed text tells
+            which words in it are alike.
+    """
 
-    def __init__(self, kept: Kept) -> None:
+    __slots__ = ("_crowded_until", "_packs", "busy", "kept")
+
+    def __init__(self, kept: Kept, *, packs: bool = True) -> None:
+        self._packs = packs
         self.kept = kept
         """The last snapshot."""
         self.busy = False
@@ -172,7 +179,10 @@ class SnapshotPolicy:
             text = b""
         room = BYTES * saved + min(SMALL, max(0, len(text) - self.kept.size) // SHARE)
         most = _most_text(machine.head) if rest else DENSE * room
-        data = _packed(text, room) if 0 < len(text) <= most else b""
+        if self._packs:
+            data = _packed(text, room) if 0 < len(text) <= most else b""
+        else:
+            data = text if len(text) <= room else b""
         if not data:
             # Each look costs as much as the last one: look half as often.
             self.kept = replace(self.kept, look=machine.head + saved)

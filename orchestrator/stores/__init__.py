@@ -4,6 +4,7 @@
     store = open_store("sqlite:////var/runs.db")
     store = open_store("memory://")
     store = open_store("postgresql://me@db.example.org/runs")   # extra `postgres`
+    store = open_store("sqlite:///runs.db", codec=AESGCMCodec({"2026": "env:RUNS_KEY"}))     # values are encrypted
 
 `Store` is the protocol; `orchestrator.testing.check_store` tests an implementation of your own.
 """
@@ -30,21 +31,23 @@ if TYPE_CHECKING:
         StatsRow,
         Store,
     )
+    from orchestrator.stores.codec import Codec
 
 _HOMES = {
     "orchestrator.stores.base": (
         "Finding", "Holder", "Lease", "Message", "Page", "Parent", "RunInfo", "RunSummary", "Schedule", "StatsRow",
         "Store",
     ),
+    "orchestrator.stores.codec": ("Codec",),
 }  # fmt: skip
 
 __all__ = [
-    "Finding", "Holder", "Lease", "Message", "Page", "Parent", "RunInfo", "RunSummary", "Schedule", "StatsRow", "Store",
-    "open_store",
+    "Codec", "Finding", "Holder", "Lease", "Message", "Page", "Parent", "RunInfo", "RunSummary", "Schedule", "StatsRow",
+    "Store", "open_store", "with_codec",
 ]  # fmt: skip
 
 
-def open_store(url: str) -> Store:
+def open_store(url: str, *, codec: Codec | None = None) -> Store:
     """Open a store by its URL. Every call opens a separate store: `memory://` twice shares nothing.
 
     A SQLite file and its directory are created at the first write. The tables of a PostgreSQL database are created
@@ -53,6 +56,7 @@ def open_store(url: str) -> Store:
     Args:
         url: `memory://`, or `sqlite:///` and the path of a file, such as `sqlite:///runs.db`, or the URL of a database,
             such as `postgresql://me@db.example.org/runs`.
+        codec: encrypts the values that are written, and decrypts those that are read; None: nothing is encrypted.
 
     Returns:
         The store. Close it after use.
@@ -63,6 +67,8 @@ def open_store(url: str) -> Store:
         StoreUnavailable: the file cannot be opened, or the server cannot be reached.
         StoreUnsupported: the file is on a network file system; see docs/promises.md.
     """
+    if codec is not None:
+        return with_codec(open_store(url), codec)
     if is_database(url):
         return _open_postgres(url)
     file = file_of(url)
@@ -86,6 +92,21 @@ def _open_postgres(url: str) -> Store:
     from orchestrator.stores.postgres import PostgresStore
 
     return PostgresStore(url)
+
+
+def with_codec(store: Store, codec: Codec) -> Store:
+    """Put a codec around a store: values are encrypted before the store sees them.
+
+    Args:
+        store: any store. It is closed with the one that is returned.
+        codec: encrypts and decrypts.
+
+    Raises:
+        InvalidValue: the store has a codec already, or the codec's key id cannot be stored.
+    """
+    from orchestrator.stores.coded.store import CodedStore
+
+    return CodedStore(store, codec)
 
 
 if not TYPE_CHECKING:  # a type checker knows the names from the imports above, and reports all others

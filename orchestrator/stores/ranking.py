@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from orchestrator.dataclass import dataclass
-from orchestrator.stores.items import MAX_TERMS, unpacked
+from orchestrator.stores.items import MAX_TERMS, FoundItem, Item, unpacked
 from orchestrator.stores.words import words
 
 T = TypeVar("T")
@@ -93,6 +93,25 @@ def nearest(
                     yield round(math.fsum(a * b for a, b in zip(wanted, own, strict=True)) / (norm * size), 6), row
 
     return heapq.nsmallest(max(limit, 0), scored(), key=lambda found: (-found[0], place_of(found[1])))
+
+
+def ranked(items: Sequence[Item], text: str, limit: int) -> list[FoundItem]:
+    """The items that have one of the words of a text, the best first: a search without an index."""
+    terms = terms_of(text)
+    if not terms:
+        return []
+    there = {item.place: item for item in items}
+    lengths = [len(words(item.text)) for item in there.values()]
+    found = [one for item in there.values() if (one := candidate(item.place, item.text, terms)) is not None]
+    return [
+        FoundItem(there[one.place], score) for score, one in best(found, sum(map(bool, lengths)), sum(lengths), limit)
+    ]
+
+
+def nearest_of(items: Iterable[Item], vector: bytes, limit: int) -> list[FoundItem]:
+    """The items whose vectors have the smallest angle to a vector, the nearest first: a search without an index."""
+    found = nearest(vector, items, lambda item: item.vector, lambda item: item.place, limit)
+    return [FoundItem(item, score) for score, item in found]
 
 
 def _norm(numbers: Sequence[float]) -> float:

@@ -162,6 +162,8 @@ class RunInfo:
     """Why the last drive stopped because of an error."""
     lease: Lease | None = field(default=None, compare=False)
     """The run's lease when the row was read; None: no executor holds one."""
+    indexed: bool = field(default=True, compare=False, repr=False)
+    """Whether a search of the store looks at `input` and `output`: those of encrypted runs are in no index."""
     totals: RunTotals | None = field(default=None, compare=False, repr=False)
     """Given to `Store.create`. Rows that are read do not have them, see `Store.totals`; None: they are not known."""
     questions: tuple[OpenQuestion, ...] | None = field(default=None, compare=False, repr=False)
@@ -211,6 +213,11 @@ def _usage_of(text: str) -> Usage | None:
 type.__setattr__(RunInfo, "usage", _UsageWhenAsked(vars(RunInfo)["usage"]))
 _INFO_FIELDS = tuple(one.name for one in fields(RunInfo))
 _info_values = attrgetter(*_INFO_FIELDS)
+
+
+def encrypted_with(key_id: str) -> str:
+    """What lists show in place of texts that cannot be decrypted."""
+    return f"(encrypted with key {key_id!r})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import field
 
 from orchestrator.dataclass import dataclass
-from orchestrator.errors import OrchestratorError, RunConflict, RunUnknown, StoreCorrupt
+from orchestrator.errors import EncryptionKeyMissing, OrchestratorError, RunConflict, RunUnknown, StoreCorrupt
 from orchestrator.executor import lease as leases
 from orchestrator.executor.host.host import Host
 from orchestrator.executor.run_row import questions_of, row_of, totals_of
@@ -62,6 +62,9 @@ async def _check_run(host: Host, run_id: str, found: Checked, *, repair: bool) -
         return  # deleted meanwhile
     except StoreCorrupt as error:
         found.findings.append(Finding(f"{error}", run_id))
+        return
+    except EncryptionKeyMissing as error:
+        found.findings.append(Finding(f"not checked: {error}", run_id, note=True))
         return
     except (OrchestratorError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         found.findings.append(Finding(f"its journal cannot be folded: {error or type(error).__name__}", run_id))

@@ -11,6 +11,7 @@ from orchestrator.executor import lease as leases
 from orchestrator.executor.effects.callers import child_id
 from orchestrator.executor.host.host import Host
 from orchestrator.kernel.records import EffectIntended, Record
+from orchestrator.kernel.records.coded import check_readable
 
 
 async def delete(host: Host, run_id: str, *, children: bool) -> list[str]:
@@ -57,6 +58,7 @@ async def children_of(host: Host, run_id: str) -> list[str]:
         records: Iterable[Record] = await host.store.read(run_id)
     except StoreCorrupt as error:  # a damaged run can be deleted, too
         records = vars(error).get("records", ())
+    check_readable(records)
     keys = [one.key for one in records if isinstance(one, EffectIntended) and one.kind == "tool"]
     begun = {name for key in keys for name in (child_id(run_id, key), f"{run_id}.{key}")}  # the latter of old
     return [name for name in labelled if name in begun]

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from orchestrator.errors import InvalidValue, RunError
+from orchestrator.errors import EncryptionKeyMissing, InvalidValue, RunError
 from orchestrator.executor.commands import command_of
 from orchestrator.executor.effects.callers import Spend
 from orchestrator.stores.base import Message, Store
+from orchestrator.stores.codec import MARK, encoded_in, key_of
 from orchestrator.stores.rows import NOTICE
 
 if TYPE_CHECKING:
@@ -26,7 +27,12 @@ log = logging.getLogger("orchestrator")
 async def take_messages(drive: Drive) -> None:
     """Handle what lies in the inbox of one run."""
     store = drive.log.journal.store
-    await handle(store, {drive.run_id: drive}, await store.inbox([drive.run_id]))
+    messages = await store.inbox([drive.run_id])
+    for message in messages:
+        text = encoded_in(message.body)
+        if text is not None:  # the run is left to an executor that can read what was said to it
+            raise EncryptionKeyMissing(f"a message for run {drive.run_id!r}", key_of(text))
+    await handle(store, {drive.run_id: drive}, messages)
 
 
 async def handle(store: Store, lives: Mapping[str, Drive], messages: list[Message]) -> None:
@@ -36,6 +42,8 @@ async def handle(store: Store, lives: Mapping[str, Drive], messages: list[Messag
         live = lives.get(message.run_id)
         if message.body.get("type") == NOTICE:
             continue  # it is for observers
+        if MARK in message.body:
+            continue  # it is for an executor that has its key
         if live is None or message.id in live.seen or (live.log.closing and live.machine.ended is None):
             continue
         live.seen.add(message.id)

@@ -14,7 +14,8 @@ from orchestrator.errors import OrchestratorError, RunConflict, RunUnknown, Stor
 from orchestrator.executor.host.host import Host
 from orchestrator.executor.run_row import questions_of, totals_of
 from orchestrator.kernel.question import AnyQuestion, Question
-from orchestrator.stores.rows import QuestionPage, WaitingQuestion
+from orchestrator.stores.codec import Damaged, encoded_in, key_of
+from orchestrator.stores.rows import QuestionPage, WaitingQuestion, encrypted_with
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +100,17 @@ async def _folded(host: Host, run_id: str) -> list[WaitingQuestion]:
 
 
 def _question(row: WaitingQuestion) -> RunQuestion | None:
-    """A question as it was asked; None if its row is damaged: the run itself has it."""
+    """A question as it was asked; None if its row is damaged: the run itself has it.
+
+    One that is encrypted, and whose key is missing here, says so in place of its prompt.
+    """
+    text = encoded_in(row.question.data)
     try:
+        if text is not None:
+            hidden = {"id": row.question.id, "kind": row.question.kind, "prompt": encrypted_with(key_of(text))}
+            question = cast("AnyQuestion", Question.model_validate({**hidden, "node": ""}))
+            return RunQuestion(row.run_id, row.graph, question, row.question.asked, row.labels)
         question = cast("AnyQuestion", Question.model_validate(row.question.data))
-    except ValidationError:
+    except (ValidationError, Damaged):
         return None
     return RunQuestion(row.run_id, row.graph, question, row.question.asked, row.labels)

@@ -13,6 +13,7 @@ from orchestrator.executor.host.run_list import run_list
 from orchestrator.executor.host.run_status import is_interrupted, standby_of, waits_to_be_taken_up
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.kernel.question import QuestionKind
+from orchestrator.kernel.records.coded import check_readable
 from orchestrator.stores.base import Page, Relation, RunInfo, StatsRow
 from orchestrator.stores.families import forks_of
 from orchestrator.values import check_labels, check_position, check_text
@@ -73,6 +74,7 @@ class RunReader:
             return await self._host.histories.page(run_id, at, after or 0, limit)
         info = await self._host.store.info(run_id)
         records = await self._host.store.read(run_id, upto=at)
+        check_readable(records[:1])  # now, not when the first point is read
         return points(await self._host.loader.plan_of(info, records), records)
 
     async def check_against(self, graph: GraphDefinition) -> list[VersionCheck]:

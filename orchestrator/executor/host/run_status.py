@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from orchestrator.executor.lease import is_held
 from orchestrator.kernel.records import FINAL
 from orchestrator.stores.base import RunInfo
-from orchestrator.stores.rows import MAX_DEATHS
+from orchestrator.stores.codec import MARK, Damaged, key_of
+from orchestrator.stores.rows import MAX_DEATHS, encrypted_with
 from orchestrator.views.standby import Standby
 
 if TYPE_CHECKING:
@@ -64,5 +65,18 @@ def standby_of(info: RunInfo) -> Standby | None:
 
 
 def with_status(info: RunInfo) -> RunInfo:
-    """The row of a run, with the status `interrupted` where the run is."""
+    """The row of a run, with the status `interrupted` where the run is, and without texts that need a key."""
+    if info.error.startswith(MARK) or info.fault.startswith(MARK):
+        info = _without_codes(info)
     return replace(info, status="interrupted") if is_interrupted(info) else info
+
+
+def _without_codes(info: RunInfo) -> RunInfo:
+    """The row of an encrypted run as one sees it who has no codec: it says which key the texts need."""
+    try:
+        texts, fault = key_of(info.error), key_of(info.fault)
+    except Damaged:
+        return replace(info, error="", input="(encrypted, and damaged)", fault="")
+    if texts:
+        info = replace(info, error="", input=encrypted_with(texts))
+    return replace(info, fault=encrypted_with(fault)) if fault else info

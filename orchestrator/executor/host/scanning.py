@@ -14,7 +14,7 @@ from anyio import to_thread
 from pydantic import BaseModel
 
 from orchestrator.dataclass import dataclass
-from orchestrator.errors import RunUnknown, StoreCorrupt, StoreError, StoreTooNew
+from orchestrator.errors import EncryptionKeyMissing, RunUnknown, StoreCorrupt, StoreError, StoreTooNew
 from orchestrator.kernel.records import Record
 from orchestrator.stores.base import Page, RunInfo, Store
 from orchestrator.stores.rows import Scanned
@@ -118,7 +118,7 @@ class _Scan:
                 if spot.kind == _INSIDE and spot.run_id != info.run_id:
                     spot = _Spot(_JOURNAL, spot.listed)
                 left = None
-                if spot.kind == _INSIDE or not contains(self._wanted, *_row_texts(info)):  # else the index found it
+                if spot.kind == _INSIDE or not contains(self._wanted, *_indexed_texts(info)):  # else the index found it
                     left = await self._look(info, spot)
                 if left is not None:
                     return self._page(left, stopped=True)
@@ -150,9 +150,9 @@ class _Scan:
                 return _Spot(_INSIDE, spot.listed, seq, found, info.run_id)
             try:
                 records = await self._store.read(info.run_id, after=seq, limit=_RECORDS_AT_ONCE)
-            except (StoreCorrupt, StoreTooNew, RunUnknown):
+                missing, count = await to_thread.run_sync(_looked, missing, records)
+            except (StoreCorrupt, StoreTooNew, EncryptionKeyMissing, RunUnknown):
                 return None  # opening the run reports what is wrong with it
-            missing, count = await to_thread.run_sync(_looked, missing, records)
             seen = self._seen
             self._seen = replace(seen, records=seen.records + len(records), characters=seen.characters + count)
             if not records:
@@ -161,6 +161,11 @@ class _Scan:
         if not missing:
             self._found.append(info)
         return None
+
+
+def _indexed_texts(info: RunInfo) -> list[str]:
+    """The texts of a row that the store's index has."""
+    return _row_texts(info) if info.indexed else [*info.labels, *info.labels.values()]
 
 
 def _row_texts(info: RunInfo) -> list[str]:

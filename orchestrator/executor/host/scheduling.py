@@ -12,7 +12,14 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Literal, get_args
 
-from orchestrator.errors import GraphUnknown, InvalidValue, OrchestratorError, RunExists, StoreError
+from orchestrator.errors import (
+    EncryptionKeyMissing,
+    GraphUnknown,
+    InvalidValue,
+    OrchestratorError,
+    RunExists,
+    StoreError,
+)
 from orchestrator.executor.first_state import initial_values
 from orchestrator.executor.host import work_queue
 from orchestrator.executor.host.cron import missed_times, next_time
@@ -20,6 +27,7 @@ from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.start import check_run_id, new_run
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.stores.base import Schedule
+from orchestrator.stores.codec import encoded_in, key_of
 from orchestrator.values import check_labels, check_text
 
 log = logging.getLogger("orchestrator")
@@ -120,6 +128,11 @@ async def fire_due(host: Host) -> list[str]:
 
 
 async def _fire(host: Host, schedule: Schedule, now: float) -> list[str]:
+    text = encoded_in(schedule.values)
+    if text is not None:
+        what = f"schedule {schedule.name!r}"
+        log.warning("%s", EncryptionKeyMissing(what, key_of(text)))
+        return []  # a worker that has the key begins its runs
     times, upcoming = missed_times(schedule.cron, schedule.timezone, schedule.next_at, now, MOST)
     begun = []
     for at in _chosen(times, schedule.catch_up, now):

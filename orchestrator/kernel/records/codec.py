@@ -12,6 +12,7 @@ from pydantic_core import from_json
 
 from orchestrator.kernel.records import effects, questions, run, steps
 from orchestrator.kernel.records.base import RECORD_VERSION, JsonDict
+from orchestrator.kernel.records.coded import coded_record
 
 Record: TypeAlias = (
     run.RunStarted
@@ -56,7 +57,7 @@ def record_from_fields(fields: JsonDict, run_id: str) -> Record:
 
 
 def decode(data: bytes | str) -> Record:
-    """Read a record from its JSON form.
+    """Read a record from its JSON form. One that was stored coded is a `CodedRecord`.
 
     Raises:
         ValueError: this version does not know such a record (pydantic's `ValidationError` is one).
@@ -67,7 +68,7 @@ def decode(data: bytes | str) -> Record:
         fields = from_json(data, allow_inf_nan=False)
     except ValueError as error:
         fields = _deep(data, error)
-    record = _validate(fields)
+    record = coded_record(fields) if type(fields) is dict and "cipher" in fields else _validate(fields)
     if record.v > RECORD_VERSION:
         raise ValueError(f"record version {record.v} is newer than {RECORD_VERSION}; update the library")
     return record

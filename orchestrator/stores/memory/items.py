@@ -22,8 +22,7 @@ from orchestrator.stores.items import (
     namespace_text,
     prefix_range,
 )
-from orchestrator.stores.ranking import best, candidate, nearest, terms_of
-from orchestrator.stores.words import words
+from orchestrator.stores.ranking import nearest_of, ranked
 
 _Place: TypeAlias = tuple[str, str]
 
@@ -102,19 +101,10 @@ class MemoryItems:
         return [namespace_of(text) for text in dict.fromkeys(item.place[0] for item in self._in(area, prefix))]
 
     async def search_items(self, area: Area, prefix: Namespace, text: str, *, limit: int) -> list[FoundItem]:
-        terms = terms_of(text)
-        items = {item.place: item for item in self._in(area, prefix)} if terms else {}
-        lengths = [len(words(item.text)) for item in items.values()]
-        found = [one for item in items.values() if (one := candidate(item.place, item.text, terms)) is not None]
-        return [
-            FoundItem(items[one.place], score)
-            for score, one in best(found, sum(map(bool, lengths)), sum(lengths), limit)
-        ]
+        return ranked(self._in(area, prefix), text, limit)
 
     async def nearest_items(self, area: Area, prefix: Namespace, vector: bytes, *, limit: int) -> list[FoundItem]:
-        rows = self._in(area, prefix)
-        found = nearest(vector, rows, lambda item: item.vector, lambda item: item.place, limit)
-        return [FoundItem(item, score) for score, item in found]
+        return nearest_of(self._in(area, prefix), vector, limit)
 
     async def prune_items(self, area: Area, prefix: Namespace = (), *, older_than: float | None = None) -> int:
         low, high = prefix_range(prefix)

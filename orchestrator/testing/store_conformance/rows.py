@@ -52,7 +52,7 @@ async def check_heads(store: Store) -> None:
 
 
 async def check_filters(store: Store) -> None:
-    """Runs are found by parent, relation, time and words, together with the other filters and page by page."""
+    """Runs are found by parent, relation and time, together with the other filters and page by page."""
     mark, mother = uuid4().hex, f"check-{uuid4().hex}"
     infos: list[RunInfo] = []
     relations: tuple[Relation | None, ...] = ("fork", "replay", "call", None)
@@ -89,13 +89,29 @@ async def check_filters(store: Store) -> None:
     await store.append(infos[0].run_id, [event(2)], after=1)
     equal(len((await store.runs(labels={"mark": mark}, since=1002.0)).runs), 12, "runs written to since they were")
     infos[0] = await store.info(infos[0].run_id)
-    equal(await found(search="case 7"), [7], "runs by two words")
-    equal(await found(search="ZOE what"), list(range(11, -1, -1)), "runs by words in any order, case and diacritics")
-    equal(await found(search="zoë", status="completed", relation="fork"), [0], "runs by a word, status and relation")
     for number in (3, 8):
         await store.append(infos[number].run_id, [event(2)], after=1, waiting=number - 3)
         infos[number] = await store.info(infos[number].run_id)
     equal(await found(waiting=True), [8], "runs with open questions after one was answered")
+
+
+async def check_search_with_filters(store: Store) -> None:
+    """A search and other filters of runs all have to match."""
+    mark = uuid4().hex
+    ids: list[str] = []
+    for number in range(6):
+        info, records = new_run(labels={"mark": mark})
+        status = "failed" if number % 3 else "completed"
+        await store.create(replace(info, status=status, input=f"What about case {number}, Zoë?"), records)
+        ids.append(info.run_id)
+
+    async def found(**filters: Any) -> list[int]:
+        page = await store.runs(labels={"mark": mark}, **filters)
+        return sorted(ids.index(info.run_id) for info in page.runs)
+
+    equal(await found(search="case 4"), [4], "runs by two words")
+    equal(await found(search="ZOE what"), list(range(6)), "runs by words in any order, case and diacritics")
+    equal(await found(search="zoë", status="completed"), [0, 3], "runs by a word and a status")
 
 
 async def check_search(store: Store) -> None:

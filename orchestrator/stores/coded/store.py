@@ -1,0 +1,265 @@
+"""The store around another one."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+from orchestrator.errors import EncryptionKeyMissing, InvalidValue, RunConflict, RunExists, StoreCorrupt, StoreError
+from orchestrator.jsontypes import JsonObject
+from orchestrator.kernel.records import Record
+from orchestrator.kernel.records.coded import as_coded
+from orchestrator.stores.base import Lease, Message, Page, Relation, RunInfo, RunSummary, Schedule, Store
+from orchestrator.stores.codec import Codec
+from orchestrator.stores.coded.items import CodedItems
+from orchestrator.stores.coded.values import Values, log
+from orchestrator.stores.owner import Owner
+from orchestrator.stores.rows import OpenQuestion, QuestionPage, RunTotals
+from orchestrator.stores.shared import copy_run, corrupt
+
+__all__ = ["CodedStore"]
+
+_MOST_KNOWN = 10_000
+
+
+class CodedStore(CodedItems):
+    """A store whose values are encoded in another store.
+
+    It keeps every promise that the store inside keeps, but one: a search of runs finds labels only.
+
+    Args:
+        inner: the store that keeps the encoded values. It is closed with this one.
+        codec: encodes and decodes.
+    """
+
+    def __init__(self, inner: Store, codec: Codec) -> None:
+        if isinstance(inner, CodedStore):
+            raise InvalidValue(f"store {inner.url} has a codec already: give one of them", where="codec")
+        super().__init__(inner)
+        self._values = Values(codec)
+        self._clear_runs: OrderedDict[str, None] = OrderedDict()
+        """Runs whose first record is known to be clear: they began before the codec was set."""
+
+    # ------------------------------------------------------------------------------- journal
+
+    async def create(
+        self,
+        info: RunInfo,
+        records: Sequence[Record],
+        *,
+        graph: JsonObject | None = None,
+        lease: Lease | None = None,
+        ttl: float = 30.0,
+    ) -> None:
+        run_id = info.run_id
+        coded = [self._values.record(run_id, one) for one in records]
+        row = self._values.summary(run_id, info)
+        if info.questions:
+            row = replace(row, questions=tuple(self._values.question(run_id, one) for one in info.questions))
+        if info.fault:
+            row = replace(row, fault=self._values.fault(run_id, info.fault))
+        try:
+            await self.inner.create(row, coded, graph=graph, lease=lease, ttl=ttl)
+        except RunExists:
+            # Asked again, the same records are other bytes: the store inside cannot compare them.
+            if lease is None or not await self._is_same(run_id, records, 0, lease.token):
+                raise
+        self._clear_runs.pop(run_id, None)
+
+    async def append(
+        self,
+        run_id: str,
+        records: Sequence[Record],
+        *,
+        after: int,
+        status: str | None = None,
+        due: float | None = None,
+        waiting: int | None = None,
+        summary: RunSummary | None = None,
+        totals: RunTotals | None = None,
+        questions: Sequence[OpenQuestion] | None = None,
+        consumed: Sequence[int] = (),
+        lease: str | None = None,
+        release: bool = False,
+        snapshot: bytes | None = None,
+    ) -> int:
+        coded = [self._values.record(run_id, one) for one in records]
+        try:
+            return await self.inner.append(
+                run_id, coded, after=after, status=status, due=due, waiting=waiting,
+                summary=None if summary is None else self._values.summary(run_id, summary), totals=totals,
+                questions=None if questions is None else [self._values.question(run_id, one) for one in questions],
+                consumed=consumed, lease=lease, release=release,
+                snapshot=None if snapshot is None else self._values.snapshot(run_id, after + len(coded), snapshot),
+            )  # fmt: skip
+        except RunConflict:
+            if lease is None or not records or not await self._is_same(run_id, records, after, lease, release=release):
+                raise
+            return after + len(records)
+
+    async def _is_same(
+        self, run_id: str, records: Sequence[Record], after: int, token: str, *, release: bool = False
+    ) -> bool:
+        """Whether a write was made before: the run has these records at its end, or beginning, under this lease."""
+        held = await self.inner.lease(run_id)
+        if not release if held is None else held.token != token:
+            return False
+        upto = after + len(records) if after == 0 else None
+        try:
+            return await self.read(run_id, after=after, upto=upto) == list(records)
+        except StoreError:
+            return False
+
+    async def read(
+        self, run_id: str, *, after: int = 0, upto: int | None = None, limit: int | None = None
+    ) -> list[Record]:
+        try:
+            stored = await self.inner.read(run_id, after=after, upto=upto, limit=limit)
+        except StoreCorrupt as error:
+            raise self._partly(run_id, error) from error
+        if self._begins_clear(run_id, after, stored):
+            self._check_first(run_id, stored, await self.inner.read(run_id, limit=1))
+        return self._values.records(run_id, stored)
+
+    def read_now(self, run_id: str, *, after: int = 0, upto: int | None = None) -> list[Record]:
+        try:
+            stored = self.inner.read_now(run_id, after=after, upto=upto)
+        except StoreCorrupt as error:
+            raise self._partly(run_id, error) from error
+        if self._begins_clear(run_id, after, stored):
+            self._check_first(run_id, stored, self.inner.read_now(run_id, upto=1))
+        return self._values.records(run_id, stored)
+
+    def _partly(self, run_id: str, error: StoreCorrupt) -> StoreCorrupt:
+        """The error of the store inside, with the readable records as they were written."""
+        stored = vars(error).get("records", ())
+        vars(error)["records"] = tuple(self._values.records(run_id, stored))
+        return error
+
+    def _begins_clear(self, run_id: str, after: int, stored: Sequence[Record]) -> bool:
+        """Whether these records begin with a clear one in the middle of a run that is not known to have clear ones."""
+        clear = bool(stored) and as_coded(stored[0]) is None and run_id not in self._clear_runs
+        if clear and after <= 0:
+            self._note_clear(run_id)
+        return clear and after > 0
+
+    def _check_first(self, run_id: str, stored: Sequence[Record], first: Sequence[Record]) -> None:
+        """Refuse clear records in a run that was encrypted from its beginning: whoever has no key wrote them."""
+        if first and as_coded(first[0]) is not None:
+            raise corrupt(run_id, stored[0].seq, "it is not encrypted, and those before it are", ())
+        self._note_clear(run_id)
+
+    def _note_clear(self, run_id: str) -> None:
+        self._clear_runs[run_id] = None
+        if len(self._clear_runs) > _MOST_KNOWN:
+            self._clear_runs.popitem(last=False)
+
+    # ---------------------------------------------------------------------------------- runs
+
+    async def info(self, run_id: str) -> RunInfo:
+        return self._values.row(await self.inner.info(run_id))
+
+    async def runs(
+        self,
+        *,
+        status: Collection[str] | str | None = None,
+        graph: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        parent: str | None = None,
+        relation: Relation | None = None,
+        search: str | None = None,
+        since: float | None = None,
+        waiting: bool | None = None,
+        failed_tool: str | None = None,
+        after: str | None = None,
+        limit: int = 50,
+    ) -> Page:
+        page = await self.inner.runs(
+            status=status, graph=graph, labels=labels, parent=parent, relation=relation, search=search, since=since,
+            waiting=waiting, failed_tool=failed_tool, after=after, limit=limit,
+        )  # fmt: skip
+        return replace(page, runs=tuple(map(self._values.row, page.runs)))
+
+    async def claim(
+        self, owner: Owner, *, graphs: Collection[str] | None, limit: int, ttl: float
+    ) -> list[tuple[RunInfo, Lease]]:
+        found = await self.inner.claim(owner, graphs=graphs, limit=limit, ttl=ttl)
+        return [(self._values.row(info), lease) for info, lease in found]
+
+    async def parked(self, *, limit: int = 100) -> list[RunInfo]:
+        return [self._values.row(info) for info in await self.inner.parked(limit=limit)]
+
+    async def unsettled(self, graphs: Collection[str] | None) -> list[RunInfo]:
+        return [self._values.row(info) for info in await self.inner.unsettled(graphs)]
+
+    async def drop_lease(self, run_id: str, token: str, *, fault: str | None = None) -> None:
+        coded = None if fault is None else self._values.fault(run_id, fault)
+        await self.inner.drop_lease(run_id, token, fault=coded)
+
+    async def open_questions(self, run_id: str) -> tuple[OpenQuestion, ...] | None:
+        found = await self.inner.open_questions(run_id)
+        return None if found is None else tuple(self._values.asked(run_id, one) for one in found)
+
+    async def questions(
+        self,
+        *,
+        graph: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        kinds: Collection[str] | None = None,
+        after: str | None = None,
+        limit: int = 50,
+    ) -> QuestionPage:
+        page = await self.inner.questions(graph=graph, labels=labels, kinds=kinds, after=after, limit=limit)
+        rows = [replace(row, question=self._values.asked(row.run_id, row.question)) for row in page.questions]
+        return replace(page, questions=tuple(rows))
+
+    async def put_snapshot(self, run_id: str, seq: int, data: bytes) -> None:
+        await self.inner.put_snapshot(run_id, seq, self._values.snapshot(run_id, seq, data))
+
+    async def snapshot(self, run_id: str, *, upto: int | None = None) -> tuple[int, bytes] | None:
+        found = await self.inner.snapshot(run_id, upto=upto)
+        data = None if found is None else self._values.folded(run_id, *found)
+        return None if found is None or data is None else (found[0], data)
+
+    async def delete(self, run_id: str) -> bool:
+        self._clear_runs.pop(run_id, None)
+        return await self.inner.delete(run_id)
+
+    async def copy(self, run_id: str, to: Store) -> None:
+        await copy_run(self, run_id, to)
+
+    # -------------------------------------------------------------------- messages, schedules
+
+    async def post(self, run_id: str, body: JsonObject, *, key: str | None = None) -> int:
+        return await self.inner.post(run_id, self._values.body(run_id, body), key=key)
+
+    async def inbox(self, run_ids: Collection[str]) -> list[Message]:
+        return self._messages(await self.inner.inbox(run_ids), several=len(run_ids) > 1)
+
+    async def notices(self) -> list[Message]:
+        return self._messages(await self.inner.notices(), several=True)
+
+    def _messages(self, stored: Sequence[Message], *, several: bool) -> list[Message]:
+        """The messages. One whose key is missing stays in the inbox, and does not keep those of other runs from them.
+
+        Raises:
+            EncryptionKeyMissing: the key of one is missing, and only one run was asked about.
+        """
+        found: list[Message] = []
+        for one in stored:
+            try:
+                message = self._values.message(one)
+            except EncryptionKeyMissing as error:
+                if not several:
+                    raise
+                log.warning("run %s: message %d is left in its inbox: %s", one.run_id, one.id, error)
+                continue
+            found.append(message or replace(one, body={"type": "damaged"}))
+        return found
+
+    async def put_schedule(self, schedule: Schedule) -> None:
+        await self.inner.put_schedule(self._values.schedule(schedule))
+
+    async def schedules(self) -> list[Schedule]:
+        return [self._values.scheduled(one) for one in await self.inner.schedules()]

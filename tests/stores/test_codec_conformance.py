@@ -1,0 +1,33 @@
+"""A store with a codec keeps every promise of the store inside."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from orchestrator.stores import Store, open_store
+from orchestrator.stores.aes_gcm import AESGCMCodec
+from orchestrator.testing.store_conformance import STORE_CHECKS, StoreCheck
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
+    url = "memory://" if request.param == "memory" else f"sqlite:///{tmp_path}/dir/runs.db"
+    store = open_store(url, codec=AESGCMCodec({"k1": bytes(range(32))}))
+    yield store
+    await store.close()
+
+
+SEARCHES = {"check_search", "check_search_with_filters"}
+"""They look for words in inputs and outputs, which no index of the store has; see test_codec.py."""
+
+
+@pytest.mark.parametrize(
+    "check", [one for one in STORE_CHECKS if one.__name__ not in SEARCHES], ids=lambda one: one.__name__
+)
+async def test_promise(check: StoreCheck, store: Store) -> None:
+    await check(store)
