@@ -27,9 +27,11 @@ from typing import TypeVar
 
 from orchestrator.errors import (
     EffectFailed,
+    EncryptionKeyMissing,
     RunConflict,
     RunEnded,
     RunUnknown,
+    StoreCorrupt,
     StoreError,
     ToolError,
     ToolFailed,
@@ -103,6 +105,8 @@ def without_group() -> Iterator[None]:
 
 def fault_of(error: BaseException | None) -> str | None:
     """What a store notes about a drive that stopped because of an error; None: the run itself is not the cause."""
+    if isinstance(error, StoreCorrupt | EncryptionKeyMissing):  # it would be claimed again at once, and fail again
+        return bounded(f"{type(error).__name__}: {error}", 2000)
     if not isinstance(error, Exception) or isinstance(error, RunConflict | RunEnded | RunUnknown | StoreError):
         return None
     return bounded(f"{type(error).__name__}: {error}", 2000)

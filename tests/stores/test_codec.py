@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -151,6 +152,19 @@ async def test_without_a_codec_everything_says_which_key_is_missing(inner: Store
         found = await ex.check()
         assert found.ok
         assert any("encrypted with key 'k1'" in one.what and one.run_id == "r" for one in found.findings)
+
+
+async def test_a_worker_without_the_key_leaves_a_run_to_one_that_has_it(inner: Store) -> None:
+    async with executor(inner, codec()) as ex:
+        await ex.enqueue(SHOUT, "tea", run_id="r")
+    async with executor(inner) as ex:
+        with anyio.move_on_after(0.6):
+            await ex.work(poll=0.05)
+        (row,) = (await ex.runs()).runs
+        assert (row.deaths, row.retry_at is not None) == (1, True), "it is not claimed again at once"
+        assert row.fault.startswith("EncryptionKeyMissing: run 'r' is encrypted with key 'k1'")
+    async with executor(inner, codec()) as ex:
+        assert (await ex.resume("r")).output == "TEA"
 
 
 async def test_clear_and_encrypted_runs_lie_in_one_store(inner: Store) -> None:

@@ -66,13 +66,14 @@ def standby_of(info: RunInfo) -> Standby | None:
 
 def with_status(info: RunInfo) -> RunInfo:
     """The row of a run, with the status `interrupted` where the run is, and without texts that need a key."""
-    if info.error.startswith(MARK) or info.fault.startswith(MARK):
-        info = _without_codes(info)
+    info = readable(info)
     return replace(info, status="interrupted") if is_interrupted(info) else info
 
 
-def _without_codes(info: RunInfo) -> RunInfo:
-    """The row of an encrypted run as one sees it who has no codec: it says which key the texts need."""
+def readable(info: RunInfo) -> RunInfo:
+    """The row of a run; if its texts are encrypted, as they are without a codec, it says which key they need."""
+    if not info.error.startswith(MARK) and not info.fault.startswith(MARK):
+        return info
     try:
         texts, fault = key_of(info.error), key_of(info.fault)
     except Damaged:

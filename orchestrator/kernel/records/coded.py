@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from orchestrator.errors import EncryptionKeyMissing
 from orchestrator.kernel.records.base import RECORD_VERSION, Moment
 
-if TYPE_CHECKING:
-    from orchestrator.kernel.records.codec import Record
+T = TypeVar("T")
 
 
 class CodedRecord(BaseModel):
@@ -50,22 +49,22 @@ class CodedRecord(BaseModel):
         return EncryptionKeyMissing(f"run {self.run_id!r}" if self.run_id else f"record {self.seq}", self.key_id)
 
 
-def coded_record(fields: dict[str, object]) -> Record:
+def coded_record(fields: dict[str, object]) -> CodedRecord:
     """A coded record, from what is stored of it.
 
     Raises:
         ValueError: it is none.
     """
-    return cast("Record", CodedRecord.model_validate(fields))
+    return CodedRecord.model_validate(fields)
 
 
-def of_run(record: Record, run_id: str) -> Record:
+def of_run(record: T, run_id: str) -> T:
     """The record; if it is coded, it names this run in its errors."""
     coded = as_coded(record)
-    return record if coded is None else cast("Record", coded.model_copy(update={"run_id": run_id}))
+    return record if coded is None else cast("T", coded.model_copy(update={"run_id": run_id}))
 
 
-def check_readable(records: Iterable[Record]) -> None:
+def check_readable(records: Iterable[object]) -> None:
     """Refuse coded records, where only some types of records are looked for.
 
     Raises:
