@@ -9,7 +9,7 @@ from orchestrator.graph.definition import GraphDefinition
 
 
 def check_arguments(
-    *, store: object, graphs: object, model: object, models: object, pools: object, observers: object, codec: object
+    *, store: object, graphs: object, model: object, models: object, pools: object, observers: object
 ) -> None:
     """Refuse arguments of `Executor` of another type.
 
@@ -38,8 +38,6 @@ def check_arguments(
             raise InvalidValue(
                 f"pools={{{name!r}: {size!r}}}: give the number of steps that may run at the same time", where="pools"
             )
-    if codec is not None and (isinstance(codec, type) or not callable(getattr(codec, "encode", None))):
-        raise _wrong("codec", codec, "give a codec: an object with key_id, encode and decode")
     if not isinstance(observers, Sequence):
         raise _wrong("observers", observers, "give a list of functions of (run, seq)")
 

@@ -30,9 +30,8 @@ from orchestrator.graph.limits import Limits
 from orchestrator.memory import MemoryOptions
 from orchestrator.models.base import Model
 from orchestrator.seals import Seal
-from orchestrator.stores import open_store, with_codec
+from orchestrator.stores import Codec, open_store, with_codec
 from orchestrator.stores.base import Store
-from orchestrator.stores.codec import Codec
 from orchestrator.tools.collect import ToolsLike, toolbox_of
 from orchestrator.typevars import StateT
 from orchestrator.views.run import Run
@@ -109,11 +108,8 @@ class Executor(RunWorker, RunReplaying, RunStreams):
         if on_change not in ("continue", "strict"):
             raise ValueError(f"on_change={on_change!r}: use 'continue' or 'strict'")
         self._owned = isinstance(store, str)
-        check_arguments(
-            store=store, graphs=graphs, model=model, models=models, pools=pools, observers=observers, codec=codec
-        )
-        store = open_store(store) if isinstance(store, str) else store
-        self.store: Store = store if codec is None else with_codec(store, codec)
+        check_arguments(store=store, graphs=graphs, model=model, models=models, pools=pools, observers=observers)
+        self.store: Store = with_codec(open_store(store) if isinstance(store, str) else store, codec)
         children = ChildRuns()
         resources = Resources.of(
             graphs, model, models or {}, toolbox_of(tools), deps, clock, children=children, concurrency=concurrency,

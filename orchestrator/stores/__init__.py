@@ -94,16 +94,18 @@ def _open_postgres(url: str) -> Store:
     return PostgresStore(url)
 
 
-def with_codec(store: Store, codec: Codec) -> Store:
+def with_codec(store: Store, codec: Codec | None) -> Store:
     """Put a codec around a store: values are encrypted before the store sees them.
 
     Args:
         store: any store. It is closed with the one that is returned.
-        codec: encrypts and decrypts.
+        codec: encrypts and decrypts; None: the store is returned as it is.
 
     Raises:
         InvalidValue: the store has a codec already, or the codec's key id cannot be stored.
     """
+    if codec is None:
+        return store
     from orchestrator.stores.coded.store import CodedStore
 
     return CodedStore(store, codec)

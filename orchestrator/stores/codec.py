@@ -74,6 +74,11 @@ class Coding:
     """Encodes and decodes with a codec, and turns its errors into those of stores."""
 
     def __init__(self, codec: Codec) -> None:
+        if isinstance(codec, type) or not isinstance(codec, Codec):
+            kind = f"the class {codec.__name__}" if isinstance(codec, type) else f"of type {type(codec).__name__}"
+            raise InvalidValue(
+                f"codec= is {kind}: give a codec: an object with key_id, encode and decode", where="codec"
+            )
         self._codec = codec
         check_key_id(codec.key_id)
 

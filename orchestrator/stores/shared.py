@@ -12,7 +12,6 @@ from orchestrator.errors import GraphUnknown, RunConflict, StoreCorrupt, StoreEr
 from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel import records as r
 from orchestrator.kernel.records import RunStatus
-from orchestrator.kernel.records.coded import of_run
 from orchestrator.stores.base import Lease, RunInfo, Store
 from orchestrator.stores.rows import NOTICE
 
@@ -148,7 +147,7 @@ def read_record(run_id: str, seq: int, data: bytes, before: Sequence[Record]) ->
         raise corrupt(run_id, seq, "it is not a record that this version knows", before) from error
     if record.seq != seq:
         raise corrupt(run_id, seq, f"it says that it is record {record.seq}", before)
-    return of_run(record, run_id)
+    return r.of_run(record, run_id)
 
 
 def json_object(text: object) -> JsonObject:

@@ -31,7 +31,7 @@ from orchestrator.kernel.records.coded import as_coded
 from orchestrator.nodes import Ask
 from orchestrator.stores import Lease, Store, open_store, with_codec
 from orchestrator.stores.aes_gcm import AESGCMCodec, new_key
-from orchestrator.stores.base import Changing, Placing
+from orchestrator.stores.base import Alerting, Changing, Placing
 from orchestrator.stores.codec import About, Codec, about_bytes
 from orchestrator.stores.coded.store import CodedStore
 from orchestrator.stores.coded.values import Values
@@ -207,7 +207,7 @@ def test_keys_are_references_or_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_what_is_no_codec_and_two_codecs_are_refused() -> None:
-    with pytest.raises(InvalidValue, match="give a codec"):
+    with pytest.raises(InvalidValue, match="codec= is of type bytes: give an object"):
         Executor(codec=b"key")  # type: ignore[arg-type]
     with pytest.raises(InvalidValue, match="has a codec already"):
         Executor(open_store("memory://", codec=codec()), codec=codec())
@@ -461,7 +461,7 @@ async def test_snapshots_are_used_and_not_compressed(inner: Store) -> None:
 
 async def test_the_store_around_has_what_the_store_inside_has(inner: Store) -> None:
     store = with_codec(inner, codec())
-    for protocol in (Changing, Placing):
+    for protocol in (Alerting, Changing, Placing):
         assert isinstance(store, protocol) is isinstance(inner, protocol)
     assert isinstance(store, Store)
     assert store.url == inner.url

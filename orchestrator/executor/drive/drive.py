@@ -35,7 +35,6 @@ from orchestrator.kernel.queries import time_left_inside
 from orchestrator.kernel.records import Asked, Record, TimerSet
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.state import Activation
-from orchestrator.stores.coded.store import CodedStore
 
 
 class Drive:
@@ -58,7 +57,7 @@ class Drive:
         """The error that stopped the drive."""
         self.done = Signal()
         """Set when the lease is released."""
-        self.snapshots = SnapshotPolicy(kept, packs=not isinstance(log.journal.store, CodedStore))
+        self.snapshots = SnapshotPolicy(kept, packs=getattr(log.journal.store, "packs_snapshots", True))
         self._workers = Workers(log, resources, pace)
         self._timers = Timers(log)
         self._tasks: TaskGroup | None = None

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         encode_unsealed,
         record_from_fields,
     )
+    from orchestrator.kernel.records.coded import CodedRecord, as_coded, check_readable, of_run
     from orchestrator.kernel.records.effects import Diverged, EffectIntended, EffectSettled, Spent, failed_result
     from orchestrator.kernel.records.questions import Answered, AnswersWithdrawn, Asked, EventReceived
     from orchestrator.kernel.records.run import (
@@ -67,6 +68,7 @@ _HOMES = {
     "orchestrator.kernel.records.codec": (
         "RECORD_TYPES", "Record", "decode", "encode", "encode_unsealed", "record_from_fields",
     ),
+    "orchestrator.kernel.records.coded": ("CodedRecord", "as_coded", "check_readable", "of_run"),
     "orchestrator.kernel.records.effects": ("Diverged", "EffectIntended", "EffectSettled", "Spent", "failed_result"),
     "orchestrator.kernel.records.questions": ("Answered", "AnswersWithdrawn", "Asked", "EventReceived"),
     "orchestrator.kernel.records.run": (
@@ -81,11 +83,11 @@ _HOMES = {
 
 __all__ = [
     "FINAL", "RECORD_TYPES", "RECORD_VERSION", "TIMEOUT", "Answered", "AnswersWithdrawn", "Asked", "Caller",
-    "Cancelled", "Diverged", "EffectClass", "EffectIntended", "EffectKind", "EffectSettled", "Ended", "EventReceived",
-    "Failure", "Forked", "GraphOpened", "JsonDict", "LimitSpent", "LimitsChanged", "Migrated", "Moment", "Paused",
-    "Record", "Reopened", "Resumed", "RunStarted", "RunStatus", "SetAside", "Spent", "Stamp", "StepDone", "StepFailed",
-    "StepRetried", "StepStamp", "TimerFired", "TimerSet", "decode", "encode", "encode_unsealed", "failed_result",
-    "record_from_fields", "step_done",
+    "Cancelled", "CodedRecord", "Diverged", "EffectClass", "EffectIntended", "EffectKind", "EffectSettled", "Ended",
+    "EventReceived", "Failure", "Forked", "GraphOpened", "JsonDict", "LimitSpent", "LimitsChanged", "Migrated",
+    "Moment", "Paused", "Record", "Reopened", "Resumed", "RunStarted", "RunStatus", "SetAside", "Spent", "Stamp",
+    "StepDone", "StepFailed", "StepRetried", "StepStamp", "TimerFired", "TimerSet", "as_coded", "check_readable",
+    "decode", "encode", "encode_unsealed", "failed_result", "of_run", "record_from_fields", "step_done",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:  # a type checker knows the names from the imports above, and reports all others

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Annotated, TypeAlias, cast
+from typing import Annotated, TypeAlias
 
 from pydantic import Field, TypeAdapter
 from pydantic_core import from_json
@@ -68,8 +68,7 @@ def decode(data: bytes | str) -> Record:
         fields = from_json(data, allow_inf_nan=False)
     except ValueError as error:
         fields = _deep(data, error)
-    coded = type(fields) is dict and "cipher" in fields
-    record = cast("Record", coded_record(fields)) if coded else _validate(fields)
+    record = coded_record(fields) if type(fields) is dict and "cipher" in fields else _validate(fields)
     if record.v > RECORD_VERSION:
         raise ValueError(f"record version {record.v} is newer than {RECORD_VERSION}; update the library")
     return record

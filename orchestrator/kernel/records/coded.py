@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -49,7 +49,7 @@ class CodedRecord(BaseModel):
         return EncryptionKeyMissing(f"run {self.run_id!r}" if self.run_id else f"record {self.seq}", self.key_id)
 
 
-def coded_record(fields: dict[str, object]) -> CodedRecord:
+def coded_record(fields: object) -> Any:
     """A coded record, from what is stored of it.
 
     Raises:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from orchestrator.jsontypes import JsonObject
-from orchestrator.stores.base import Changing, Finding, Holder, Lease, Placing, StatsRow, Store
+from orchestrator.stores.base import Alerting, Changing, Finding, Holder, Lease, Placing, StatsRow, Store
 from orchestrator.stores.items import Area, ItemUsage, ItemWrite, Namespace
 from orchestrator.stores.owner import Owner
 from orchestrator.stores.rows import RunTotals
 
-_OPTIONAL = (Changing, Placing)
+_OPTIONAL = (Alerting, Changing, Placing)
 """Protocols that a store may have beside `Store`. The store around it has those that it has."""
 
 

@@ -33,6 +33,9 @@ class CodedStore(CodedItems):
         codec: encodes and decodes.
     """
 
+    packs_snapshots = False
+    """Whether the executor compresses snapshots for this store."""
+
     def __init__(self, inner: Store, codec: Codec) -> None:
         if isinstance(inner, CodedStore):
             raise InvalidValue(f"store {inner.url} has a codec already: give one of them", where="codec")

@@ -65,9 +65,12 @@ class Values:
             return record  # copied by one who does not have its key
         about = _about_record(run_id, record)
         key_id, data = self._coding.encode(encode(record), about)
-        graphs = {name: str(getattr(record, name, None) or "") for name in ("structure", "content")}
+        structure, content = (str(getattr(record, name, None) or "") for name in ("structure", "content"))
         cipher = base64.b64encode(data).decode()
-        coded = CodedRecord(seq=record.seq, ts=record.ts, key_id=key_id, cipher=cipher, type=record.type, **graphs)
+        coded = CodedRecord(
+            seq=record.seq, ts=record.ts, key_id=key_id, cipher=cipher, structure=structure, content=content,
+            type=record.type,
+        )  # fmt: skip
         return cast("Record", coded)
 
     def records(self, run_id: str, stored: Sequence[Record]) -> list[Record]:
