@@ -9,7 +9,6 @@ from dataclasses import field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.encryption import codec_of_environment
 from orchestrator.cli.error_texts import error_text
 from orchestrator.cli.exits import COMPLETED, FAILED, INTERRUPTED, UsageError
 from orchestrator.cli.interrupts import Interrupted, run_async
@@ -18,7 +17,7 @@ from orchestrator.cli.output import out, out_json, warn
 from orchestrator.cli.redaction import redacted
 from orchestrator.cli.report import NextCommands
 from orchestrator.cli.run_session import opened
-from orchestrator.cli.storage import exists, store_url
+from orchestrator.cli.storage import codec_of_environment, exists, store_url
 from orchestrator.dataclass import dataclass
 from orchestrator.errors import GraphChanged, OrchestratorError
 

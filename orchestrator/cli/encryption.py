@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from orchestrator.cli.exits import UsageError
@@ -15,14 +16,14 @@ CODEC = "ORCHESTRATOR_CODEC"
 _FORM = f"{KEYS}: write ID=env:VARIABLE, separated by commas; the first key writes, all of them read"
 
 
-def codec_of_environment() -> Codec | None:
+def codec_of(environment: Mapping[str, str]) -> Codec | None:
     """`ORCHESTRATOR_KEYS`, ids of keys with the variables that hold them, or `ORCHESTRATOR_CODEC`, a reference to a
     codec; None: neither is set.
 
     Raises:
         UsageError: one of them is wrong, both are set, or a variable is not set.
     """
-    keys, ref = os.environ.get(KEYS, "").strip(), os.environ.get(CODEC, "").strip()
+    keys, ref = environment.get(KEYS, "").strip(), environment.get(CODEC, "").strip()
     if keys and ref:
         raise UsageError(f"{KEYS} and {CODEC} are set: unset one of them")
     if keys:

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from orchestrator.cli.encryption import codec_of_environment
 from orchestrator.cli.error_texts import error_text
 from orchestrator.cli.exits import UsageError
 from orchestrator.cli.launch import Given, Launch, of_run
 from orchestrator.cli.run_session import opened
+from orchestrator.cli.storage import codec_of_environment
 from orchestrator.errors import OrchestratorError
 
 if TYPE_CHECKING:

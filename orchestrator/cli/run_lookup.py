@@ -6,10 +6,9 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from orchestrator.cli.encryption import codec_of_environment
 from orchestrator.cli.exits import UsageError
 from orchestrator.cli.interrupts import run_look
-from orchestrator.cli.storage import exists, store_url
+from orchestrator.cli.storage import codec_of_environment, exists, store_url
 from orchestrator.cli.trust import journal_seal
 from orchestrator.errors import RunUnknown
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Literal
 import anyio
 
 from orchestrator.cli import exits, progress, report, terminal_questions, words
-from orchestrator.cli.encryption import codec_of_environment
 from orchestrator.cli.environment import on_change, on_terminal, user_name
 from orchestrator.cli.error_texts import error_text
 from orchestrator.cli.guard import alone
@@ -23,7 +22,7 @@ from orchestrator.cli.process_end import telling
 from orchestrator.cli.redaction import redacted
 from orchestrator.cli.run_lookup import load
 from orchestrator.cli.shown_questions import note
-from orchestrator.cli.storage import store_url
+from orchestrator.cli.storage import codec_of_environment, store_url
 from orchestrator.cli.trust import journal_seal
 from orchestrator.cli.trust import seal as sealed
 from orchestrator.dataclass import dataclass

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from orchestrator.cli.exits import UsageError
 from orchestrator.errors import StoreError
 from orchestrator.stores.places import file_of, is_database, shown_url
 
 __all__ = ["DEFAULT", "exists", "is_ours", "place", "shown_url", "stays_here", "store_file", "store_url"]
+
+if TYPE_CHECKING:
+    from orchestrator.stores import Codec
 
 DEFAULT = "sqlite:///.orchestrator/runs.db"
 
@@ -41,6 +45,19 @@ def stays_here(url: str) -> bool:
         return file is not None and Path.cwd().resolve() in file.resolve().parents
     except RuntimeError:  # links that lead to each other
         return False
+
+
+def codec_of_environment() -> Codec | None:
+    """The codec that `ORCHESTRATOR_KEYS` or `ORCHESTRATOR_CODEC` gives; None: neither is set.
+
+    Raises:
+        UsageError: they cannot be used.
+    """
+    if not os.environ.get("ORCHESTRATOR_KEYS") and not os.environ.get("ORCHESTRATOR_CODEC"):
+        return None
+    from orchestrator.cli.encryption import codec_of
+
+    return codec_of(os.environ)
 
 
 def store_file(url: str) -> Path | None:

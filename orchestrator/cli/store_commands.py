@@ -31,11 +31,10 @@ def copy(
 
     Example: orchestrator store copy sqlite:///runs.db sqlite:////backup/runs.db
     """
-    from orchestrator.cli.encryption import codec_of_environment
     from orchestrator.cli.interrupts import run_look
     from orchestrator.cli.output import out, out_json, warn
     from orchestrator.cli.progress_line import ProgressLine
-    from orchestrator.cli.storage import exists, place, shown_url, store_url
+    from orchestrator.cli.storage import codec_of_environment, exists, place, shown_url, store_url
 
     urls = [store_url(source), store_url(to)]
     places = [place(url) for url in urls]

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.encryption import codec_of_environment
 from orchestrator.cli.exits import UsageError
 from orchestrator.cli.report import NextCommands
-from orchestrator.cli.storage import exists, shown_url, store_url
+from orchestrator.cli.storage import codec_of_environment, exists, shown_url, store_url
 from orchestrator.cli.trust import trusted
 from orchestrator.cli.words import line
 from orchestrator.dataclass import dataclass

@@ -62,11 +62,10 @@ def runs(
 
     Example: orchestrator runs --failed --since 2h
     """
-    from orchestrator.cli.encryption import codec_of_environment
     from orchestrator.cli.moments import moment
     from orchestrator.cli.output import out_json, out_made, warn
     from orchestrator.cli.run_lookup import reading
-    from orchestrator.cli.storage import exists, shown_url, store_url
+    from orchestrator.cli.storage import codec_of_environment, exists, shown_url, store_url
     from orchestrator.render.terminal.run_table import run_table
 
     wanted = _statuses(status, failed=failed, waiting=waiting)

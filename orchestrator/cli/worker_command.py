@@ -111,10 +111,9 @@ def _check_label(name: str) -> None:
 async def _work(app: App, url: str, work: _Work) -> None:
     import anyio
 
-    from orchestrator.cli.encryption import codec_of_environment
     from orchestrator.cli.environment import on_change
     from orchestrator.cli.output import warn
-    from orchestrator.cli.storage import shown_url
+    from orchestrator.cli.storage import codec_of_environment, shown_url
     from orchestrator.cli.trust import journal_seal
 
     _log_runs()

@@ -16,12 +16,10 @@ from collections.abc import Mapping
 from typing import Protocol, TypeAlias, runtime_checkable
 
 from orchestrator.errors import EncryptionKeyMissing, InvalidValue, StoreUnavailable, message_of
+from orchestrator.stores.rows import MARK
 
 About: TypeAlias = Mapping[str, str]
 """Facts about a value: `kind`, and what else says where it lies (`run_id`, `seq`, ...). They do not change."""
-
-MARK = "$encrypted"
-"""What an encoded value begins with, or the only key of an encoded object."""
 
 MAX_KEY_ID = 200
 

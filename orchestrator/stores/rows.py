@@ -20,6 +20,9 @@ MAX_TEXT = 2000
 NOTICE = "notice"
 """The `type` of a message that is for no executor: it notes something about a run, and stays when the run ends."""
 
+MARK = "$encrypted"
+"""What an encoded value begins with, or the only key of an encoded object; see `orchestrator.stores.codec`."""
+
 MAX_DEATHS = 5
 """A run whose drive failed or died so many times in a row is never given out by `Store.claim`."""
 

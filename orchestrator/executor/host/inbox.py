@@ -12,8 +12,8 @@ from orchestrator.errors import EncryptionKeyMissing, InvalidValue, RunError
 from orchestrator.executor.commands import command_of
 from orchestrator.executor.effects.callers import Spend
 from orchestrator.stores.base import Message, Store
-from orchestrator.stores.codec import MARK, encoded_in, key_of
-from orchestrator.stores.rows import NOTICE
+from orchestrator.stores.codec import encoded_in, key_of
+from orchestrator.stores.rows import MARK, NOTICE
 
 if TYPE_CHECKING:
     from orchestrator.executor.drive.drive import Drive

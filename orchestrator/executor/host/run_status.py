@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 from orchestrator.executor.lease import is_held
 from orchestrator.kernel.records import FINAL
 from orchestrator.stores.base import RunInfo
-from orchestrator.stores.codec import MARK, Damaged, key_of
-from orchestrator.stores.rows import MAX_DEATHS, encrypted_with
+from orchestrator.stores.rows import MARK, MAX_DEATHS, encrypted_with
 from orchestrator.views.standby import Standby
 
 if TYPE_CHECKING:
@@ -74,6 +73,8 @@ def readable(info: RunInfo) -> RunInfo:
     """The row of a run; if its texts are encrypted, as they are without a codec, it says which key they need."""
     if not info.error.startswith(MARK) and not info.fault.startswith(MARK):
         return info
+    from orchestrator.stores.codec import Damaged, key_of
+
     try:
         texts, fault = key_of(info.error), key_of(info.fault)
     except Damaged:

@@ -17,6 +17,7 @@ from orchestrator.stores.coded.values import Values, log
 from orchestrator.stores.owner import Owner
 from orchestrator.stores.rows import OpenQuestion, QuestionPage, RunTotals
 from orchestrator.stores.shared import copy_run, corrupt
+from orchestrator.stores.turns import Turns
 
 __all__ = ["CodedStore"]
 
@@ -185,9 +186,16 @@ class CodedStore(CodedItems):
         return replace(page, runs=tuple(map(self._values.row, page.runs)))
 
     async def claim(
-        self, owner: Owner, *, graphs: Collection[str] | None, limit: int, ttl: float
+        self,
+        owner: Owner,
+        *,
+        graphs: Collection[str] | None,
+        limit: int,
+        ttl: float,
+        most: Mapping[str, int] | None = None,
+        turns: Turns | None = None,
     ) -> list[tuple[RunInfo, Lease]]:
-        found = await self.inner.claim(owner, graphs=graphs, limit=limit, ttl=ttl)
+        found = await self.inner.claim(owner, graphs=graphs, limit=limit, ttl=ttl, most=most, turns=turns)
         return [(self._values.row(info), lease) for info, lease in found]
 
     async def parked(self, *, limit: int = 100) -> list[RunInfo]:

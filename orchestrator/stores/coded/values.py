@@ -17,7 +17,6 @@ from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel.records import Record, decode, encode
 from orchestrator.kernel.records.coded import CodedRecord, as_coded
 from orchestrator.stores.codec import (
-    MARK,
     About,
     Codec,
     Coding,
@@ -29,7 +28,7 @@ from orchestrator.stores.codec import (
     of_text,
 )
 from orchestrator.stores.items import Area, Item, namespace_text
-from orchestrator.stores.rows import NOTICE, Message, OpenQuestion, RunInfo, RunSummary, Schedule, encrypted_with
+from orchestrator.stores.rows import MARK, NOTICE, Message, OpenQuestion, RunInfo, RunSummary, Schedule, encrypted_with
 from orchestrator.stores.shared import corrupt
 
 log = logging.getLogger("orchestrator")
