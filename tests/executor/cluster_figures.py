@@ -32,9 +32,9 @@ class Figures:
     effects: int = 0
     """Irreversible effects."""
     doubled: int = 0
-    """Those that were done twice, and nobody had been asked."""
+    """Those that were done twice, although nobody had looked for them and found nothing."""
     doubled_asked: int = 0
-    """Those that were done twice since a call arrived after somebody had looked for it: it was still on its way."""
+    """Those that were done twice after somebody had found nothing: the first call was still on its way then."""
     lost: int = 0
     """Those that a journal has and the diary has not."""
     late: list[str] = field(default_factory=list)
@@ -95,7 +95,7 @@ def figures(cluster: Cluster) -> Figures:
     for call in list(cluster.world.asked):
         calls[call.key].append(call)
     journals = {run_id: store.read_now(run_id) for run_id in cluster.office.run_ids}
-    looked = {key for _, key, _ in cluster.office.looked}
+    looked = Counter(key for _, key, there in cluster.office.looked if not there)
     for run_id, journal in journals.items():
         _count(found, run_id, journal, calls, looked)
     for struck in cluster.struck:
@@ -108,7 +108,7 @@ def figures(cluster: Cluster) -> Figures:
 
 
 def _count(
-    found: Figures, run_id: str, journal: Sequence[Record], calls: Mapping[str, Sequence[Call]], looked: set[str]
+    found: Figures, run_id: str, journal: Sequence[Record], calls: Mapping[str, Sequence[Call]], looked: Counter[str]
 ) -> None:
     assert [record.seq for record in journal] == list(range(1, len(journal) + 1)), run_id
     found.runs += 1
@@ -128,8 +128,10 @@ def _count(
         found.effects += 1
         found.lost += not made
         if len(made) > 1:
-            found.doubled += key not in looked
-            found.doubled_asked += key in looked
+            # Each look that found nothing led to one call more; an earlier one may have been on its way.
+            excused = len(made) <= 1 + looked[key]
+            found.doubled += not excused
+            found.doubled_asked += excused
         found.late += [f"{run_id} {names[key]}: {call}, settled at {record.ts}" for call in made if call.at > record.ts]
 
 

@@ -13,8 +13,15 @@ import time
 import psycopg
 import pytest
 
+from orchestrator import Executor
+from orchestrator.stores.owner import Owner
+from orchestrator.stores.postgres.connections import BEGIN, connect_bare
+from orchestrator.stores.postgres.url import address_of
+from orchestrator.stores.rows import Lease
+from tests.executor.errand_program import ERRAND
 from tests.support.database_host import DatabaseHost
 from tests.support.hosts import network
+from tests.support.postgres import PostgresDatabase
 from tests.support.programs import ROOT
 
 pytestmark = pytest.mark.peer
@@ -67,3 +74,25 @@ def test_a_connection_to_a_server_that_fell_silent_is_given_up_well_within_a_lea
                 time.sleep(0.1)
         ended = time.monotonic() - began
     print(f"given up: a query after {given_up:.1f} s, connecting {not_made:.1f} s, by the server {ended:.1f} s at most")
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
+@pytest.mark.anyio
+async def test_who_falls_silent_in_the_middle_of_a_claim_holds_nobody_up_for_as_long_as_a_lease(
+    postgres: PostgresDatabase,
+) -> None:
+    async with Executor(postgres.url, graphs=[ERRAND]) as executor:
+        await executor.enqueue(ERRAND, 1, run_id="r")
+        silent = connect_bare(address_of(postgres.url))
+        try:
+            silent.execute(BEGIN, prepare=False)
+            silent.execute("SELECT 1 FROM runs FOR NO KEY UPDATE")
+            owner = Owner.here()
+            began = time.monotonic()
+            lease = Lease("r", "token", owner.executor, owner.data())
+            assert await executor.store.take_lease(lease, ttl=LEASE)
+            waited = time.monotonic() - began
+        finally:
+            silent.close()
+        await executor.store.drop_lease("r", "token")
+    assert 1 < waited < LEASE / 3, "the next beat comes then"
