@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, get_args
@@ -103,9 +104,17 @@ def parse_cursor(cursor: str) -> tuple[float, int]:
     """
     created, _, number = cursor.rpartition("_")
     try:
-        return float(created), int(number)
+        return _time(created), int(number)
     except ValueError:
         raise StoreError(f"{cursor!r} is not a page cursor; pass the `cursor` of the page before") from None
+
+
+def _time(text: str) -> float:
+    """A time in a cursor. NaN is none: it is neither before nor behind any."""
+    found = float(text)
+    if math.isnan(found):
+        raise ValueError(text)
+    return found
 
 
 UNLISTED = 100
@@ -125,7 +134,7 @@ def parse_question_cursor(cursor: str) -> tuple[float, int, str]:
     """
     try:
         asked, number, name = cursor.split("_", 2)
-        return float(asked), int(number), name
+        return _time(asked), int(number), name
     except ValueError:
         raise StoreError(f"{cursor!r} is not a cursor of questions; pass the `cursor` of the page before") from None
 

@@ -91,7 +91,12 @@ def runs(connection: Connection, wanted: RunFilter, after: str | None, limit: in
 
 def _parsed(cursor: str) -> _Place:
     created, number = parse_cursor(cursor)
-    return created, min(max(number, -_MOST), _MOST)
+    return created, as_bigint(number)
+
+
+def as_bigint(number: int) -> int:
+    """A number of a cursor, which may be of any size, as the database can compare it."""
+    return min(max(number, -_MOST), _MOST)
 
 
 _MOST = (1 << 63) - 1

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import RunUnknown
-from orchestrator.stores.postgres.listing import COUNTED
+from orchestrator.stores.postgres.listing import COUNTED, as_bigint
 from orchestrator.stores.postgres.plans import execute, exists, walking
 from orchestrator.stores.postgres.texts import index_key
 from orchestrator.stores.rows import OpenQuestion, QuestionPage, WaitingQuestion
@@ -85,7 +85,8 @@ def _walk(
         # the index has no names: questions of one run and moment are few
         where.append("(questions.asked, questions.run) >= (%s::float8, %s::bigint)")
         where.append("(questions.asked, questions.run, questions.name) > (%s::float8, %s::bigint, %s)")
-        values += [*place[:2], *place]
+        asked, number, name = place
+        values += [asked, as_bigint(number), asked, as_bigint(number), name]
     table, columns = "questions", "questions.asked, questions.run, questions.name"
     if few is not None:
         of_run = "SELECT * FROM questions WHERE run = few.run OFFSET 0"
