@@ -146,7 +146,7 @@ async def test_a_client_that_is_stopped_in_a_transaction_holds_up_one_run_for_a_
         assert time.monotonic() - began < 60
         assert [message.body for message in await store.inbox([one])] == [{"n": 3}]
         stopped.signal(signal.SIGCONT)
-        assert stopped.line() == "[True]\n"
+        assert stopped.line() == "[False, True]\n"
         assert await aside(stopped.wait) == 0
     assert [message.body for message in await store.inbox([one])] == [{"n": 3}, {"n": 1}]
     await store.close()

@@ -30,6 +30,7 @@ from orchestrator.strategies.tool_user import tool_user
 from orchestrator.testing import CrashReport, CrashUnsafe, assert_crash_safe, assert_kill_safe
 from orchestrator.tools import tools_from_ref
 from tests.support.sizes import quick_on, sized
+from tests.support.stores import Places
 from tests.testing.acting import KINDS, drawn_graph, ends, said
 from tests.testing.acting import tools as acting_tools
 from tests.testing.shop import Echo, Shop, Till, shop, yes
@@ -273,12 +274,19 @@ def test_killed_processes_do_no_harm(anyio_backend: str) -> None:
     assert report.stops >= 1, report
 
 
+@pytest.mark.full
+def test_killed_processes_do_no_harm_to_stores_of_any_url(places: Places) -> None:
+    report = assert_kill_safe("tests.testing.shop:shop_program", runs=2, kills=2, seed=7, store=places.new)
+    assert report.status == "completed"
+    assert report.stops >= 1, report
+
+
 @pytest.mark.storm
 @pytest.mark.parametrize("program", ["shop_program", "tool_user_program"])
-def test_a_storm_of_killed_processes_does_no_harm(program: str, scale: int, anyio_backend: str) -> None:
+def test_a_storm_of_killed_processes_does_no_harm(program: str, scale: int, anyio_backend: str, places: Places) -> None:
     # A run that is quick may end before it is killed; of several, some are hit.
     report = assert_kill_safe(
-        f"tests.testing.shop:{program}", runs=4 * scale, kills=8, seed=scale, backend=anyio_backend
+        f"tests.testing.shop:{program}", runs=4 * scale, kills=8, seed=scale, backend=anyio_backend, store=places.new
     )
     print(f"\n{program} on {anyio_backend}: {report}")
     assert report.stops >= scale
