@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from typing import Any
 
 import anyio
 import pytest
@@ -131,7 +132,7 @@ async def test_what_a_client_with_a_wrong_clock_wrote_is_understood_by_others(
     assert right() - dropped >= 0.9, "one second is its back-off after the first failure"
 
 
-def owner(**facts: object) -> dict[str, object]:
+def owner(**facts: object) -> dict[str, Any]:
     """An executor of a process that is gone from here, with other facts."""
     gone = 2**22 - 3  # no process has this id: the kernel gives none above
     return {**Owner.here().data(), "pid": gone, "start": "1", **facts}
@@ -154,7 +155,7 @@ async def test_a_run_of_another_machine_with_the_same_name_is_left_to_it(
 ) -> None:
     """Only of a process that ran here it can be known that it is gone before its lease expires."""
     await waiting(store, "r")
-    lease = Lease("r", "t", f"holder {os.urandom(4).hex()}", owner(**facts))  # type: ignore[arg-type]  plain JSON
+    lease = Lease("r", "t", f"holder {os.urandom(4).hex()}", owner(**facts))
     assert await store.take_lease(lease, ttl=60.0)
     assert await claimed(store) == (["r"] if dead else [])
 

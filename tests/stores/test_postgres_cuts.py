@@ -11,6 +11,7 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, get_args
 
 import psycopg
@@ -19,7 +20,7 @@ import pytest
 from orchestrator.errors import RunUnknown
 from orchestrator.kernel.records import EventReceived, RunStarted
 from orchestrator.stores import Store, open_store
-from orchestrator.stores.items import Item, ItemWrite
+from orchestrator.stores.items import AREAS, Item, ItemWrite
 from orchestrator.stores.owner import Owner
 from orchestrator.stores.rows import NOTICE, Lease, RunInfo, RunSummary, Schedule
 from tests.support.pg_proxy import Exchange, Proxy, Side, proxy
@@ -135,7 +136,8 @@ async def read(store: Store, tag: str) -> None:
 
 
 async def discard(store: Store, tag: str) -> object:
-    return await store.discard([message.id for message in await store.inbox([f"run {tag}"])])
+    await store.discard([message.id for message in await store.inbox([f"run {tag}"])])
+    return None
 
 
 def schedule(tag: str) -> Schedule:
@@ -211,8 +213,8 @@ async def facts(store: Store, tag: str) -> dict[str, Any]:
         "schedules": [one for one in await store.schedules() if one.name == f"schedule {tag}"],
         "items": [
             (area, one.key, one.data, one.text, (await store.search_items(area, ("space", tag), tag, limit=5)) != [])
-            for area in ("memory", "cache")
-            for one in await store.items(area, ("space", tag))  # type: ignore[arg-type]  one of the two areas
+            for area in AREAS
+            for one in await store.items(area, ("space", tag))
         ],
     }
     try:
@@ -232,6 +234,11 @@ async def facts(store: Store, tag: str) -> dict[str, Any]:
         "totals": await store.totals(run_id),
         "listed": [one.run_id for one in (await store.runs(search="done", limit=1000)).runs if one.run_id == run_id],
     }
+
+
+def asks(text: str, exchange: Exchange) -> bool:
+    """Whether an exchange is the one with this text."""
+    return exchange.text == text
 
 
 def untagged(found: object, tag: str) -> str:
@@ -276,11 +283,11 @@ async def test_a_write_whose_connection_breaks_is_made_once(
     assert exchanges, "it asked the server nothing"
     texts = list(dict.fromkeys(exchange.text for exchange in exchanges))
     decisive = [text for text in texts if re.match(r"COMMIT$|(INSERT|UPDATE|DELETE|WITH)\b", text)]
-    trials = [(side, text) for side in ("before", "after") for text in (texts if FULL else decisive[-1:])]
+    trials: list[tuple[Side, str]] = [(side, text) for side in SIDES[:2] for text in (texts if FULL else decisive[-1:])]
     trials += [("late", text) for text in decisive[-1:] if write.late]
     cuts = 0
     for number, (side, text) in enumerate(trials):
-        between.cut_at(1, side, lambda exchange, text=text: exchange.text == text)  # type: ignore[misc]  of this trial
+        between.cut_at(1, side, partial(asks, text))
         found, _ = await tried(name, between, stores, f"t2.{number}")
         cuts += between.cuts
         at = f"cut {side} {text!r}"
