@@ -72,18 +72,13 @@ class Selection(Generic[T]):
 
     def __init__(self, limit: int, most: Mapping[str, int] | None = None) -> None:
         self.rows: list[T] = []
-        self._limit, self._left = limit, dict(most or {})
+        self.limit, self._left = limit, dict(most or {})
         self._seen: set[object] = set()
 
     @property
     def full(self) -> bool:
         """Whether no run can be added any more."""
-        return len(self.rows) >= self._limit
-
-    @property
-    def room(self) -> int:
-        """How many runs can be added."""
-        return max(0, self._limit - len(self.rows))
+        return len(self.rows) >= self.limit
 
     def open(self, graphs: Collection[str]) -> list[str]:
         """The graphs of which runs can be added."""

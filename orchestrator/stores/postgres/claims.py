@@ -8,40 +8,51 @@ there is asked again behind it.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from orchestrator.jsontypes import canonical
 from orchestrator.stores.base import Lease, RunInfo
 from orchestrator.stores.owner import Owner
-from orchestrator.stores.postgres import reads
+from orchestrator.stores.postgres import reads, turn_index
 from orchestrator.stores.postgres.leases import die, give, hold, present_holders, rob
+from orchestrator.stores.postgres.turn_index import WALL
 from orchestrator.stores.postgres.writes import NOW
 from orchestrator.stores.presence import held_here
 from orchestrator.stores.rows import MAX_DEATHS
 from orchestrator.stores.shared import DIED
+from orchestrator.stores.turns import Selection, Turns, take_turns
 
 if TYPE_CHECKING:
     from orchestrator.stores.postgres.connections import Connection
 
-Candidate: TypeAlias = tuple[int, str, str | None, str | None]
-"""Number, id, token and holder of a run."""
+Candidate: TypeAlias = tuple[int, str, str | None, str | None, str]
+"""Number, id, token, holder and graph of a run."""
+Ways: TypeAlias = Callable[..., Iterator["Candidate"]]
+"""Finds candidates: see `_ways`, of which the first three arguments are given."""
 
 
 def claimable(connection: Connection, owner: Owner, graphs: Collection[str] | None) -> bool:
     """Whether a claim would find anything; locks nothing."""
     present, gone = present_holders(connection)
-    return any(_candidates(connection, {*present, owner.executor}, gone, graphs, 1, lock=""))
+    found = _ways(connection, [*present, owner.executor], gone, _names(connection, graphs), 1, lock="")
+    return any(True for _ in found)
 
 
 def claim(
-    connection: Connection, owner: Owner, graphs: Collection[str] | None, limit: int, ttl: float
+    connection: Connection,
+    owner: Owner,
+    graphs: Collection[str] | None,
+    limit: int,
+    ttl: float,
+    most: Mapping[str, int] | None = None,
+    turns: Turns | None = None,
 ) -> list[tuple[RunInfo, Lease]]:
-    """See `Store.claim`."""
+    """See `Store.claim`. The index of the label of `turns` has been made."""
     present, gone = present_holders(connection)
-    present = [*present, owner.executor]
-    lock = " FOR NO KEY UPDATE OF runs SKIP LOCKED"
-    found = list(_candidates(connection, present, gone, graphs, limit, lock))
+    ways = partial(_ways, connection, [*present, owner.executor], gone)
+    found = _selected(connection, ways, _names(connection, graphs), Selection(limit, most), turns)
     if not found:
         return []
     still, gone = present_holders(connection)
@@ -50,7 +61,7 @@ def claim(
         # Whoever is silent and yet alive finds out by its next beat.
         connection.execute(f"UPDATE holders SET expires = {NOW} WHERE holder = ANY(%s)".encode(), (gone,))
     taken: list[Lease] = []
-    for number, run_id, token, holder in found:
+    for number, run_id, token, holder, _ in found:
         if token is not None and holder != owner.executor:
             rob(connection, holder)
             deaths = die(connection, number, DIED)
@@ -68,35 +79,55 @@ def claim(
     return [(rows[lease.run_id], lease) for lease in taken]
 
 
-def _candidates(
-    connection: Connection,
-    present: Collection[str],
-    gone: Collection[str],
-    graphs: Collection[str] | None,
-    limit: int,
-    lock: str,
-) -> Iterator[Candidate]:
-    """Runs that could go on and that none of the present holders holds, in the order of `Store.claim`.
+_LOCKED = " FOR NO KEY UPDATE OF runs SKIP LOCKED"
+
+
+def _selected(
+    connection: Connection, ways: Ways, names: list[str], found: Selection[Candidate], turns: Turns | None
+) -> list[Candidate]:
+    """Runs that could go on and that no present holder holds, in the order of `Store.claim`, locked.
 
     Nor one that has come since: its runs would take the places of others, and be given to nobody.
     """
-    seen: set[int] = set()
-    for row in _ways(connection, list(present), list(gone), graphs, limit, lock):
-        if len(seen) >= limit:
-            return
-        if row[0] not in seen:
-            seen.add(row[0])
-            yield row
+    if turns is not None and found.open(names):
+        _in_turn(connection, ways, found.open(names), found, turns)
+    known = found.open(names)
+    while known:
+        for row in ways(known, found.limit, _LOCKED):
+            found.add(row[0], row[4], row)
+            if found.full:
+                break
+        # again without the graphs that have as many as they may, which may have stood before others
+        still = found.open(known)
+        if len(still) == len(known):
+            break
+        known = still
+    return found.rows
 
 
-_WALL = "extract(epoch FROM statement_timestamp())::double precision"
-"""The clock of the database, in Unix seconds, in a form that an index is searched by."""
+def _in_turn(connection: Connection, ways: Ways, names: list[str], found: Selection[Candidate], turns: Turns) -> None:
+    """Select runs of the values whose turn it is."""
+    values, visited = turn_index.ready_values(connection, turns, names, found.limit)
+    each = -(-found.limit // max(len(values), 1))
+    waiting = turn_index.runs_of(connection, turns, values, names, each) if values else []
+    first = list(ways(names, found.limit, _LOCKED, (_ADDRESSED, _LAPSED)))
+    of = turn_index.values_of(connection, turns, [row[0] for row in first]) if first else {}
+    rows = [*((of.get(row[0], ""), row) for row in first), *waiting]
+    take_turns(turns, rows, lambda row: found.add(row[0], row[4], row), lambda: found.full)
+    if not found.full and visited is not None:
+        turns.after = visited
+
+
+def _names(connection: Connection, graphs: Collection[str] | None) -> list[str]:
+    return sorted(graphs) if graphs is not None else graph_names(connection)
+
+
 _SOME = "(status IN ('running', 'paused')) IS TRUE"
 """As with other conditions here, `IS TRUE` keeps the planner from an index that most runs of a graph may be in."""
-_READY = f"deaths < {MAX_DEATHS} AND (retry_at IS NULL OR retry_at <= {_WALL})"
+_READY = f"deaths < {MAX_DEATHS} AND (retry_at IS NULL OR retry_at <= {WALL})"
 _LIVE = (
     "EXISTS (SELECT 1 FROM holders AS one WHERE one.holder = {} AND one.holder <> ALL(%(gone)s::text[])"
-    f" AND one.expires > {_WALL})"
+    f" AND one.expires > {WALL})"
 )
 _UNHELD = f"(token IS NULL OR runs.holder <> ALL(%(present)s::text[]) AND NOT {_LIVE.format('runs.holder')})"
 _GRAPHS = (
@@ -110,18 +141,20 @@ _HOLDERS = (
     " SELECT name FROM steps WHERE name IS NOT NULL AND name <> ALL(%(present)s::text[])"
     f" AND NOT {_LIVE.format('name')}"
 )
-_COLUMNS = "runs.id, runs.run_id, runs.token, runs.holder"
+_COLUMNS = "runs.id, runs.run_id, runs.token, runs.holder, runs.graph"
+_ADDRESSED, _DUE, _LAPSED, _IDLE = range(4)
+"""Kinds of runs that can be claimed, in their order."""
 
 
 def _ways(
     connection: Connection,
     present: list[str],
     gone: list[str],
-    graphs: Collection[str] | None,
+    names: list[str],
     limit: int,
     lock: str,
+    kinds: Collection[int] = (_ADDRESSED, _DUE, _LAPSED, _IDLE),
 ) -> Iterator[Candidate]:
-    names = sorted(graphs) if graphs is not None else graph_names(connection)
     if not names:
         return
     values: dict[str, Any] = {"names": names, "present": present, "gone": gone, "limit": limit}
@@ -129,29 +162,30 @@ def _ways(
 
     def ask(query: str, **more: object) -> list[Candidate]:
         rows: Any = connection.execute(query.encode(), values | more).fetchall()
-        return [row[:4] for row in rows]
+        return [row[:5] for row in rows]
 
     # the messages are few; a run is locked once, however many it has
-    yield from ask(
-        f"SELECT {_COLUMNS} FROM runs JOIN (SELECT run, min(id) AS first FROM inbox WHERE NOT notice GROUP BY run)"
-        f" AS posted ON posted.run = runs.id WHERE {known} AND {_SOME} AND {_UNHELD} AND {_READY}"
-        f" ORDER BY posted.first LIMIT %(limit)s{lock}"
-    )
-    for name in names:
+    if _ADDRESSED in kinds:
         yield from ask(
-            f"SELECT {_COLUMNS} FROM runs WHERE graph = %(name)s AND due <= {_WALL} AND {_SOME} AND {_UNHELD}"
+            f"SELECT {_COLUMNS} FROM runs JOIN (SELECT run, min(id) AS first FROM inbox WHERE NOT notice GROUP BY run)"
+            f" AS posted ON posted.run = runs.id WHERE {known} AND {_SOME} AND {_UNHELD} AND {_READY}"
+            f" ORDER BY posted.first LIMIT %(limit)s{lock}"
+        )
+    for name in names if _DUE in kinds else ():
+        yield from ask(
+            f"SELECT {_COLUMNS} FROM runs WHERE graph = %(name)s AND due <= {WALL} AND {_SOME} AND {_UNHELD}"
             f" AND {_READY} ORDER BY due LIMIT %(limit)s{lock}",
             name=name,
         )
-    absent: Any = connection.execute(_HOLDERS, values).fetchall()
+    absent: Any = connection.execute(_HOLDERS, values).fetchall() if _LAPSED in kinds else []
     for (holder,) in absent:
         yield from ask(
             f"SELECT {_COLUMNS} FROM runs WHERE holder = %(holder)s AND (status = 'running') IS TRUE AND {known}"
-            f" AND (due IS NULL OR due <= {_WALL}) AND {_READY} LIMIT %(limit)s{lock}",
+            f" AND (due IS NULL OR due <= {WALL}) AND {_READY} LIMIT %(limit)s{lock}",
             holder=holder,
         )
-    for name in names:
-        for retry in ("IS NULL", f"<= {_WALL}"):
+    for name in names if _IDLE in kinds else ():
+        for retry in ("IS NULL", f"<= {WALL}"):
             yield from ask(
                 f"SELECT {_COLUMNS} FROM runs WHERE graph = %(name)s AND retry_at {retry} AND status = 'running'"
                 f" AND token IS NULL AND deaths < {MAX_DEATHS} AND due IS NULL ORDER BY retry_at, created"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -13,7 +13,7 @@ from orchestrator.kernel.records import FINAL
 from orchestrator.stores.base import Holder, Lease, Message, RunInfo, RunSummary, Store
 from orchestrator.stores.forks import watch
 from orchestrator.stores.owner import Owner
-from orchestrator.stores.postgres import changes, claims, leases, reads
+from orchestrator.stores.postgres import changes, claims, leases, reads, turn_index
 from orchestrator.stores.postgres.beside import Beside
 from orchestrator.stores.postgres.connections import Connection
 from orchestrator.stores.postgres.item_store import PostgresItems
@@ -27,6 +27,7 @@ from orchestrator.stores.postgres.writes import Change, NewRun
 from orchestrator.stores.rows import OpenQuestion, RunTotals
 from orchestrator.stores.shared import check_new, check_release, check_seqs, copy_run
 from orchestrator.stores.stored import rows_of
+from orchestrator.stores.turns import Turns
 
 if TYPE_CHECKING:
     from orchestrator.kernel.records import Record
@@ -61,6 +62,8 @@ class PostgresStore(PostgresLists, PostgresItems):
         self._readers = Readers(self._address)
         self._writer = Writer(self._address)
         self._texts: tuple[tuple[JsonObject, str], ...] = ()
+        self._turn_indexes: set[str] = set()
+        """Labels whose index is known to be there."""
         self._listener = Listener(self._address)
         watch(self._readers)
         watch(self._listener)
@@ -204,11 +207,23 @@ class PostgresStore(PostgresLists, PostgresItems):
         await self._change(partial(changes.drop_lease, run_id=run_id, token=token, fault=fault))
 
     async def claim(
-        self, owner: Owner, *, graphs: Collection[str] | None, limit: int, ttl: float
+        self,
+        owner: Owner,
+        *,
+        graphs: Collection[str] | None,
+        limit: int,
+        ttl: float,
+        most: Mapping[str, int] | None = None,
+        turns: Turns | None = None,
     ) -> list[tuple[RunInfo, Lease]]:
         if limit < 1 or not await self._read(partial(claims.claimable, owner=owner, graphs=graphs)):
             return []  # as nearly always: nothing is locked
-        return await self._change(partial(claims.claim, owner=owner, graphs=graphs, limit=limit, ttl=ttl))
+        if turns is not None and turns.label not in self._turn_indexes:
+            await self._change(partial(turn_index.make, label=turns.label))
+            self._turn_indexes.add(turns.label)
+        return await self._change(
+            partial(claims.claim, owner=owner, graphs=graphs, limit=limit, ttl=ttl, most=most, turns=turns)
+        )
 
     async def announce(self, owner: Owner, *, ttl: float) -> None:
         text = canonical(owner.data())

@@ -1,0 +1,107 @@
+"""Runs that wait, by the value of a label that takes turns (see `orchestrator.stores.turns`).
+
+The first claim of a store that takes turns by a label adds an index for that label. It has only runs that nobody holds
+and that wait to be taken up or for a time, so a walk from one value to the next never meets runs that have ended, wait
+for people, or are driven. A value is what the text of the labels says between its quotes, 200 characters at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.stores.postgres.schema import LOCK
+from orchestrator.stores.rows import MAX_DEATHS
+from orchestrator.stores.turns import Turns
+
+if TYPE_CHECKING:
+    from orchestrator.stores.postgres.connections import Connection
+
+VISITED = 1000
+"""Values that one claim visits at most."""
+
+WALL = "extract(epoch FROM statement_timestamp())::double precision"
+"""The clock of the database, in Unix seconds, in a form that an index is searched by."""
+_WAITS = (
+    f"status IN ('running', 'paused') AND token IS NULL AND deaths < {MAX_DEATHS}"
+    " AND (due IS NOT NULL OR status = 'running')"
+)
+_READY = "greatest(coalesce(due, 0), coalesce(retry_at, 0))"
+"""From when on a run can be claimed."""
+
+
+def make(connection: Connection, label: str) -> None:
+    """Make the index of a label, if it is not there."""
+    name = f"runs_in_turn_{label.encode().hex()}"[:63]
+    known = connection.execute("SELECT to_regclass(%s)", (name,)).fetchone()
+    if known is not None and known[0] is not None:
+        return
+    connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
+    index = f"CREATE INDEX IF NOT EXISTS {name} ON runs ({_value(label)}, graph, {_READY}, created) WHERE {_WAITS}"
+    connection.execute(index.encode())
+
+
+def ready_values(
+    connection: Connection, turns: Turns, graphs: Sequence[str], limit: int
+) -> tuple[list[str], str | None]:
+    """Values behind the last one, then those before it, that have a run which can be claimed.
+
+    Returns:
+        The values, and the one at which the walk had to stop; None: it visited all, or found enough.
+    """
+    value = _value(turns.label)
+    waits, order = f"SELECT {value} FROM runs WHERE {_WAITS}", f"ORDER BY {value} LIMIT 1"
+    first, behind = f"({waits} AND {value} > %(after)s {order})", f"({waits} AND {value} > v {order})"
+
+    def walk(first: str, until: str) -> bytes:
+        return (
+            f"WITH RECURSIVE steps (v, n) AS (SELECT {first}, 1 UNION ALL SELECT {behind}, n + 1 FROM steps"
+            " WHERE v IS NOT NULL AND n < %(visits)s), looked AS (SELECT v, n, EXISTS (SELECT 1 FROM runs"
+            f" WHERE {_WAITS} AND {value} = v AND graph = ANY(%(names)s::text[]) AND {_READY} <= {WALL}) AS ready"
+            f" FROM steps WHERE v IS NOT NULL{until}) SELECT v, n, ready FROM looked WHERE ready OR n >= %(visits)s"
+            " LIMIT %(limit)s"
+        ).encode()
+
+    found: list[str] = []
+    visits = VISITED
+    for query in (walk(first, ""), walk(f"({waits} {order})", " AND v <= %(after)s")):
+        values = {"after": turns.after, "visits": visits, "names": graphs, "limit": limit - len(found)}
+        rows: Any = connection.execute(query, values).fetchall()
+        for one, number, ready in rows:
+            if ready:
+                found.append(one)
+            if len(found) >= limit:
+                return found, None
+            if number >= visits:
+                return found, one
+    return found, None
+
+
+def runs_of(
+    connection: Connection, turns: Turns, values: Sequence[str], graphs: Sequence[str], each: int
+) -> list[tuple[str, Any]]:
+    """Runs of some values that can be claimed, with their values: locked, and `each` of a value and graph at most."""
+    value = _value(turns.label)
+    rows: Any = connection.execute(
+        (
+            "SELECT one.* FROM unnest(%(values)s::text[]) AS v (value) CROSS JOIN unnest(%(names)s::text[]) AS g (name)"
+            f" CROSS JOIN LATERAL (SELECT {value} AS value, id, run_id, token, holder, graph FROM runs WHERE {_WAITS}"
+            f" AND {value} = v.value AND graph = g.name AND {_READY} <= {WALL} ORDER BY {_READY}, created"
+            " LIMIT %(each)s FOR NO KEY UPDATE SKIP LOCKED) AS one"
+        ).encode(),
+        {"values": [*values], "names": [*graphs], "each": each},
+    ).fetchall()
+    return [(row[0], row[1:]) for row in rows]
+
+
+def values_of(connection: Connection, turns: Turns, numbers: Sequence[int]) -> dict[int, str]:
+    """The values of some runs by their numbers."""
+    query = f"SELECT id, {_value(turns.label)} FROM runs WHERE id = ANY(%s)"
+    rows: Any = connection.execute(query.encode(), ([*numbers],)).fetchall()
+    return dict(rows)
+
+
+def _value(label: str) -> str:
+    """A run's value of a label; empty without the label. The names of labels that `Turns` takes need no quoting."""
+    pattern = '[{,]"' + label.replace(".", "\\.") + '":"((?:[^"\\\\]|\\\\.)*)"'
+    return f"(left(coalesce(substring(labels from '{pattern}'), ''), 200) COLLATE \"C\")"
