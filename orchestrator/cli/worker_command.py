@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, NamedTuple
@@ -13,9 +14,9 @@ from orchestrator.cli import options
 from orchestrator.cli.exits import COMPLETED, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Iterator
 
-    from orchestrator.executor import App
+    from orchestrator.executor import App, WorkerHealth
 
 
 def worker(
@@ -46,6 +47,12 @@ def worker(
     grace: Annotated[
         float, typer.Option("--grace", metavar="S", min=0, help="Seconds that steps get to end at SIGTERM.")
     ] = 10.0,
+    health: Annotated[
+        str | None,
+        typer.Option(
+            "--health", metavar="[HOST:]PORT", help="Serve /healthz, /readyz and /metrics there. HOST: 127.0.0.1."
+        ),
+    ] = None,
     store: options.Store = None,
 ) -> int:
     """Drive runs that no process drives, until SIGTERM or Ctrl-C.
@@ -69,8 +76,36 @@ def worker(
     if fair_by is not None:
         _check_label(fair_by)
     work = _Work(slots, graph, bounds, fair_by, grace)
-    anyio.run(partial(_work, found, url, work))
+    with _probes(health) as probes:
+        anyio.run(partial(_work, found, url, work, probes))
     return COMPLETED
+
+
+@contextmanager
+def _probes(address: str | None) -> Iterator[WorkerHealth]:
+    """Serve the health of a worker at an address, if there is one.
+
+    Raises:
+        UsageError: it is no address, or cannot be listened on.
+    """
+    from orchestrator.cli.output import warn
+    from orchestrator.executor import WorkerHealth
+
+    health = WorkerHealth()
+    if address is None:
+        yield health
+        return
+    host, _, port = address.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]") or "127.0.0.1"
+    if not port.isdecimal() or int(port) > 65535:
+        raise UsageError(f"--health {address}: use PORT or HOST:PORT, such as 127.0.0.1:9090")
+    with ExitStack() as stack:
+        try:
+            bound = stack.enter_context(health.serving(host, int(port)))
+        except OSError as error:
+            raise UsageError(f"--health {address}: {error.strerror or error}; use another address") from None
+        warn(f"health: http://{host}:{bound}/healthz, /readyz and /metrics")
+        yield health
 
 
 class _Work(NamedTuple):
@@ -108,7 +143,7 @@ def _check_label(name: str) -> None:
         raise UsageError(f"--fair-by {name}: {error}") from None
 
 
-async def _work(app: App, url: str, work: _Work) -> None:
+async def _work(app: App, url: str, work: _Work, health: WorkerHealth) -> None:
     import anyio
 
     from orchestrator.cli.environment import on_change
@@ -135,7 +170,7 @@ async def _work(app: App, url: str, work: _Work) -> None:
             async with executor:
                 names = ", ".join(work.graphs or [one.name for one in app.graphs])
                 warn(f"a worker for {names} on {shown_url(url)}")
-                await executor.work(**work._asdict(), stop=stop)
+                await executor.work(**work._asdict(), stop=stop, health=health)
             tasks.cancel_scope.cancel()
     warn("the worker has ended; its runs were given back")
 

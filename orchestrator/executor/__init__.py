@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from orchestrator.executor.host.transfer import Imported
     from orchestrator.executor.host.version_check import VersionCheck
     from orchestrator.executor.host.work_queue import Driven
+    from orchestrator.executor.host.worker_health import WorkerHealth
     from orchestrator.executor.sync import run_sync
     from orchestrator.graph.migration import Migration
     from orchestrator.seals import Seal
@@ -45,6 +46,7 @@ _HOMES = {
     "orchestrator.executor.host.transfer": ("Imported",),
     "orchestrator.executor.host.version_check": ("VersionCheck",),
     "orchestrator.executor.host.work_queue": ("Driven",),
+    "orchestrator.executor.host.worker_health": ("WorkerHealth",),
     "orchestrator.executor.sync": ("run_sync",),
     "orchestrator.graph.migration": ("Migration",),
     "orchestrator.seals": ("Seal",),
@@ -82,6 +84,7 @@ __all__ = [
     "Seal",
     "Stream",
     "VersionCheck",
+    "WorkerHealth",
     "WorkerInfo",
     "run_sync",
 ]

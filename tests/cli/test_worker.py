@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import signal
+import socket
+import time
+import urllib.error
+import urllib.request
 
 import anyio
 import pytest
@@ -142,3 +146,44 @@ def test_an_enqueued_run_says_when_it_begins(shell: Shell) -> None:
     assert shell("show", "r", "--json").json["due"] == shell("runs", "--json").json[0]["due"] == 4070941200.0
     assert shell.typed(shell("show", "r").out.splitlines()[-1].strip()).code == 3, "resume begins it now"
     assert "due" not in shell("show", "r", "--json").json
+
+
+def test_a_worker_serves_probes_and_drains_and_a_second_signal_interrupts(shell: Shell) -> None:
+    shell.place.joinpath("shop.py").write_text(APP)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+        refused = shell("worker", "--app", "shop:app", "--health", str(port))
+        assert (refused.code, "use another address" in refused.err) == (2, True), refused.err
+    assert shell("worker", "--app", "shop:app", "--health", "here").code == 2
+    assert shell("enqueue", "shop:graph", "--input", '{"n": 1}', "--run-id", "r").code == 0
+    with shell.begin("worker", "--app", "shop:app", "--grace", "3600", "--health", str(port)) as worker:
+        assert worker.first_line() == "first\n"
+        assert probe(port, "/healthz", 200) == "ok\n"
+        assert probe(port, "/readyz", 200) == "ok\n"
+        assert 'runs_driving{graph="slow"} 1.0' in probe(port, "/metrics", 200)
+        until = time.monotonic() + 30
+        while "step_done" not in shell.journal("r"):  # the second step hangs
+            assert time.monotonic() < until
+        worker.signal(signal.SIGTERM)
+        assert "draining" in probe(port, "/readyz", 503)
+        assert probe(port, "/healthz", 200) == "ok\n"
+        worker.signal(signal.SIGTERM)
+        done = worker.end()
+    assert done.code == 0, done.err
+    assert "given back" in done.err
+    assert shell("workers", "--json").json["workers"] == []
+
+
+def probe(port: int, path: str, status: int) -> str:
+    """Wait until a probe has this status."""
+    until = time.monotonic() + 30
+    while True:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+                found, text = answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            found, text = error.code, error.read().decode()
+        if found == status:
+            return str(text)
+        assert time.monotonic() < until, (found, text)
+        time.sleep(0.05)

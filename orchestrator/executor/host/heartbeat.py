@@ -12,7 +12,7 @@ from orchestrator.errors import StoreError
 from orchestrator.executor import lease as leases
 from orchestrator.executor.host.inbox import POLL, handle
 from orchestrator.executor.host.worker_presence import WorkerFacts, announce
-from orchestrator.executor.lease import Presence
+from orchestrator.executor.lease import Presence, steady
 from orchestrator.stores.base import Store
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ class Heartbeat:
         """Set while a run is live, or the executor works as a worker."""
         self.working: list[WorkerFacts] = []
         """The calls of `Executor.work` under way."""
+        self.last: float | None = None
+        """When the store last took a heartbeat, by the steady clock."""
 
     def reset(self) -> None:
         """Begin anew: an executor may be opened again, and in another event loop."""
@@ -75,12 +77,14 @@ class Heartbeat:
                 for drive in list(self._live.values()):
                     tasks.start_soon(self._renew, drive)
             await self._announce()
+        self.last = steady()
         await self._presence.release_given_up()
 
     async def _announce(self) -> None:
         worker = self._presence.owner.worker
         if worker is not None:
             await announce(self._presence, dict(worker))
+            self.last = steady()
 
     async def _renew(self, drive: Drive) -> None:
         log = drive.log

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 import anyio
 from anyio.abc import TaskGroup
 
+from orchestrator.clock import SYSTEM_CLOCK
 from orchestrator.errors import OrchestratorError, RunConflict, RunEnded, RunUnknown, StoreError
 from orchestrator.executor import lease as leases
 from orchestrator.executor.host import recovery, scheduling, worker_presence
 from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.manner import AS_IT_IS
+from orchestrator.executor.host.worker_health import WorkerHealth
 from orchestrator.executor.host.worker_places import Places
 from orchestrator.executor.host.worker_presence import WorkerFacts
 from orchestrator.executor.lease import LeaseHandle
@@ -28,6 +30,8 @@ log = logging.getLogger("orchestrator.worker")
 
 _LONGEST = 30.0
 """Seconds between two attempts at most while the store fails."""
+_COUNTED = 1000
+"""Parked runs that are counted at most."""
 _DUE_IS_LATE = 0.002
 """Seconds added to a due time, so that it has passed by the clock of the store."""
 
@@ -42,19 +46,27 @@ async def work(
     fair_by: str | None,
     stop: anyio.Event,
     grace: float,
+    health: WorkerHealth | None,
 ) -> None:
     """See `Executor.work`."""
     if slots < 1 or not poll > 0:
         raise ValueError(f"slots={slots}, poll={poll}: slots is 1 or more, and poll is above 0 seconds")
     host.background()
-    worker = _Worker(host, slots, poll, graphs, graph_slots, fair_by)
-    async with worker_presence.shown(host, worker.facts), anyio.create_task_group() as tasks:
-        tasks.start_soon(worker.take_runs, tasks)
-        await stop.wait()
-        worker.facts.draining = True
-        await worker_presence.show(host)
-        await worker.drain(grace)
-        tasks.cancel_scope.cancel()
+    health = health or WorkerHealth()
+    worker = _Worker(host, slots, poll, graphs, graph_slots, fair_by, health)
+    health.begin(worker.facts.graphs, slots, host.ttl)
+    try:
+        async with worker_presence.shown(host, worker.facts), anyio.create_task_group() as tasks:
+            tasks.start_soon(worker.take_runs, tasks)
+            tasks.start_soon(worker.check_health)
+            await stop.wait()
+            health.drain()
+            worker.facts.draining = True
+            await worker_presence.show(host)
+            await worker.drain(grace)
+            tasks.cancel_scope.cancel()
+    finally:
+        health.end()
 
 
 class _Worker:
@@ -66,8 +78,9 @@ class _Worker:
         graphs: Collection[str] | None,
         graph_slots: Mapping[str, int] | None,
         fair_by: str | None,
+        health: WorkerHealth,
     ) -> None:
-        self._host, self._poll, self._graphs = host, poll, graphs
+        self._host, self._poll, self._graphs, self._health = host, poll, graphs, health
         self._places = Places(slots, graph_slots or {}, self._names)
         self._turns = None if fair_by is None else Turns(fair_by)
         self.facts = WorkerFacts(self._names, slots)
@@ -94,6 +107,7 @@ class _Worker:
                 else:
                     await self._rest()
             except StoreError as error:
+                self._health.fail(error)
                 log.warning("the store fails, the next attempt is in about %.1f s: %s", pause, error)
                 await anyio.sleep(pause * random.uniform(0.5, 1.0))
                 pause = min(_LONGEST, pause * 2)
@@ -113,14 +127,20 @@ class _Worker:
             wanted["most"] = most
         if self._turns is not None:
             wanted["turns"] = self._turns
+        began = SYSTEM_CLOCK.steady()
+        self._health.ask()
         taken = await leases.claim(self._host.presence, **wanted) if graphs else []
+        self._health.answer()
+        self._health.claim(SYSTEM_CLOCK.steady() - began)
         for info, hold in taken:
             places.take(info.graph)
+            self._health.take(info.graph)
             tasks.start_soon(self._drive, info, hold)
         return len(taken) == free
 
     async def _drive(self, info: RunInfo, hold: LeaseHandle) -> None:
         host, run_id = self._host, info.run_id
+        status, given_up = None, False
         try:
             live = await host.open(run_id, AS_IT_IS, hold)
             self._lives[run_id] = live
@@ -129,15 +149,33 @@ class _Worker:
                 live.wind_down()
             host.resumed(live, unpause=False)
             run = await host.drive(live)
-            log.info("run %s of %s: %s", run_id, run.graph, run.status)
+            status = run.status
+            log.info("run %s of %s: %s", run_id, run.graph, status)
         except (RunConflict, RunEnded, RunUnknown) as error:
             log.debug("run %s: %s", run_id, error)
         except (OrchestratorError, ValueError, TypeError) as error:
+            given_up = True
             log.warning("run %s was given up, and is tried again later: %s", run_id, error)
         finally:
             self._lives.pop(run_id, None)
             self._places.give_back(info.graph)
+            self._health.leave(info.graph, status, given_up=given_up)
             self._ended.set()
+
+    async def check_health(self) -> None:
+        """Note that the event loop has its turn each second, and ask the store as often as the heart beats."""
+        health, presence, due = self._health, self._host.presence, 0.0
+        while True:
+            health.turn(self._host.heartbeat.last)
+            if SYSTEM_CLOCK.steady() >= due and health.asked:
+                due = SYSTEM_CLOCK.steady() + presence.ttl / 3
+                health.ask()
+                try:
+                    health.counts.parked = len(await self._host.store.parked(limit=_COUNTED))
+                    health.answer()
+                except StoreError as error:
+                    health.fail(error)
+            await anyio.sleep(1.0)
 
     async def _one_ends(self) -> None:
         self._ended = anyio.Event()

@@ -51,6 +51,7 @@ async def show(host: Host) -> None:
     with contextlib.suppress(StoreError):
         if working:
             await announce(presence, _together(working))
+            host.heartbeat.last = clocks()[1]
         else:
             presence.owner = replace(presence.owner, worker=None)
             if keeps(presence.owner):

@@ -16,6 +16,7 @@ from orchestrator.stores.base import RunInfo, Schedule
 
 if TYPE_CHECKING:
     from orchestrator.executor.host.work_queue import Driven
+    from orchestrator.executor.host.worker_health import WorkerHealth
     from orchestrator.views.worker_info import WorkerInfo
 
 
@@ -98,6 +99,7 @@ class RunWorker(RunRetention):
         fair_by: str | None = None,
         stop: anyio.Event | None = None,
         grace: float = 10.0,
+        health: WorkerHealth | None = None,
     ) -> None:
         """Take up runs of this executor's graphs that no executor drives, and drive them, until cancelled.
 
@@ -119,6 +121,7 @@ class RunWorker(RunRetention):
             stop: when it is set, no further run is taken up, and the call returns when its runs have been interrupted:
                 each when the steps that run have ended.
             grace: seconds that these steps get.
+            health: what probes and metrics of this call are read from.
 
         Raises:
             ValueError: `slots` or `poll` is out of range.
@@ -128,7 +131,7 @@ class RunWorker(RunRetention):
 
         await worker.work(
             self._host, slots=slots, poll=poll, graphs=graphs, graph_slots=graph_slots, fair_by=fair_by,
-            stop=stop or anyio.Event(), grace=grace,
+            stop=stop or anyio.Event(), grace=grace, health=health,
         )  # fmt: skip
 
     async def workers(self) -> list[WorkerInfo]:
