@@ -52,6 +52,7 @@ class WorkerHealth:
     def __init__(self) -> None:
         self.counts = WorkerCounts()
         self.graphs: frozenset[str] = frozenset()
+        self.claim_buckets = CLAIM_BUCKETS
         self.slots = 0
         self.asked = False
         """Whether probes are served, so that the worker asks the store also while it rests."""

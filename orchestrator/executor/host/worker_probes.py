@@ -12,12 +12,12 @@ from socketserver import TCPServer, ThreadingMixIn
 from typing import TYPE_CHECKING, Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
-from orchestrator.executor.host.worker_health import CLAIM_BUCKETS, WorkerHealth
-
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment
 
     from prometheus_client.core import Metric
+
+    from orchestrator.executor.host.worker_health import WorkerHealth
 
 _PATIENCE = 5.0
 """Seconds for which a client may be silent."""
@@ -131,7 +131,7 @@ class _Collector:
         if age is not None:
             yield GaugeMetricFamily(f"{_PREFIX}heartbeat_age_seconds", "Time since the last heartbeat.", value=age)
         total, buckets = 0, list[tuple[str, float]]()
-        for bound, count in zip((*map(str, CLAIM_BUCKETS), "+Inf"), list(counts.claims), strict=True):
+        for bound, count in zip((*map(str, health.claim_buckets), "+Inf"), list(counts.claims), strict=True):
             total += count
             buckets.append((bound, total))
         yield HistogramMetricFamily(
