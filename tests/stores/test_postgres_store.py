@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
@@ -291,3 +292,19 @@ async def test_appends_find_their_runs_by_an_index_although_the_table_was_small_
         await store.close()
     (read,) = postgres.execute("SELECT seq_tup_read FROM pg_stat_user_tables WHERE relname = 'runs'")
     assert read[0] < 1500, f"rows of runs that were read by scans of the whole table: {read[0]}"
+
+
+def test_several_threads_with_event_loops_of_their_own(postgres: PostgresDatabase) -> None:
+    store = PostgresStore(postgres.url)
+    try:
+        ids = [new_run()[0].run_id for _ in range(6)]
+        with ThreadPoolExecutor(6) as pool:
+            done = [
+                pool.submit(anyio.run, _create_and_append, store, one, backend=("asyncio", "trio")[number % 2])
+                for number, one in enumerate(ids)
+            ]
+            for one in done:
+                one.result(60)
+        assert {len(store.read_now(one)) for one in ids} == {11}
+    finally:
+        anyio.run(store.close)
