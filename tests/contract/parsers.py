@@ -45,6 +45,7 @@ from orchestrator.render.html.call_data import CallData
 from orchestrator.render.html.clean_data import clean
 from orchestrator.render.html.page import embedded
 from orchestrator.render.terminal import excerpts
+from orchestrator.stores.postgres.texts import escaped, unescaped
 from orchestrator.stores.words import words as words_of
 from orchestrator.tools.builtin.browser import page_text, proxy
 from orchestrator.tools.builtin.files.names import parts_of
@@ -512,6 +513,11 @@ PARSERS: Mapping[str, Parser] = {
     ),
     "words of texts": Parser(
         words_of, ("orchestrator.stores.words:*",), ("a ", "a", "-", "\u00e9", "\u0301", "\u6f22")
+    ),
+    "texts in PostgreSQL": Parser(
+        lambda text: unescaped(escaped(text)),
+        ("orchestrator.stores.postgres.texts:*",),
+        ("a", "\0", "\x01", "\x01\x03", "\ud800"),
     ),
     "hosts and origins of requests": Parser(
         _hosts, ("orchestrator.web.guard:*",), ("a", "a.", "[", "::", ":8", "http://", "https://a:", "http://[", ":80:")
