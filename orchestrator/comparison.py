@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import GraphUnknown, OrchestratorError
 from orchestrator.executor import Executor
 from orchestrator.executor.effects.callers import child_id, old_child_id

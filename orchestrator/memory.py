@@ -11,13 +11,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import to_json
 
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import InvalidValue, MemoryFull
 from orchestrator.graph.codec import as_json, explain, shown
 from orchestrator.redaction import without_known, without_known_in

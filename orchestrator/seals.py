@@ -11,9 +11,8 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from orchestrator.dataclass import dataclass
 from orchestrator.jsontypes import canonical
 from orchestrator.kernel import records as r
 from orchestrator.kernel.question import Approve, Deny, Question

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection, Mapping
 from contextlib import contextmanager
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,6 @@ from orchestrator.cli.redaction import redacted
 from orchestrator.cli.report import NextCommands
 from orchestrator.cli.run_session import opened
 from orchestrator.cli.storage import codec_of_environment, exists, store_url
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import GraphChanged, OrchestratorError
 
 if TYPE_CHECKING:

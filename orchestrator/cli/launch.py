@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from orchestrator.cli import trust, trust_prompt, words
@@ -13,7 +13,6 @@ from orchestrator.cli.environment import import_for
 from orchestrator.cli.exits import UsageError
 from orchestrator.cli.graphrefs import absolute, graph_from_ref, importing
 from orchestrator.cli.output import warn
-from orchestrator.dataclass import dataclass
 
 if TYPE_CHECKING:
     from orchestrator.graph.definition import GraphDefinition

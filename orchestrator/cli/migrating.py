@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from orchestrator.cli.exits import UsageError
 from orchestrator.cli.options import parse_json
-from orchestrator.dataclass import dataclass
 
 if TYPE_CHECKING:
     from orchestrator.executor import Migration

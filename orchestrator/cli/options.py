@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 
 from orchestrator.cli.exits import UsageError
-from orchestrator.dataclass import dataclass
 
 RISKS = "none, read, write or dangerous"
 

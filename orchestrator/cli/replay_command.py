@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +12,6 @@ import typer
 
 from orchestrator.cli import options
 from orchestrator.cli.exits import COMPLETED, FAILED, INTERRUPTED, UsageError
-from orchestrator.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from orchestrator.cli import words
 from orchestrator.cli.output import out, out_json, warn
 from orchestrator.cli.redaction import redacted
-from orchestrator.dataclass import dataclass
 from orchestrator.render.terminal import texts
 from orchestrator.render.terminal.questions import question_text
 from orchestrator.stores.places import shown_url

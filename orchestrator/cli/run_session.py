@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
@@ -25,7 +25,6 @@ from orchestrator.cli.shown_questions import note
 from orchestrator.cli.storage import codec_of_environment, store_url
 from orchestrator.cli.trust import journal_seal
 from orchestrator.cli.trust import seal as sealed
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import GraphChanged, ModelError, RunConflict, RunUnknown
 from orchestrator.executor.lease import is_held
 from orchestrator.kernel.records import FINAL

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,6 @@ from orchestrator.cli.report import NextCommands
 from orchestrator.cli.run_lookup import load, one_run
 from orchestrator.cli.run_session import Manner
 from orchestrator.cli.storage import store_url
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import RunEnded
 from orchestrator.kernel.records import FINAL
 

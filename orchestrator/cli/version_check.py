@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from orchestrator.cli.exits import UsageError
@@ -10,7 +11,6 @@ from orchestrator.cli.report import NextCommands
 from orchestrator.cli.storage import codec_of_environment, exists, shown_url, store_url
 from orchestrator.cli.trust import trusted
 from orchestrator.cli.words import line
-from orchestrator.dataclass import dataclass
 
 if TYPE_CHECKING:
     from orchestrator.executor import VersionCheck

@@ -10,12 +10,11 @@ place that brings a command to a run, whoever drives it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
 from pydantic import TypeAdapter
 
-from orchestrator.dataclass import dataclass
 from orchestrator.executor.answers import about, check_answer
 from orchestrator.executor.overdue import PassTime
 from orchestrator.executor.run_log import Command, RunLog, ToolsFor

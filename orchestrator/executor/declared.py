@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice, product
 
-from orchestrator.dataclass import dataclass
 from orchestrator.executor.migrated_state import graph_at
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.migration import Migration, StateFunction, StateMapping

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
 from typing import Literal, Self
@@ -11,7 +11,6 @@ from typing import Literal, Self
 import anyio
 
 from orchestrator.clock import SYSTEM_CLOCK, Clock
-from orchestrator.dataclass import dataclass
 from orchestrator.executor.arguments import check_arguments
 from orchestrator.executor.host import recovery
 from orchestrator.executor.host.child_runs import ChildRuns

@@ -5,11 +5,11 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 import anyio
 
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import EncryptionKeyMissing, InvalidValue, MemoryFull
 from orchestrator.graph.codec import shown
 from orchestrator.graph.signatures import is_async

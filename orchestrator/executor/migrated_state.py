@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import InvalidInput, InvalidMigration, InvalidUpdate, SecretInState, message_of
 from orchestrator.graph.codec import Unfit
 from orchestrator.graph.definition import GraphDefinition

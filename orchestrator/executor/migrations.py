@@ -7,9 +7,8 @@ would leave a state which does not fit is refused whole.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import GraphChanged, InvalidMigration, OrchestratorError, message_of
 from orchestrator.executor.declared import declared
 from orchestrator.executor.grades import Comparison

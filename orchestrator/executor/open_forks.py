@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import InvalidMigration
 from orchestrator.executor.migrated_state import graph_at
 from orchestrator.graph.definition import GraphDefinition

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Literal
 
-from orchestrator.dataclass import dataclass
 from orchestrator.executor.answers import is_answerable
 from orchestrator.executor.run_log import RunLog, ToolsFor
 from orchestrator.kernel.question import LATE, Answer, Question

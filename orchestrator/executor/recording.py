@@ -6,10 +6,9 @@ A call is found by its place (path and node), its name, the digest of its reques
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from orchestrator.dataclass import dataclass
 from orchestrator.graph.routes import counts
 from orchestrator.jsontypes import digest
 from orchestrator.kernel import records as r

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import InvalidUpdate
 from orchestrator.executor.grades import Comparison
 from orchestrator.executor.migrated_state import graph_at

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, cast
 
 import anyio
 
 from orchestrator.clock import Clock
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import GraphUnknown
 from orchestrator.executor.passed_checks import PassedChecks
 from orchestrator.executor.run_log import Command, RunLog

@@ -15,12 +15,12 @@ from __future__ import annotations
 import builtins
 import math
 import random
+from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import anyio
 
 from orchestrator import errors
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import AgentError, EffectFailed, StepTimeout, ToolError
 from orchestrator.graph.limits import Retry
 from orchestrator.kernel.records import Failure

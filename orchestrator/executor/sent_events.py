@@ -7,8 +7,8 @@ if the run waits there it is the answer, else the node's `on_busy` decides.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import RunBusy, RunEnded
 from orchestrator.executor.answers import check_answer
 from orchestrator.executor.run_log import RunLog, ToolsFor

@@ -9,12 +9,11 @@ from __future__ import annotations
 import logging
 import zlib
 from collections import OrderedDict
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from pydantic_core import from_json, to_json
 
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import StoreError
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.kernel.plan import Plan

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from orchestrator.dataclass import dataclass
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.digests import state_shape
 from orchestrator.graph.renames import Renames, inside

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import GraphError, GraphUnknown, UntrustedCode
 from orchestrator.problem import Problem
 

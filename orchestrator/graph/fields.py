@@ -6,13 +6,13 @@ import inspect
 import types
 import typing
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, PlainValidator, WrapValidator
 from pydantic import Field as PydanticField
 from pydantic.fields import FieldInfo
 
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import GraphError, SecretInState
 from orchestrator.graph.annotations import secret_in
 from orchestrator.graph.codec import Codec, JsonCodec, Unfit

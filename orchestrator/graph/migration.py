@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import InvalidMigration
 
 Values: TypeAlias = Mapping[str, Any]

@@ -16,6 +16,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
@@ -32,7 +33,6 @@ from pydantic import (
     model_validator,
 )
 
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import GraphUnknown
 from orchestrator.graph.limits import Retry
 from orchestrator.graph.node_tools import NodeTool, node_tools

@@ -8,9 +8,9 @@ be checked because of that. An outline is not run.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import GraphError, InvalidGraph, UntrustedCode
 from orchestrator.graph.arrows import parse_edges
 from orchestrator.graph.coderefs import CodeRef, code_refs

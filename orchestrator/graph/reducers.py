@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any, Generic, TypeAlias, overload
 
 from typing_extensions import TypeVar
 
-from orchestrator.dataclass import dataclass
 from orchestrator.graph.refs import ref_of
 from orchestrator.graph.trust import made_for
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from orchestrator.dataclass import dataclass
 from orchestrator.graph.topology import Topology
 
 

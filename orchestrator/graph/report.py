@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from orchestrator.dataclass import dataclass
 from orchestrator.problem import Problem
 
 Verdict: TypeAlias = Literal["proved", "refuted", "undecided"]

@@ -9,10 +9,9 @@ is a fork of its own (R1), so it gets a vertex of its own between the two nodes.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias, TypeGuard, TypeVar
-
-from orchestrator.dataclass import dataclass
 
 if TYPE_CHECKING:
     import networkx as nx

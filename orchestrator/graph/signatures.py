@@ -6,12 +6,12 @@ import inspect
 import types
 import typing
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import GraphError
 from orchestrator.graph.outcome import DONE, Outcome
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import ArrowSyntaxError, GraphError, GraphUnknown, InvalidGraph
 from orchestrator.graph.arrows import parse_edges
 from orchestrator.graph.faults import Fault, GraphFaults, Place, PlacedFault, place_of

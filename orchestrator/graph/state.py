@@ -8,12 +8,12 @@ the kernel's values.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import InvalidInput, InvalidUpdate, SecretInState
 from orchestrator.graph.codec import Unfit, explain, refuse_secrets
 from orchestrator.graph.fields import Field, fields_of

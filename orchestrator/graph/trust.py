@@ -18,12 +18,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any, Literal, TypeAlias, TypeVar
 
 from pydantic import BaseModel
 
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import UntrustedCode
 from orchestrator.graph.node_tools import node_tools
 from orchestrator.graph.refs import attribute, find, module_named, resolve

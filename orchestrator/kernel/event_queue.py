@@ -8,12 +8,10 @@ step takes therefore follows from the order in which events arrived alone, and n
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic_core import to_json
-
-from orchestrator.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
-from orchestrator.dataclass import dataclass
 from orchestrator.graph.limits import Usage
 from orchestrator.kernel.records import EffectIntended, EffectSettled
 

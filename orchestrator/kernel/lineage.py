@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal, TypeAlias
-
-from orchestrator.dataclass import dataclass
 
 Relation: TypeAlias = Literal["fork", "replay", "call"]
 """How a run began from another: as a fork, as a replay, or by a call of its graph as a tool."""

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
-from orchestrator.dataclass import dataclass
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.edge import Edge
 from orchestrator.graph.limits import Limits

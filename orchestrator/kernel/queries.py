@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 
-from orchestrator.dataclass import dataclass
 from orchestrator.graph.limits import Limits, LimitsLeft, Reserve, Usage
 from orchestrator.graph.outcome import DONE
 from orchestrator.graph.shared_list import listed

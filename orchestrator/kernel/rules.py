@@ -7,8 +7,7 @@ So a journal always folds to the same states, whatever later versions decide for
 from __future__ import annotations
 
 from collections.abc import Mapping
-
-from orchestrator.dataclass import dataclass
+from dataclasses import dataclass
 
 RULES = 2
 """The rules of new runs: those in `docs/kernel.md`."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterator
 from copy import deepcopy
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from orchestrator.dataclass import dataclass
 from orchestrator.graph.limits import Reserve, Usage
 from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel.event_queue import EventQueue

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Collection, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 from types import MappingProxyType
 from typing import TypeAlias
 
-from orchestrator.dataclass import dataclass
 from orchestrator.graph.limits import Limits
 from orchestrator.graph.topology import ForkScope
 from orchestrator.kernel.plan import Plan

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from orchestrator.dataclass import dataclass
 from orchestrator.kernel import records as r
 from orchestrator.kernel.records.effects import failed_result
 from orchestrator.kernel.state import Activation

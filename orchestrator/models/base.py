@@ -8,12 +8,11 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import AgentError
 from orchestrator.fence import pass_fence
 from orchestrator.graph.codec import explain

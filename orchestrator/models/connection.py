@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -12,7 +12,6 @@ from weakref import WeakKeyDictionary
 import anyio
 import anyio.lowlevel
 
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import ModelError, ModelMisconfigured, ModelUnavailable
 from orchestrator.fence import pass_fence
 from orchestrator.models.chat import Assembly, EventDecoder, Piece, error_in, parsed, reply_from, reply_of

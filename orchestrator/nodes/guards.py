@@ -12,11 +12,11 @@ import json
 import re
 import types
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import AgentError, GraphUnknown
 
 LONGEST = 2_000

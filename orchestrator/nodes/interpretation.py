@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeInt
 
-from orchestrator.dataclass import dataclass
 from orchestrator.graph.node import Port
 from orchestrator.graph.outcome import Outcome
 from orchestrator.jsontypes import digest

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, JsonValue
 
 from orchestrator.context import Context
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import AgentError, StepError
 from orchestrator.graph.reducers import local, merge
 from orchestrator.nodes.model_decision import quoted

@@ -6,10 +6,9 @@ All texts are clean already (`words`), yet they are data: each format still esca
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
-from orchestrator.dataclass import dataclass
 from orchestrator.graph.node import Asked
 from orchestrator.render.overlaid import Mark
 from orchestrator.views.overlay import Planned

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
-
-from orchestrator.dataclass import dataclass
 
 Direction: TypeAlias = Literal["TB", "LR"]
 Engine: TypeAlias = Literal["dot", "wasi", "simple"]

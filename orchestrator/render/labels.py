@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import combinations, pairwise, product
 from math import hypot, inf
 
-from orchestrator.dataclass import dataclass
 from orchestrator.render import sizes
 from orchestrator.render.drawing import ClusterMark, Drawing, EdgeMark, Level, NodeMark
 from orchestrator.render.geometry import Anchor, Box, Curve, Layout, Position, midway, way

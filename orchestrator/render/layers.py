@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from math import inf
 
-from orchestrator.dataclass import dataclass
 from orchestrator.render import sizes
 from orchestrator.render.drawing import Drawing, Level
 from orchestrator.render.geometry import Box, Curve, Direction, Layout, Position, midway

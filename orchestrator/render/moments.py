@@ -12,10 +12,9 @@ are deltas: a long run costs what its records changed. To go back, put `replayed
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from orchestrator.dataclass import dataclass
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.renames import Renames
 from orchestrator.kernel.migration import moved_edges, plan_at

@@ -21,11 +21,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
-from orchestrator.dataclass import dataclass
 from orchestrator.views.overlay import Overlay, Planned
 from orchestrator.views.safe_text import told
 

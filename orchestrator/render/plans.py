@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from orchestrator.dataclass import dataclass
 from orchestrator.render import sizes
 from orchestrator.render.drawing import LONGEST_DOES, Drawing, EdgeMark, Look, NodeMark
 from orchestrator.render.geometry import Layout, Position

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import GraphUnknown, RunUnknown
 from orchestrator.stores.base import RunInfo, Store
 from orchestrator.stores.rows import NOTICE

@@ -13,9 +13,9 @@ import json
 import math
 import struct
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import InvalidValue, MemoryFull
 
 Area: TypeAlias = Literal["memory", "cache"]

@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-
-from orchestrator.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

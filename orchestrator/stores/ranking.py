@@ -11,9 +11,9 @@ import heapq
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
-from orchestrator.dataclass import dataclass
 from orchestrator.stores.items import MAX_TERMS, FoundItem, Item, unpacked
 from orchestrator.stores.words import words
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, fields
+from dataclasses import dataclass, field, fields
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.dataclass import dataclass
 from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel.lineage import Parent
 

@@ -6,11 +6,10 @@ import math
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import InvalidValue
 from orchestrator.stores.rows import RunInfo, RunTotals, Total
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
-
-from orchestrator.dataclass import dataclass
 
 _STYLES = ("google", "numpy", "sphinx")
 _TIGHT = re.compile(

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from contextlib import asynccontextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
 
 import anyio
 import anyio.lowlevel
 
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import PoolTimeout
 from orchestrator.tools.deadlocks import in_vain
 from orchestrator.tools.instances import Factory, Instance, whole

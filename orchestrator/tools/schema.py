@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, NewType, Union, Unpack, get_args, get_origin
 
@@ -14,7 +15,6 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
 
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import SecretInState
 from orchestrator.graph.annotations import secret_in
 from orchestrator.graph.codec import ordered

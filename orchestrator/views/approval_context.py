@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from orchestrator.dataclass import dataclass
 from orchestrator.kernel import records as r
 
 

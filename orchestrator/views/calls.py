@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from orchestrator.dataclass import dataclass
 from orchestrator.graph.limits import Usage
 from orchestrator.kernel.records import EffectIntended, EffectSettled, failed_result
 

@@ -6,10 +6,9 @@ All of it follows from the journal: `Causes` observes the fold.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
-from orchestrator.dataclass import dataclass
 from orchestrator.graph.edge import Edge
 from orchestrator.graph.shared_list import SharedList
 from orchestrator.graph.topology import ANY, RESERVED, START

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
-from orchestrator.dataclass import dataclass
 from orchestrator.kernel import records as r
 from orchestrator.kernel.records import Record
 from orchestrator.views.call_text import messages_of

@@ -8,9 +8,9 @@ happened, and graphs called as tools whose runs went on.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TypeAlias
 
-from orchestrator.dataclass import dataclass
 from orchestrator.graph.limits import Limits, Usage
 from orchestrator.kernel import records as r
 from orchestrator.kernel.handlers.questions import timer_question

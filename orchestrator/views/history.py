@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
-from orchestrator.dataclass import dataclass
 from orchestrator.graph.state import StateSchema
 from orchestrator.kernel.machine import apply_stored
 from orchestrator.kernel.migration import plan_at

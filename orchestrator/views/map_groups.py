@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from orchestrator.dataclass import dataclass
 from orchestrator.views.timeline import Timeline, TimelineRow
 
 Places: TypeAlias = tuple[tuple[int, int], ...]

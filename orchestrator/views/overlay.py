@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import field
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal, TypeAlias
-
-from orchestrator.dataclass import dataclass
 
 NodeKey: TypeAlias = tuple[str, str]
 """Path of a graph and name of a node in it.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from orchestrator.dataclass import dataclass
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.state import Activation
 from orchestrator.views.safe_text import plain

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, cast
 
-from orchestrator.dataclass import dataclass
 from orchestrator.graph.limits import Usage
 from orchestrator.kernel import records as r
 from orchestrator.kernel.records import Record

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from orchestrator.dataclass import dataclass
 from orchestrator.graph.limits import Usage
 from orchestrator.views.run import Run
 from orchestrator.views.safe_text import told

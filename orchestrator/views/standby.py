@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from orchestrator.dataclass import dataclass
 from orchestrator.views.safe_text import told
 
 

@@ -9,10 +9,9 @@ the base with what the merge added. So states form a tree, and a page walks it u
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from orchestrator.dataclass import dataclass
 from orchestrator.graph.shared_list import SharedList, listed
 from orchestrator.graph.state import StateSchema
 from orchestrator.jsontypes import JsonObject

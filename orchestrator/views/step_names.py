@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from orchestrator.dataclass import dataclass
 from orchestrator.redaction import redacted
 from orchestrator.views.safe_text import BEHIND, cut, told
 from orchestrator.views.timeline import TimelineRow

@@ -7,10 +7,9 @@ progress, and the text of a reply that is still streaming.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from orchestrator.dataclass import dataclass
 from orchestrator.graph.node import Asked
 from orchestrator.kernel import records as r
 from orchestrator.kernel.question import until

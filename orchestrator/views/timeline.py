@@ -7,10 +7,9 @@ times in which no process drove the run.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from orchestrator.dataclass import dataclass
 from orchestrator.graph.limits import Usage
 from orchestrator.graph.node import Asked
 from orchestrator.kernel import records as r

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from orchestrator.dataclass import dataclass
 from orchestrator.graph.renames import Renames
 from orchestrator.graph.topology import IF_NAMED
 from orchestrator.kernel import records as r

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Literal
-
-from orchestrator.dataclass import dataclass
 
 WorkerState = Literal["alive", "draining", "lapsed", "dead"]
 

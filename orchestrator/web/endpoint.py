@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias
 
 from typing_extensions import TypeVar
 
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import GraphUnknown, RunUnknown
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.stores.base import RunInfo

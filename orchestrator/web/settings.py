@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
-
-from orchestrator.dataclass import dataclass
 
 if TYPE_CHECKING:
     from orchestrator.web.principals import Authorize

@@ -9,9 +9,9 @@ twice nor loses one: the next record holds the same, or more.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from hashlib import blake2b
 
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import RunConflict, RunEnded, RunUnknown
 from orchestrator.executor.resources import Children
 from orchestrator.executor.run_log import RunLog, ToolsFor

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 import anyio
 import anyio.lowlevel
 
 from orchestrator import errors
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import EffectFailed, ModelError, ModelUnavailable
 from orchestrator.executor.concurrency import Place
 from orchestrator.executor.failures import failure_of

@@ -7,10 +7,9 @@ whether a relative has made it. Only stored journals are read, as they are now; 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Literal
 
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import RunUnknown, StoreCorrupt
 from orchestrator.executor.effects.callers import child_id
 from orchestrator.executor.effects.effect import Effect

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import EffectFailed, RunConflict, StoreError
 from orchestrator.executor.effects.effect import Attempt, Effect
 from orchestrator.executor.effects.family import RECORDED, FamilyCall, known_calls

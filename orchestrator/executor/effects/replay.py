@@ -27,9 +27,9 @@ A step that goes on in a reopened run finds its effects as it left them, with th
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import ReplayMismatch
 from orchestrator.executor.effects.effect import Effect
 from orchestrator.executor.effects.reopened import broke_off, certainly_failed, end_inside, is_stopped

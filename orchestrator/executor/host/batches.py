@@ -5,12 +5,11 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 import anyio
 
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import OrchestratorError
 from orchestrator.executor.host import recovery
 from orchestrator.executor.host.host import Host

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import EncryptionKeyMissing, OrchestratorError, RunConflict, RunUnknown, StoreCorrupt
 from orchestrator.executor import lease as leases
 from orchestrator.executor.host.host import Host

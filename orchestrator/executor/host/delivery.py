@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import anyio
 
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import QuestionUnknown, RunConflict, RunEnded, StaleAnswer
 from orchestrator.executor.answers import stale_or_unknown
 from orchestrator.executor.commands import AnswerQuestion, Stop

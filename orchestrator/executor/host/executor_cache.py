@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 
-from orchestrator.dataclass import dataclass
 from orchestrator.executor.host.host import Host
 from orchestrator.stores.items import ItemUsage, namespace_text
 

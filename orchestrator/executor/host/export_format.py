@@ -14,13 +14,12 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import IO
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import InvalidExport, OrchestratorError
 from orchestrator.graph.codec import shown
 from orchestrator.graph.digests import content_digest

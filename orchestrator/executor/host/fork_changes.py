@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from pydantic import ValidationError
 
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import InvalidAnswer, InvalidUpdate, InvalidValue
 from orchestrator.executor.answers import as_answer, check_answer
 from orchestrator.graph.codec import as_json, explain

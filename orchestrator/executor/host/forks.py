@@ -10,10 +10,9 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import InvalidValue, QuestionUnknown, RunConflict, RunEnded, RunExists
 from orchestrator.executor.answers import about, as_answer, check_answer
 from orchestrator.executor.host.fork_changes import Changes, changes_of

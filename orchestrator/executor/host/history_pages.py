@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from orchestrator.dataclass import dataclass
 from orchestrator.executor.host.loader import RunLoader
 from orchestrator.kernel.plan import Plan
 from orchestrator.stores.base import RunInfo, Store

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import GraphChanged, GraphUnknown, StoreError
 from orchestrator.executor.host.manner import Manner
 from orchestrator.executor.host.reopening import Reopening

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 
-from orchestrator.dataclass import dataclass
 from orchestrator.executor.resources import Resources
 from orchestrator.graph.limits import Limits
 from orchestrator.graph.migration import Migration

@@ -8,8 +8,8 @@ several that try, one does.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import RunUnknown
 from orchestrator.executor.lease import is_held
 from orchestrator.stores.base import Message, RunInfo, Store

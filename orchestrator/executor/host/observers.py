@@ -13,7 +13,7 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, cast
 
@@ -21,7 +21,6 @@ import anyio
 import anyio.to_thread
 from anyio.abc import TaskGroup
 
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import OrchestratorError, RunConflict, RunEnded, RunUnknown, StoreError
 from orchestrator.executor.host.notices import Notices
 from orchestrator.graph.definition import GraphDefinition

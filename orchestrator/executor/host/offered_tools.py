@@ -9,9 +9,8 @@ change.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import ToolsChanged
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.kernel.run_state import RunState

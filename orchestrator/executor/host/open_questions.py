@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import cast
 
 from pydantic import ValidationError
 
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import OrchestratorError, RunConflict, RunUnknown, StoreUnavailable
 from orchestrator.executor.host.host import Host
 from orchestrator.executor.run_row import questions_of, totals_of

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import RunConflict, RunUnknown
 from orchestrator.executor.host.deletion import delete
 from orchestrator.executor.host.host import Host

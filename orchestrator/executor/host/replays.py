@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import InvalidValue, RunConflict, RunEnded, RunExists
 from orchestrator.executor.first_state import initial_values
 from orchestrator.executor.host import forks

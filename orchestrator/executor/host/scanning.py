@@ -7,13 +7,12 @@ on, until it has read so much; its cursor says where the next page goes on, also
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from anyio import to_thread
 from pydantic import BaseModel
 
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import EncryptionKeyMissing, RunUnknown, StoreCorrupt, StoreError, StoreTooNew
 from orchestrator.kernel.records import Record
 from orchestrator.stores.base import Page, RunInfo, Store

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import InvalidValue, RunConflict, RunExists
 from orchestrator.executor.first_state import initial_values
 from orchestrator.executor.host.creation import create

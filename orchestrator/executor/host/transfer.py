@@ -12,9 +12,9 @@ import os
 import tempfile
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import IO, TypeAlias
 
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import InvalidExport, OrchestratorError, RunExists, RunUnknown, StoreCorrupt, StoreError
 from orchestrator.executor.host.deletion import children_of
 from orchestrator.executor.host.export_format import VERSION, ExportedRun, brief, read_runs

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import OrchestratorError
 from orchestrator.executor.host.host import Host
 from orchestrator.executor.migrations import assess

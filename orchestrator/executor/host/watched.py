@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 
 import anyio
 
-from orchestrator.dataclass import dataclass
 from orchestrator.kernel.run_state import RunState
 
 

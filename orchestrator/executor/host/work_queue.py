@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import reprlib
+from dataclasses import dataclass
 from datetime import datetime
 
 import anyio
 
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import InvalidValue, RunConflict, RunEnded, RunExists
 from orchestrator.executor.host.creation import enqueue
 from orchestrator.executor.host.host import Host

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import anyio
 
 from orchestrator.clock import SYSTEM_CLOCK
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import StoreError
 from orchestrator.executor.lease import Presence, clocks, keeps
 from orchestrator.jsontypes import JsonObject

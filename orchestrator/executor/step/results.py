@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel
 
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import InvalidOutcome, InvalidUpdate
 from orchestrator.executor.effects.effect import Attempt
 from orchestrator.executor.retry import TryAgain, decide

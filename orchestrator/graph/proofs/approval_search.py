@@ -9,10 +9,9 @@ same confirmation approved before.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from orchestrator.dataclass import dataclass
 from orchestrator.graph.proofs.calls import (
     Scope,
     approval_of,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from orchestrator.dataclass import dataclass
 from orchestrator.graph.checks.words import listed
 from orchestrator.graph.node import Node, is_shipped
 

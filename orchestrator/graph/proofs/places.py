@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from orchestrator.dataclass import dataclass
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.proofs.calls import EVERYWHERE, Scope, sees_tools
 from orchestrator.graph.proofs.paths import Paths, Spot

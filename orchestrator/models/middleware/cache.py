@@ -6,11 +6,11 @@ import logging
 import os
 import time
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
 
 import anyio
 import anyio.lowlevel
 
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import AgentError
 from orchestrator.jsontypes import digest
 from orchestrator.models.base import ModelEvent, ModelRequest

@@ -6,13 +6,13 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
 import anyio
 import anyio.lowlevel
 
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import ModelError
 from orchestrator.jsontypes import canonical
 from orchestrator.models.base import ModelEvent, ModelRequest, closing

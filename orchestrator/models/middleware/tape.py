@@ -5,11 +5,10 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import ModelError, message_of
 from orchestrator.jsontypes import canonical, cleaned, digest
 from orchestrator.models.middleware.files import write_whole

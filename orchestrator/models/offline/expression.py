@@ -6,11 +6,10 @@ Numbers are exact fractions, so 0.1 + 0.2 is 0.3 and whole numbers stay whole; o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from decimal import Context, Decimal
 from fractions import Fraction
 from typing import Literal, TypeAlias
-
-from orchestrator.dataclass import dataclass
 
 OperationName: TypeAlias = Literal["add", "subtract", "multiply", "divide", "power"]
 

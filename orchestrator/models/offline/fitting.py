@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, cast
 
-from orchestrator.dataclass import dataclass
 from orchestrator.models.offline.expression import SIGNS, Number, Operation, OperationName, Term, exact, written
 
 

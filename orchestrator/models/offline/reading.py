@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 
-from orchestrator.dataclass import dataclass
 from orchestrator.models.offline.expression import Number, Operation, OperationName, Term, negative
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
-from orchestrator.dataclass import dataclass
 from orchestrator.jsontypes import JsonObject
 from orchestrator.models.messages import ToolCall
 from orchestrator.models.text.defuse import tokens_broken

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 from uuid import uuid4
 
 from pydantic import JsonValue
 
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import ModelError
 from orchestrator.jsontypes import JsonObject
 from orchestrator.models.base import Model, ModelEvent, ModelRequest, RequestModel, closing

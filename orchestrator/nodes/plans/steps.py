@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from orchestrator.dataclass import dataclass
 from orchestrator.nodes.plans import PlanFault
 
 END_OF_PLAN = "<END_OF_PLAN>"

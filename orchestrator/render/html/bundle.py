@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-
-from orchestrator.dataclass import dataclass
 
 _IMPORT = re.compile(r'import \{ (\w+(?:, \w+)*) \} from "\./(\w+)\.js";')
 _EXPORT = re.compile(r"export ((?:const|function|async function|class) (\w+)\b.*)")

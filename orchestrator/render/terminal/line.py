@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from orchestrator import visible
-from orchestrator.dataclass import dataclass
 
 Part: TypeAlias = tuple[str, str]
 """A text and its style (of rich)."""

@@ -7,10 +7,10 @@ as each of them may; what does not fit is cut between words. Columns of ids and 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from shutil import get_terminal_size
 from typing import TextIO
 
-from orchestrator.dataclass import dataclass
 from orchestrator.render.terminal.colours import coloured, wants_colours
 from orchestrator.render.terminal.texts import columns_of, fitting
 from orchestrator.visible import line

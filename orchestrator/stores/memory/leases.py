@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from orchestrator.clock import SYSTEM_CLOCK
-from orchestrator.dataclass import dataclass
 from orchestrator.jsontypes import JsonObject
 from orchestrator.stores.presence import is_present
 from orchestrator.stores.rows import Holder, Lease, OpenQuestion, RunInfo, RunTotals

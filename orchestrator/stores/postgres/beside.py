@@ -7,9 +7,9 @@ run that was moved. So nothing is written for a run that was not.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from orchestrator.dataclass import dataclass
 from orchestrator.jsontypes import canonical
 from orchestrator.stores import parts
 from orchestrator.stores.base import RunSummary

@@ -12,10 +12,10 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import OrchestratorError, StoreError
 from orchestrator.stores.postgres.connections import Connection, connect, is_lost, patiently, store_error
 from orchestrator.stores.postgres.url import Address

@@ -8,10 +8,9 @@ the one that selects fewest leads, and the others are asked for each run; how fe
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.dataclass import dataclass
 from orchestrator.stores.base import Page, Relation
 from orchestrator.stores.postgres.leases import present_holders
 from orchestrator.stores.postgres.plans import execute, exists, looking_up, walking

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from math import isfinite
 from urllib.parse import parse_qsl, quote, unquote
 
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import StoreError
 from orchestrator.stores.places import SECRET_PARAMETERS
 

@@ -11,10 +11,9 @@ do not wait for each other in a circle.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple
+from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import RunConflict, RunExists, RunUnknown
 from orchestrator.jsontypes import canonical
 from orchestrator.stores.base import Lease, RunInfo

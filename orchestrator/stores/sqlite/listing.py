@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Collection, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from orchestrator.dataclass import dataclass
 from orchestrator.stores.base import Page, Relation, RunInfo
 from orchestrator.stores.rows import MAX_DEATHS
 from orchestrator.stores.shared import page_cursor, parse_cursor

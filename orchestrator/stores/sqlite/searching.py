@@ -7,8 +7,8 @@ runs, and no text of a user is ever a query to SQLite.
 from __future__ import annotations
 
 import sqlite3
+from dataclasses import dataclass
 
-from orchestrator.dataclass import dataclass
 from orchestrator.stores.sqlite.schema4 import BEFORE_TOTALS
 from orchestrator.stores.stored import labels_of
 from orchestrator.stores.words import contains, words

@@ -22,12 +22,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, TypeAlias, TypeVar
 
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import OrchestratorError, StoreError, StoreUnavailable
 from orchestrator.stores.sqlite.files import (
     StoreFile,

@@ -13,12 +13,12 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
 import anyio
 
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import StoreUnavailable
 from orchestrator.executor.effects.effect import Effect, witness
 from orchestrator.executor.executor import Executor

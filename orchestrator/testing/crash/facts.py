@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
-from orchestrator.dataclass import dataclass
 from orchestrator.executor.effects.replay import NOT_MADE, SUSPENDED
 from orchestrator.jsontypes import canonical
 from orchestrator.kernel.records import (

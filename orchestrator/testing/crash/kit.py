@@ -6,12 +6,11 @@ import random
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import anyio
 
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import StoreError
 from orchestrator.executor.effects.effect import witness
 from orchestrator.executor.executor import Executor

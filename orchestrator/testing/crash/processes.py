@@ -9,13 +9,12 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import anyio
 
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import StoreError
 from orchestrator.executor.executor import Executor
 from orchestrator.kernel.records import Asked

@@ -6,13 +6,12 @@ what a model answers never differs between the runs that are compared. Tools and
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import anyio
 from anyio.abc import TaskGroup
 
-from orchestrator.dataclass import dataclass
 from orchestrator.executor.effects.effect import Effect
 from orchestrator.executor.interrupts import Lost, Refused, Suspend
 from orchestrator.jsontypes import digest

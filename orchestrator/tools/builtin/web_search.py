@@ -10,14 +10,13 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Protocol, Self, runtime_checkable
 from urllib.parse import quote_plus, urlsplit
 
 from pydantic import Field
 
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import ToolError
 from orchestrator.models.secrets import looked_up
 from orchestrator.tools.builtin.web_fetch.client import Fetching

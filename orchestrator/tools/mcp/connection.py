@@ -10,12 +10,11 @@ import importlib.util
 import logging
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
 
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import OrchestratorError, ToolDisconnected, ToolError, ToolUnavailable, message_of
 from orchestrator.fence import pass_fence
 from orchestrator.tools.mcp.listing import Listed, listed_by

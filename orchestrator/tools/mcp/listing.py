@@ -6,10 +6,9 @@ import hashlib
 import logging
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.dataclass import dataclass
 from orchestrator.jsontypes import digest
 from orchestrator.tools.keywords import BY_NAME
 from orchestrator.tools.mcp.schemas import checked_schema

@@ -11,11 +11,10 @@ import os
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import GraphUnknown
 from orchestrator.redaction import BLANK, redact, redacted
 from orchestrator.tools.mcp.written_secrets import VARIABLE, secret_written_in

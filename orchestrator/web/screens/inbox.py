@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
-from orchestrator.dataclass import dataclass
 from orchestrator.redaction import redact
 from orchestrator.render.terminal.texts import short
 from orchestrator.web.screens.runs import lasting

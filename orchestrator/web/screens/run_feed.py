@@ -10,6 +10,7 @@ again, gets the whole run, as far as it is read.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from secrets import token_hex
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,7 +18,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio
 from anyio import to_thread
 
-from orchestrator.dataclass import dataclass
 from orchestrator.executor import Run
 from orchestrator.executor.host.run_status import is_interrupted, standby_of, waits_to_be_taken_up, with_status
 from orchestrator.render.html.call_data import usage_data

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
-from orchestrator.dataclass import dataclass
 from orchestrator.kernel.records import FINAL
 from orchestrator.render.terminal.texts import ago
 from orchestrator.web.screens.shell import key_of

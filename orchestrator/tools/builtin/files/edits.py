@@ -6,9 +6,9 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import TypeAlias
 
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import ToolError
 from orchestrator.tools.builtin.files.directory import DESCRIPTORS, Directory, refuse_link, walked
 from orchestrator.tools.builtin.files.history import Edit, History, Kind, digest_of, history, key_of

@@ -14,13 +14,12 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field, TypeAdapter
 
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import ToolError
 from orchestrator.tools.builtin.files.directory import DESCRIPTORS, Directory, walked
 from orchestrator.tools.builtin.files.names import OWN

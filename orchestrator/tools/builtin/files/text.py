@@ -5,9 +5,9 @@ from __future__ import annotations
 import codecs
 import re
 from bisect import bisect_left
+from dataclasses import dataclass
 from typing import Self
 
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import ToolError
 
 _MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))

@@ -8,9 +8,9 @@ import signal
 import threading
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import ToolError
 from orchestrator.tools.builtin.python.shown import shown_value
 

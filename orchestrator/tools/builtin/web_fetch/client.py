@@ -7,11 +7,10 @@ import ssl
 import zlib
 from collections.abc import AsyncGenerator, AsyncIterable, Callable
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, cast
 
-from orchestrator.dataclass import dataclass
 from orchestrator.errors import ToolError
 from orchestrator.tools.builtin.web_fetch.guard import Guard, told
 
