@@ -7,7 +7,6 @@ import shlex
 
 from orchestrator.cli import words
 from orchestrator.errors import OrchestratorError
-from orchestrator.stores.places import shown_url
 
 _COMMAND = re.compile(r"`orchestrator ((?:answer|fork|resume|runs|show|why)\b[^`\n]*)`")
 
@@ -19,6 +18,8 @@ def error_text(error: BaseException, store: str | None = None) -> str:
         error: the error.
         store: the value of `--store`, which commands that read runs need again.
     """
+    from orchestrator.stores.places import shown_url
+
     text = error.typed if isinstance(error, OrchestratorError) and error.typed else str(error)
 
     def runnable(found: re.Match[str]) -> str:

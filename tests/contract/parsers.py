@@ -526,6 +526,9 @@ PARSERS: Mapping[str, Parser] = {
 }
 
 OWN: Mapping[str, str] = {
+    "orchestrator.cli.app:_NUMBER": "an argument that the user types",
+    "orchestrator.cli.app:_BROKEN": "an argument that the user types",
+    "orchestrator.stores.turns:_NAME": "an argument of the program, or one that the user types",
     "orchestrator.cli.launch:_NAMED_MODEL": "an argument that the user types",
     "orchestrator.cli.replay_command:_NAMED": "an argument that the user types",
     "orchestrator.cli.moments:_AGE": "an option that the user types",
