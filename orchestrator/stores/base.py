@@ -519,14 +519,17 @@ class Store(ItemStore, Protocol):
 
         These are runs that have messages other than notices, whose `due` time has passed, that are `running` and whose
         holder's leases have expired or whose holder's process is dead, and that are `running` and held by no executor,
-        in this order. A running run with `due` in the future is left out: it is to begin later. A run with `retry_at`
-        in the future, or with 5 or more `deaths`, is left out, also if it has just died for the fifth time: then that
-        is noted only. What it costs does not grow with the number of other runs.
+        in this order. Of each kind the oldest are taken first, whatever their graphs: by their first message, by `due`,
+        and the last kind by when it was created or its back-off ended. Of holders that are gone, any runs may be the
+        first. A running run with `due` in the future is left out: it is to begin later. A run with `retry_at` in the
+        future, or with 5 or more `deaths`, is left out, also if it has just died for the fifth time: then that is
+        noted only. What it costs does not grow with the number of other runs.
 
         With `turns`, the values of a label take turns among the runs that wait: of each value behind `turns.after` one
         run is taken before a second one of any, and `turns.after` becomes the value that was visited last. A claim
         visits a bounded number of values, takes other runs in the order above where these have too few, and does not
-        come back to a value before it visited all others. Runs with messages and runs of holders that are gone take
+        come back to a value before it visited all others. Of one value, runs of all graphs are taken the oldest first.
+        Runs with messages and runs of holders that are gone take
         part with the first of them.
 
         Args:

@@ -72,13 +72,17 @@ class Selection(Generic[T]):
 
     def __init__(self, limit: int, most: Mapping[str, int] | None = None) -> None:
         self.rows: list[T] = []
-        self.limit, self._left = limit, dict(most or {})
+        self.limit, self._most, self._left = limit, most or {}, dict(most or {})
         self._seen: set[object] = set()
 
     @property
     def full(self) -> bool:
         """Whether no run can be added any more."""
         return len(self.rows) >= self.limit
+
+    def bound(self, graph: str) -> int:
+        """The most runs of a graph."""
+        return min(self.limit, self._most.get(graph, self.limit))
 
     def open(self, graphs: Collection[str]) -> list[str]:
         """The graphs of which runs can be added."""

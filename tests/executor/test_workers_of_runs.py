@@ -304,8 +304,12 @@ async def test_a_worker_whose_runs_all_sleep_asks_the_store_nothing(tmp_path: Pa
     asked: list[str] = []
     graph = Graph(name="naps", state=Log, nodes={"nap": Sleep(seconds=3600)}, edges="START -> nap -> END")
     opened = SQLiteStore(tmp_path / "runs.db")
+    hour = 3600.0  # a worker without runs, too, says that it lives, every third of a lease
     try:
-        async with Executor(opened, graphs=[graph]) as executor, anyio.create_task_group() as tasks:
+        async with (
+            Executor(opened, graphs=[graph], lease_ttl=hour) as executor,
+            anyio.create_task_group() as tasks,
+        ):
             tasks.start_soon(lambda: executor.work(poll=0.1))
             tasks.start_soon(lambda: executor.start(graph, run_id="watched"))
             for number in range(3):

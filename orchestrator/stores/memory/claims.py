@@ -38,7 +38,8 @@ def claimable(idle: Iterable[MemoryRun], inbox: Inbox) -> list[MemoryRun]:
         elif info.due is not None and info.due <= now:
             found.append((1, info.due, run))
         elif info.status == "running" and info.due is None:
-            found.append((2 if run.token is not None else 3, info.created, run))
+            since = info.created if run.token is not None or info.retry_at is None else info.retry_at
+            found.append((2 if run.token is not None else 3, since, run))
     return [run for _, _, run in sorted(found, key=lambda one: one[:2])]
 
 

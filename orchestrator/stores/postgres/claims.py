@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -36,7 +37,8 @@ Ways: TypeAlias = Callable[..., Iterator["Candidate"]]
 def claimable(connection: Connection, owner: Owner, graphs: Collection[str] | None) -> bool:
     """Whether a claim would find anything; locks nothing."""
     present, gone = present_holders(connection)
-    found = _ways(connection, [*present, owner.executor], gone, _names(connection, graphs), 1, lock="")
+    bounds = dict.fromkeys(_names(connection, graphs), 1)
+    found = _ways(connection, [*present, owner.executor], gone, bounds, 1, lock="")
     return any(True for _ in found)
 
 
@@ -93,7 +95,7 @@ def _selected(
         _in_turn(connection, ways, found.open(names), found, turns)
     known = found.open(names)
     while known:
-        for row in ways(known, found.limit, _LOCKED):
+        for row in ways({name: found.bound(name) for name in known}, found.limit, _LOCKED):
             found.add(row[0], row[4], row)
             if found.full:
                 break
@@ -110,7 +112,8 @@ def _in_turn(connection: Connection, ways: Ways, names: list[str], found: Select
     values, visited = turn_index.ready_values(connection, turns, names, found.limit)
     each = -(-found.limit // max(len(values), 1))
     waiting = turn_index.runs_of(connection, turns, values, names, each) if values else []
-    first = list(ways(names, found.limit, _LOCKED, (_ADDRESSED, _LAPSED)))
+    bounds = {name: found.bound(name) for name in names}
+    first = list(ways(bounds, found.limit, _LOCKED, (_ADDRESSED, _LAPSED)))
     of = turn_index.values_of(connection, turns, [row[0] for row in first]) if first else {}
     rows = [*((of.get(row[0], ""), row) for row in first), *waiting]
     take_turns(turns, rows, lambda row: found.add(row[0], row[4], row), lambda: found.full)
@@ -142,6 +145,7 @@ _HOLDERS = (
     f" AND NOT {_LIVE.format('name')}"
 )
 _COLUMNS = "runs.id, runs.run_id, runs.token, runs.holder, runs.graph"
+_KNOWN = "(graph = ANY(%(names)s::text[])) IS TRUE"
 _ADDRESSED, _DUE, _LAPSED, _IDLE = range(4)
 """Kinds of runs that can be claimed, in their order."""
 
@@ -150,48 +154,114 @@ def _ways(
     connection: Connection,
     present: list[str],
     gone: list[str],
-    names: list[str],
+    bounds: Mapping[str, int],
     limit: int,
     lock: str,
     kinds: Collection[int] = (_ADDRESSED, _DUE, _LAPSED, _IDLE),
 ) -> Iterator[Candidate]:
-    if not names:
+    """Candidates of some kinds among the graphs that have a bound; of each kind, the oldest first."""
+    if not bounds:
         return
-    values: dict[str, Any] = {"names": names, "present": present, "gone": gone, "limit": limit}
-    known = "(graph = ANY(%(names)s::text[])) IS TRUE"
-
-    def ask(query: str, **more: object) -> list[Candidate]:
-        rows: Any = connection.execute(query.encode(), values | more).fetchall()
-        return [row[:5] for row in rows]
+    values: dict[str, Any] = {"names": [*bounds], "present": present, "gone": gone, "limit": limit}
 
     # the messages are few; a run is locked once, however many it has
     if _ADDRESSED in kinds:
-        yield from ask(
-            f"SELECT {_COLUMNS} FROM runs JOIN (SELECT run, min(id) AS first FROM inbox WHERE NOT notice GROUP BY run)"
-            f" AS posted ON posted.run = runs.id WHERE {known} AND {_SOME} AND {_UNHELD} AND {_READY}"
-            f" ORDER BY posted.first LIMIT %(limit)s{lock}"
+        found: Any = connection.execute(f"{_POSTED}{lock}".encode(), values).fetchall()
+        yield from found
+    if _DUE in kinds:
+        yield from _oldest(connection, _OVERDUE, bounds, values, lock)
+    if _LAPSED in kinds:
+        absent: Any = connection.execute(_HOLDERS, values).fetchall()
+        yield from _oldest(connection, _LEFT, {holder: limit for (holder,) in absent}, values, lock)
+    if _IDLE in kinds:
+        yield from _oldest(connection, _FREE, bounds, values, lock)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """How runs of one kind are found by an index that has them by a key, and by their time.
+
+    Attributes:
+        where: what is true of them.
+        since: their time.
+        parts: the columns that an index has behind the key, in each of which `where` is narrowed, and their order.
+        key: the column with which the index begins.
+    """
+
+    where: str
+    since: str
+    parts: tuple[tuple[str, str], ...]
+    key: str = "graph"
+
+
+_POSTED = (
+    f"SELECT {_COLUMNS} FROM runs JOIN (SELECT run, min(id) AS first FROM inbox WHERE NOT notice GROUP BY run)"
+    f" AS posted ON posted.run = runs.id WHERE {_KNOWN} AND {_SOME} AND {_UNHELD} AND {_READY}"
+    " ORDER BY posted.first LIMIT %(limit)s"
+)
+_OVERDUE = _Kind(f"{_SOME} AND {_UNHELD} AND {_READY}", "due", ((f"due <= {WALL}", "due"),))
+_LEFT = _Kind(
+    f"(status = 'running') IS TRUE AND {_KNOWN} AND (due IS NULL OR due <= {WALL}) AND {_READY}",
+    "created",
+    (("TRUE", ""),),
+    "holder",
+)
+_FREE = _Kind(
+    f"status = 'running' AND token IS NULL AND deaths < {MAX_DEATHS} AND due IS NULL",
+    "coalesce(retry_at, created)",
+    tuple((f"retry_at {which}", "retry_at, created") for which in ("IS NULL", f"<= {WALL}")),
+)
+_DEEPER = 4
+"""So many times as many candidates are looked at when others hold some of those before."""
+
+
+def _oldest(
+    connection: Connection, kind: _Kind, bounds: Mapping[str, int], values: Mapping[str, Any], lock: str
+) -> Iterator[Candidate]:
+    """The oldest runs of one kind whatever their keys, locked.
+
+    They are looked for first, as many of each key as may be taken, and of all no more are locked than are wanted: what
+    a claimer locks and does not take would be missing to others. Where they have locked some, it looks further.
+
+    Args:
+        kind: the kind.
+        bounds: key -> the most runs of it that are wanted.
+        values: values of the conditions; `limit` is the most runs that are wanted in all.
+        lock: how the rows are locked.
+    """
+    if not bounds:
+        return
+    limit, depth, before = values["limit"], 1, -1
+    while True:
+        looked = {"keys": [*bounds], "bounds": [*bounds.values()], "depth": depth, "looked": limit * depth}
+        rows: Any = connection.execute(_looked_at(kind), {**values, **looked}).fetchall()
+        ids = [number for (number,) in rows]
+        if len(ids) <= before or not ids:
+            return
+        query = (
+            f"SELECT {_COLUMNS} FROM runs WHERE id = ANY(%(ids)s::bigint[]) AND {kind.where}"
+            f" AND ({' OR '.join(part for part, _ in kind.parts)}) ORDER BY {kind.since}, id LIMIT %(limit)s{lock}"
         )
-    for name in names if _DUE in kinds else ():
-        yield from ask(
-            f"SELECT {_COLUMNS} FROM runs WHERE graph = %(name)s AND due <= {WALL} AND {_SOME} AND {_UNHELD}"
-            f" AND {_READY} ORDER BY due LIMIT %(limit)s{lock}",
-            name=name,
-        )
-    absent: Any = connection.execute(_HOLDERS, values).fetchall() if _LAPSED in kinds else []
-    for (holder,) in absent:
-        yield from ask(
-            f"SELECT {_COLUMNS} FROM runs WHERE holder = %(holder)s AND (status = 'running') IS TRUE AND {known}"
-            f" AND (due IS NULL OR due <= {WALL}) AND {_READY} LIMIT %(limit)s{lock}",
-            holder=holder,
-        )
-    for name in names if _IDLE in kinds else ():
-        for retry in ("IS NULL", f"<= {WALL}"):
-            yield from ask(
-                f"SELECT {_COLUMNS} FROM runs WHERE graph = %(name)s AND retry_at {retry} AND status = 'running'"
-                f" AND token IS NULL AND deaths < {MAX_DEATHS} AND due IS NULL ORDER BY retry_at, created"
-                f" LIMIT %(limit)s{lock}",
-                name=name,
-            )
+        found: Any = connection.execute(query.encode(), {**values, "ids": ids}).fetchall()
+        yield from found
+        if len(found) >= min(limit, len(ids)):
+            return
+        depth, before = depth * _DEEPER, len(ids)
+
+
+def _looked_at(kind: _Kind) -> bytes:
+    """The ids of the oldest runs of one kind: of each key one walk into the index for each part, which ends soon."""
+    walks = " UNION ALL ".join(
+        f"(SELECT id, {kind.since} AS since FROM runs WHERE {kind.key} = keys.key AND {part} AND {kind.where}"
+        f"{f' ORDER BY {order}' if order else ''} LIMIT %(looked)s)"
+        for part, order in kind.parts
+    )
+    return (
+        "SELECT id FROM (SELECT id, since, bound, row_number() OVER (PARTITION BY key ORDER BY since, id) AS place"
+        " FROM unnest(%(keys)s::text[], %(bounds)s::bigint[]) AS keys (key, bound)"
+        f" CROSS JOIN LATERAL ({walks}) AS one) AS all_of_them WHERE place <= bound * %(depth)s"
+        " ORDER BY since, id LIMIT %(looked)s"
+    ).encode()
 
 
 def graph_names(connection: Connection) -> list[str]:

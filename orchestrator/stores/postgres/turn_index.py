@@ -27,7 +27,10 @@ _WAITS = (
     " AND (due IS NOT NULL OR status = 'running')"
 )
 _READY = "greatest(coalesce(due, 0), coalesce(retry_at, 0))"
-"""From when on a run can be claimed."""
+"""From when on a run can be claimed; 0: ever since it was created."""
+_SPANS = f"(VALUES (0, 0), (5e-324, {WALL})) AS span (lo, hi)"
+"""Runs that waited for no time are asked for on their own: they come before all others in the index, and would be taken
+before those that waited for a long time."""
 
 
 def make(connection: Connection, label: str) -> None:
@@ -80,18 +83,22 @@ def ready_values(
 def runs_of(
     connection: Connection, turns: Turns, values: Sequence[str], graphs: Sequence[str], each: int
 ) -> list[tuple[str, Any]]:
-    """Runs of some values that can be claimed, with their values: locked, and `each` of a value and graph at most."""
+    """Runs of some values that can be claimed, with their values, those of one value the oldest first.
+
+    They are locked: `each` of a value and graph at most that waited for a time, and as many that did not.
+    """
     value = _value(turns.label)
     rows: Any = connection.execute(
         (
             "SELECT one.* FROM unnest(%(values)s::text[]) AS v (value) CROSS JOIN unnest(%(names)s::text[]) AS g (name)"
-            f" CROSS JOIN LATERAL (SELECT {value} AS value, id, run_id, token, holder, graph FROM runs WHERE {_WAITS}"
-            f" AND {value} = v.value AND graph = g.name AND {_READY} <= {WALL} ORDER BY {_READY}, created"
-            " LIMIT %(each)s FOR NO KEY UPDATE SKIP LOCKED) AS one"
+            f" CROSS JOIN {_SPANS} CROSS JOIN LATERAL (SELECT {value} AS value, id, run_id, token, holder, graph,"
+            f" greatest({_READY}, created) AS since FROM runs WHERE {_WAITS} AND {value} = v.value AND graph = g.name"
+            f" AND {_READY} BETWEEN lo AND hi ORDER BY {_READY}, created LIMIT %(each)s"
+            " FOR NO KEY UPDATE SKIP LOCKED) AS one ORDER BY since"
         ).encode(),
         {"values": [*values], "names": [*graphs], "each": each},
     ).fetchall()
-    return [(row[0], row[1:]) for row in rows]
+    return [(row[0], row[1:6]) for row in rows]
 
 
 def values_of(connection: Connection, turns: Turns, numbers: Sequence[int]) -> dict[int, str]:

@@ -1,6 +1,7 @@
 """Giving runs out that could go on and that nobody drives, as functions of a connection that is inside a transaction.
 
-Each kind of such runs is found by an index that has few others.
+Each kind of such runs is found by an index that has few others. The index has the runs of a graph by their time, so as
+many of each graph are looked at as are wanted in all, and the oldest of them are taken.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from orchestrator.clock import SYSTEM_CLOCK
 from orchestrator.jsontypes import canonical
@@ -128,10 +129,10 @@ def _urgent(connection: sqlite3.Connection, present: list[str], wall: float, lim
 
     def due(names: list[str]) -> list[Candidate]:
         query = (
-            f"{_COLUMNS} FROM runs INDEXED BY runs_by_due WHERE graph = ? AND due <= ?"
+            f"{_COLUMNS}, due FROM runs INDEXED BY runs_by_due WHERE graph = ? AND due <= ?"
             f" AND status IN ('running', 'paused') AND {free} AND {ready} ORDER BY due LIMIT ?"
         )
-        return _of_each(connection, query, names, wall, *present, wall, limit)
+        return _oldest_of_each(connection, query, names, wall, *present, wall, limit)
 
     yield "message", addressed
     yield "due", due
@@ -143,33 +144,42 @@ def _others(connection: sqlite3.Connection, present: list[str], wall: float, lim
 
     def lapsed(names: list[str]) -> list[Candidate]:
         query = (
-            f"{_COLUMNS} FROM runs INDEXED BY runs_by_holder WHERE holder = ? AND status = 'running'"
+            f"{_COLUMNS}, created FROM runs INDEXED BY runs_by_holder WHERE holder = ? AND status = 'running'"
             f" AND graph IN ({_marks(names)}) AND (due IS NULL OR due <= ?) AND {ready} LIMIT ?"
         )
-        return _of_each(connection, query, _absent(connection, present), *names, wall, wall, limit)
+        return _oldest_of_each(connection, query, _absent(connection, present), *names, wall, wall, limit)
 
     def idle(names: list[str]) -> list[Candidate]:
-        query = f"{_COLUMNS} FROM runs INDEXED BY runs_free WHERE graph = ? AND retry_at {{}} AND {_IDLE}"
-        order = " ORDER BY retry_at, created LIMIT ?"
-        found: list[Candidate] = []
-        for name in names:
-            found += connection.execute(query.format("IS NULL") + order, (name, limit)).fetchall()
-            found += connection.execute(query.format("<= ?") + order, (name, wall, limit)).fetchall()
-        return found
+        query = (
+            f"SELECT * FROM ({_FREE} AND retry_at IS NULL ORDER BY created LIMIT ?3) UNION ALL"
+            f" SELECT * FROM ({_FREE} AND retry_at <= ?2 ORDER BY retry_at LIMIT ?3)"
+        )
+        return _oldest_of_each(connection, query, names, wall, limit)
 
     yield "lapsed", lapsed
     yield "idle", idle
 
 
 _COLUMNS = "SELECT runs.id, runs.run_id, runs.token, runs.holder, runs.graph"
-_IDLE = f"status = 'running' AND token IS NULL AND deaths < {MAX_DEATHS} AND due IS NULL"
+_FREE = (
+    f"{_COLUMNS}, coalesce(retry_at, created) FROM runs INDEXED BY runs_free WHERE graph = ?1 AND status = 'running'"
+    f" AND token IS NULL AND deaths < {MAX_DEATHS} AND due IS NULL"
+)
 
 
-def _of_each(connection: sqlite3.Connection, query: str, keys: Collection[str], *values: object) -> list[Candidate]:
-    found: list[Candidate] = []
+def _oldest_of_each(
+    connection: sqlite3.Connection, query: str, keys: Collection[str], *values: object
+) -> list[Candidate]:
+    """What a query finds for each of some keys, in the order of the time that is in its last column."""
+    found: list[tuple[Any, ...]] = []
     for key in keys:
         found += connection.execute(query, (key, *values)).fetchall()
-    return found
+    return [row[:-1] for row in sorted(found, key=_time_of)]
+
+
+def _time_of(row: tuple[Any, ...]) -> float:
+    """The last column of a row; a damaged one is old, so that its run is not left behind."""
+    return row[-1] if isinstance(row[-1], int | float) else 0.0
 
 
 def _free(present: Collection[str]) -> str:

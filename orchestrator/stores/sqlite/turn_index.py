@@ -22,7 +22,10 @@ _WAITS = (
     " AND (due IS NOT NULL OR status = 'running')"
 )
 _READY = "max(coalesce(due, 0.0), coalesce(retry_at, 0.0))"
-"""From when on a run can be claimed."""
+"""From when on a run can be claimed; 0: ever since it was created."""
+_SOME_TIME = 5e-324
+"""The first moment that is not 0. Runs that waited for none are asked for on their own: they come before all others in
+the index, and would be taken before those that waited for a long time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +51,16 @@ def waiting(connection: sqlite3.Connection, turns: Turns, graphs: list[str], lim
     values, last = _ready_values(connection, index, turns, graphs, limit, wall)
     each = -(-limit // max(len(values), 1))
     query = (
-        f"SELECT id, run_id, NULL, NULL, graph FROM runs INDEXED BY {index} WHERE {_WAITS}"
-        f" AND {_value(turns.label)} = ? AND graph = ? AND {_READY} <= ? ORDER BY {_READY}, created LIMIT ?"
+        f"SELECT id, run_id, NULL, NULL, graph, max({_READY}, created) FROM runs INDEXED BY {index} WHERE {_WAITS}"
+        f" AND {_value(turns.label)} = ? AND graph = ? AND {_READY} BETWEEN ? AND ? ORDER BY {_READY}, created LIMIT ?"
     )
     found: list[tuple[str, Any]] = []
     for value in values:
+        rows: list[tuple[Any, ...]] = []
         for graph in graphs:
-            rows = connection.execute(query, (value, graph, wall, each)).fetchall()
-            found += [(_text(value), row) for row in rows]
+            for span in ((0.0, 0.0), (_SOME_TIME, wall)):
+                rows += connection.execute(query, (value, graph, *span, each)).fetchall()
+        found += [(_text(value), row[:-1]) for row in sorted(rows, key=lambda row: row[-1])]
     return Waiting(found, last)
 
 

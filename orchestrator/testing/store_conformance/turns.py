@@ -1,4 +1,4 @@
-"""Checks of claims that are bounded by graph, and of claims in which the values of a label take turns."""
+"""Checks of claims among several graphs, and of claims in which the values of a label take turns."""
 
 from __future__ import annotations
 
@@ -38,6 +38,50 @@ async def check_claims_of_graphs_are_bounded(store: Store) -> None:
     equal(await claimed(3, many=2, few=5), {"many": 2}, "runs of a graph, two at most")
     equal(await claimed(4, few=0), {"many": 4}, "runs where the other graph is left out")
     equal(await claimed(100), {"many": 6}, "what the bounds left to others")
+
+
+async def check_the_oldest_runs_of_all_graphs_are_given_out_first(store: Store) -> None:
+    """However many runs of one graph wait, those of another one are given out when they are the oldest of their kind.
+
+    New runs of the first graph come all the time: in the order of names, the other would wait for ever.
+    """
+    mark, now = uuid4().hex, time.time()
+    flood, rare = f"{mark} a", f"{mark} z"
+    kinds: dict[str, dict[str, Any]] = {
+        "due": {"status": "paused", "due": now - 500},
+        "waits to be begun": {"created": now - 500},
+        "waits to be begun again": {"created": now - 900, "retry_at": now - 500, "deaths": 1},
+    }
+    for by in (None, "tenant"):
+        for what, row in kinds.items():
+            turns = None if by is None else Turns(by)
+            for number in range(8):
+                # the even ones are older than the run of the other graph
+                age = 600 - number if number % 2 == 0 else 400 - number
+                await _run(store, flood, **_aged(row, now - age))
+            one = await _run(store, rare, **row)
+            order: list[str] = []
+            for _ in range(3):
+                taken = await store.claim(an_owner(), graphs=[flood, rare], limit=2, ttl=60.0, turns=turns)
+                order += [info.run_id for info, _ in taken]
+                for number in range(2):
+                    await _run(store, flood, **_aged(row, now - 300 + number))
+            place = order.index(one) if one in order else None
+            equal(place, 4, f"the place of a run of a graph with few that {what}, in turns by {by}")
+            rest = await store.claim(an_owner(), graphs=[flood, rare], limit=100, ttl=60.0, turns=turns)
+            equal(len(rest), 9, f"the other runs of the graph with many that {what}, in turns by {by}")
+    bounds = {flood: 1}
+    for _ in range(3):
+        await _run(store, flood, created=now - 600)
+    late = [await _run(store, rare, created=now - number) for number in (20, 10)]
+    taken = await store.claim(an_owner(), graphs=[flood, rare], limit=3, ttl=60.0, most=bounds)
+    equal([info.run_id for info, _ in taken][1:], late, "runs behind the only one that may be taken of another graph")
+
+
+def _aged(row: dict[str, Any], at: float) -> dict[str, Any]:
+    """Columns of a run that waits since another time."""
+    last = next(name for name in ("due", "retry_at", "created") if name in row)
+    return row | {last: at}
 
 
 async def check_values_take_turns(store: Store) -> None:
