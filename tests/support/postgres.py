@@ -70,16 +70,16 @@ class PostgresServer:
     def make(cls, *, durable: bool, binaries: Path | None = None) -> PostgresServer:
         """Make the files of one, and start it. `binaries` as for the class."""
         folder = Path(tempfile.mkdtemp(prefix="pg-"))
-        user = _server_user()
+        user = server_user()
         if user is not None:  # the server refuses to run as root
             os.chown(folder, *user)
             if binaries is None and not all(one.stat().st_mode & stat.S_IXOTH for one in programs().parents):
                 shutil.copytree(programs().parent, folder / "pg", symlinks=True)
-        server = cls(folder, _free_port(), binaries)
+        server = cls(folder, free_port(), binaries)
         secret = folder / "password"
         secret.write_text(PASSWORD)
         secret.chmod(0o644)
-        server._run(
+        server.run(
             "initdb", "--pgdata", str(server.data), "--username", USER, "--pwfile", str(secret), "--no-sync",
             "--encoding=UTF8", "--locale=C.UTF-8", "--auth-local=trust", "--auth-host=scram-sha-256",
             "--no-instructions", *([] if binaries else ["--set=scram_iterations=64"]),  # version 16 has it first
@@ -113,12 +113,12 @@ class PostgresServer:
 
     def start(self) -> None:
         """Start it, and wait until it answers."""
-        self._run("pg_ctl", "start", "-w", "-t", "60", "-D", str(self.data), "-l", str(self.folder / "log"), "-o",
+        self.run("pg_ctl", "start", "-w", "-t", "60", "-D", str(self.data), "-l", str(self.folder / "log"), "-o",
                   f"-p {self.port}")  # fmt: skip
 
     def stop(self, mode: str = "fast") -> None:
         """Stop it: `smart` waits for clients, `fast` ends their connections, `immediate` is a crash."""
-        self._run("pg_ctl", "stop", "-w", "-t", "60", "-D", str(self.data), "-m", mode)
+        self.run("pg_ctl", "stop", "-w", "-t", "60", "-D", str(self.data), "-m", mode)
 
     def kill(self) -> None:
         """Kill all of its processes, as the end of a machine does."""
@@ -169,8 +169,8 @@ class PostgresServer:
         self.create_database(TEMPLATE, tables=False)
         connect(address_of(self.url(TEMPLATE))).close()
 
-    def _run(self, program: str, *arguments: str) -> None:
-        user = _server_user()
+    def run(self, program: str, *arguments: str) -> None:
+        user = server_user()
         identity: dict[str, Any] = {} if user is None else {"user": user[0], "group": user[1], "extra_groups": []}
         # into a file: the server keeps what it is given open
         with tempfile.TemporaryFile("w+") as output:
@@ -271,7 +271,7 @@ def _keep(folder: Path, server: PostgresServer) -> None:
         server.remove()
 
 
-def _server_user() -> tuple[int, int] | None:
+def server_user() -> tuple[int, int] | None:
     """User and group of the server; None: those of this process."""
     if os.geteuid() != 0:
         return None
@@ -279,7 +279,7 @@ def _server_user() -> tuple[int, int] | None:
     return nobody.pw_uid, nobody.pw_gid
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port: int = found.getsockname()[1]
