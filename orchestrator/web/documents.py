@@ -18,10 +18,13 @@ from orchestrator.kernel.records import RunStatus
 from orchestrator.redaction import redacted
 from orchestrator.stores.base import RunInfo
 from orchestrator.views.run import Run
+from orchestrator.views.worker_info import WorkerInfo, WorkerState
 from orchestrator.visible import exact
 
 _FIRST = 300
 """Characters of the first line of a text in a row."""
+_GRAPHS = 50
+"""Graphs of a worker that are named at most."""
 
 
 class Document(BaseModel):
@@ -225,6 +228,40 @@ class QuestionPage(Document):
     cursor: Annotated[str | None, Field(description="`after` of the next page; null: this is the last.")]
 
 
+class WorkerRow(Document):
+    """A worker, or another executor that holds runs."""
+
+    id: str
+    state: WorkerState
+    worker: Annotated[bool, Field(description="Whether it takes up runs by itself.")]
+    host: str
+    pid: int | None
+    graphs: Annotated[list[str], Field(description="Graphs whose runs it takes up, 50 at most.")]
+    more_graphs: Annotated[int, Field(description="How many graphs are left out.")]
+    slots: int | None
+    started: Annotated[float | None, Field(description="Unix seconds.")]
+    version: str
+    heartbeat: Annotated[float, Field(description="Seconds since it was last heard from, by the store's clock.")]
+    ttl: Annotated[float, Field(description="Seconds without a heartbeat after which it lapses.")]
+    held: Annotated[int, Field(description="How many runs it holds.")]
+    runs: Annotated[list[str], Field(description="The ids of these runs, 5 at most.")]
+
+
+class WorkerList(Document):
+    """Who works on the store, those that live first, and the runs that only `resume` continues."""
+
+    workers: list[WorkerRow]
+    more_workers: Annotated[int, Field(description="How many workers are left out.")]
+    parked: Annotated[list[RunRow], Field(description="The longest parked first.")]
+    more_parked: Annotated[bool, Field(description="Whether further runs are parked.")]
+
+
+class WorkersEvent(Document):
+    """The data of an event about workers: `ready` when the stream begins, then each `changed`, also for a heartbeat."""
+
+    type: Literal["ready", "changed"]
+
+
 class StatsGroup(Document):
     """What the runs of one group spent. What a fork inherited is in no sum."""
 
@@ -387,6 +424,21 @@ def driver_of(info: RunInfo) -> str:
     if lease is None or lease.left <= 0:
         return ""
     return f"{lease.owner.get('host', '')} {lease.owner.get('pid', '')}".strip()
+
+
+def worker_of(info: WorkerInfo, runs: Iterable[str]) -> WorkerRow:
+    """The row of a worker.
+
+    Args:
+        info: the worker.
+        runs: the ids of its runs that are named.
+    """
+    return WorkerRow(
+        id=info.id, state=info.state, worker=info.worker, host=first_line(info.host), pid=info.pid,
+        graphs=[first_line(name) for name in info.graphs[:_GRAPHS]], more_graphs=max(0, len(info.graphs) - _GRAPHS),
+        slots=info.slots, started=info.started, version=first_line(info.version), heartbeat=info.heartbeat,
+        ttl=info.ttl, held=info.held, runs=list(runs),
+    )  # fmt: skip
 
 
 def parent_of(parent: Parent | None) -> ParentRun | None:

@@ -132,6 +132,12 @@ class QuestionsQuery(Query):
     limit: int = Field(50, ge=1, le=200, description="The most questions on a page.")
 
 
+class WorkersQuery(Query):
+    """How much of the list of workers."""
+
+    limit: int = Field(100, ge=1, le=500, description="The most workers, and the most parked runs.")
+
+
 class DiffQuery(Query):
     """The runs to compare."""
 

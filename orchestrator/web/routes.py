@@ -14,6 +14,7 @@ from orchestrator.web import (
     runs,
     statistics,
     streams,
+    workers,
 )
 from orchestrator.web.endpoint import Endpoint
 
@@ -93,6 +94,10 @@ ROUTES: tuple[Endpoint, ...] = (
     Endpoint(
         "GET", "/api/questions", "list_questions", questions.listing, "List the open questions of all runs.",
         documents.QuestionPage, query=requests.QuestionsQuery, streams=documents.QuestionEvent,
+    ),
+    Endpoint(
+        "GET", "/api/workers", "list_workers", workers.listing, "List the workers and the parked runs.",
+        documents.WorkerList, query=requests.WorkersQuery, streams=documents.WorkersEvent,
     ),
     Endpoint("GET", "/api/graphs", "list_graphs", graphs.listing, "List the graphs.", documents.GraphList),
     Endpoint(

@@ -16,12 +16,17 @@ from orchestrator import Graph, Reply, Tool, ToolCall, Usage, tool
 from orchestrator.strategies.react import react
 from orchestrator.testing import ScriptedModel
 from tests.notebooks.palette import indexed
-from tests.web.api import api
+from tests.web.api import Api, api
 from tests.web.mail import LETTER
+from tests.web.workers import announced, announced_dead, held, parked
 
 PLACE = Path(__file__).parents[2] / "docs" / "pictures"
 SIZES = {"": (1280, 800), "_390": (390, 844), "_2000": (2000, 1100)}
 """What a file's name says -> width and height, pixels."""
+
+
+SCREENS = (("/runs", "runs", 0), ("/inbox", "inbox", 0), ("/runs/run-4", "run", 380), ("/workers", "workers", 0))
+"""Address, name, and how much higher than others, pixels."""
 
 
 def _tools() -> list[Tool]:
@@ -93,7 +98,9 @@ def main() -> None:
         chromium = os.environ.get("CHROMIUM") or shutil.which("chromium")
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
-            for path, name, more in (("/runs", "runs", 0), ("/inbox", "inbox", 0), ("/runs/run-4", "run", 380)):
+            for path, name, more in SCREENS:
+                if name == "workers":  # its runs are on no other picture
+                    _announce(served)
                 for (size, (width, height)), theme in itertools.product(SIZES.items(), ("light", "dark")):
                     page = browser.new_page(
                         viewport={"width": width, "height": height + more}, reduced_motion="reduce",
@@ -101,6 +108,20 @@ def main() -> None:
                     )  # fmt: skip
                     _take(page, served.url + path, PLACE / f"live_{name}{size}_{theme}.png")
             browser.close()
+
+
+def _announce(served: Api) -> None:
+    """Workers in every state, and a parked run."""
+    said = {"graphs": ["invoice", "triage"], "slots": 20, "version": "0.1.0"}
+    one = announced(served, "1f0c8a77d2e4", host="web-1", pid=4711, worker=said | {"started": 1.0})
+    draining = said | {"started": 2.0, "draining": True}
+    announced(served, "77ab10c2f9d0", host="web-2", pid=812, worker=draining)
+    announced(served, "b2944e6a0c15", ttl=0.01, host="web-3", pid=930, worker=said)
+    dead = announced_dead(served, "9b3e5d10c6aa", host="web-1", worker=said)
+    held(served, one, "order-17", "order-18", graph="react")
+    held(served, dead, "order-19", graph="react")
+    fault = "ConnectionError: no connection to https://models.example"
+    parked(served, "order-12", fault, graph="react", question="Does the order of Mr Weber fit the stock?")
 
 
 def _take(page: Page, address: str, file: Path) -> None:

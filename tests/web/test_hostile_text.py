@@ -16,6 +16,7 @@ from orchestrator.strategies.react import react
 from orchestrator.testing import ScriptedModel
 from tests.web.api import Api, Note, api, letter, payment, plain
 from tests.web.hostile import HIDDEN, HOSTILE, SCRIPTS, faults
+from tests.web.workers import announced
 
 NAMED = "'\"><script>window.pwned=10<!--"
 """An id that a run can have: without spaces and slashes."""
@@ -85,6 +86,8 @@ def filled(found: Api) -> None:
     found.post("runs/plain/fork", 201, at=2, update={"topic": HOSTILE}, run_id="child", labels=labels)
     found.settled("child")
     assert [one["run_id"] for one in found.get("questions")["questions"]] == ["mail", "choice"]
+    worker = {"graphs": [HOSTILE], "slots": 1, "version": HOSTILE}
+    announced(found, HOSTILE, ttl=600.0, host=HOSTILE, worker=worker)
     found.post("runs/choice/send", event=SCRIPTS[1], data={HOSTILE: HOSTILE}, by=BY)
 
 
@@ -114,7 +117,7 @@ def test_the_page_of_a_run_shows_it_as_text(hostile: Api, run_id: str) -> None:
 
 
 def test_the_list_and_the_inbox_show_it_as_text(hostile: Api) -> None:
-    for path in ("/runs", "/inbox"):
+    for path in ("/runs", "/inbox", "/workers"):
         text = html(hostile, path)
         assert "window.pwned" in text
         assert faults(text) == []
@@ -141,7 +144,15 @@ def test_a_drawing_holds_no_script_and_may_run_none(hostile: Api, run_id: str) -
 
 
 def test_no_answer_of_the_api_is_read_as_a_page(hostile: Api) -> None:
-    paths = ["runs", "questions", "graphs", "graphs/broken", "stats?by=label:x", f"diff?runs=mail,{quote(NAMED)}"]
+    paths = [
+        "runs",
+        "questions",
+        "workers",
+        "graphs",
+        "graphs/broken",
+        "stats?by=label:x",
+        f"diff?runs=mail,{quote(NAMED)}",
+    ]
     for run_id in RUNS:
         paths += [f"runs/{quote(run_id)}{part}" for part in ("", "/history", "/records", "/state", "/why", "/export")]
     for path in (*paths, "runs/nothing<script>", "runs?status=<script>", "<script>"):

@@ -105,6 +105,11 @@ def test_nothing_of_it_runs_on_the_list_of_runs(page: Page, hostile: Api) -> Non
             opened(page, hostile, f"/runs?{name}={quote(f'x:{text}')}")
 
 
+def test_nothing_of_it_runs_on_the_list_of_workers(page: Page, hostile: Api) -> None:
+    opened(page, hostile, "/workers")
+    assert "window.pwned" in page.inner_text("#working")
+
+
 def test_nothing_of_it_runs_in_views_that_were_saved(page: Page, hostile: Api) -> None:
     """Other pages of this host and port may have written them, before this server came."""
     for kept in (

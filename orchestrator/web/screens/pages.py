@@ -16,12 +16,15 @@ from orchestrator.render.html.page import page_style
 from orchestrator.views.approval_context import ApprovalContext, context_of
 from orchestrator.web import questions
 from orchestrator.web import runs as run_lists
+from orchestrator.web import workers as worker_lists
 from orchestrator.web.documents import AskedDocument, RunPage, blank, first_line, question_of
 from orchestrator.web.endpoint import Call, Endpoint
-from orchestrator.web.requests import NoQuery, Query, QuestionsQuery, RunsQuery
+from orchestrator.web.requests import NoQuery, Query, QuestionsQuery, RunsQuery, WorkersQuery
 from orchestrator.web.screens.inbox import InboxAddress, card_of, summary_of
 from orchestrator.web.screens.runs import STATUSES, Address, span_of, view_of
 from orchestrator.web.screens.shell import page
+from orchestrator.web.screens.workers import parked_of, working_of
+from orchestrator.web.screens.workers import summary_of as workers_summary
 
 _KEPT = 2000
 """Surroundings of questions that are kept: a journal is long, and a question never changes."""
@@ -79,6 +82,22 @@ async def inbox(call: Call[QuestionsQuery]) -> Response:
         },
         root=address.root,
         version=["inbox", waiting, found.cursor, [[card.run_id, card.question, card.digest] for card in cards]],
+    )  # fmt: skip
+
+
+async def workers(call: Call[WorkersQuery]) -> Response:
+    """Who works on the store, and the parked runs."""
+    found = await worker_lists.list_of(call)
+    waiting = await _open_questions(call)
+    return page(
+        call, "workers",
+        {
+            "title": "Workers", "working": [working_of(one) for one in found.workers],
+            "parked": [parked_of(one) for one in found.parked], "more_parked": found.more_parked,
+            "summary": workers_summary(found), "open_questions": waiting,
+            "changes": f"/workers?{urlencode({'limit': call.query.limit})}",
+        },
+        root=root_of(call), version=["workers", time.time()],  # ages change with each answer
     )  # fmt: skip
 
 
@@ -177,6 +196,7 @@ SCREENS: tuple[Endpoint, ...] = (
         "GET", "/static/page.css", "view_style", page_css, "The style of the page of a run.", None, media="text/css"
     ),
     Endpoint("GET", "/inbox", "view_inbox", inbox, "The inbox.", None, query=QuestionsQuery, media="text/html"),
+    Endpoint("GET", "/workers", "view_workers", workers, "The workers.", None, query=WorkersQuery, media="text/html"),
 )
 """The pages that people see."""
 

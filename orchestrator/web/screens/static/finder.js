@@ -25,6 +25,8 @@ const go = (path) => () => location.assign(root + path);
 const SCREENS = [
   { name: "Runs", about: "go to", act: go("/runs") },
   { name: "Inbox", about: "go to", act: go("/inbox") },
+  { name: "Workers", about: "go to", act: go("/workers") },
+  { name: "Parked runs", about: "go to", act: go("/workers#parked") },
   { name: "Runs that failed", about: "go to", act: go("/runs?status=failed") },
   { name: "Runs that wait for an answer", about: "go to", act: go("/runs?waiting=true") },
   { name: "Runs under way", about: "go to", act: go("/runs?status=running") },

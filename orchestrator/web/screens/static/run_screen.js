@@ -41,6 +41,7 @@ document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || (event.target instanceof HTMLElement && event.target.matches("input, textarea, select"))) return;
   if (before === "g" && event.key === "r") location.assign(`${root}/runs`);
   if (before === "g" && event.key === "i") location.assign(`${root}/inbox`);
+  if (before === "g" && event.key === "w") location.assign(`${root}/workers`);
   before = event.key;
 }, true);
 byId("keys-open").addEventListener("click", () => document.dispatchEvent(new KeyboardEvent("keydown", { key: "?", bubbles: true })));
@@ -55,5 +56,5 @@ const source = new LiveSource(runId, JSON.parse(byId("data").textContent ?? "{}"
   readOnly,
 });
 void openPage([source], (run) => { void questions.show(run); }, [
-  ["a d e", "approve, deny, edit the first call that waits"], ["g r", "the runs"], ["g i", "the inbox"], ["Ctrl K", "find a run, a screen or an action"],
+  ["a d e", "approve, deny, edit the first call that waits"], ["g r", "the runs"], ["g i", "the inbox"], ["g w", "the workers"], ["Ctrl K", "find a run, a screen or an action"],
 ]);

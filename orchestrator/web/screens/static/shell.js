@@ -15,6 +15,7 @@ import { tell } from "./times.js";
 const keys = [
   { keys: "g r", does: "go to the runs", act: () => location.assign(`${root}/runs`) },
   { keys: "g i", does: "go to the inbox", act: () => location.assign(`${root}/inbox`) },
+  { keys: "g w", does: "go to the workers", act: () => location.assign(`${root}/workers`) },
   { keys: "Ctrl+K", does: "find a run, a screen or an action" },
   { keys: "?", does: "show the keys", act: () => showKeys() },
 ];

@@ -29,7 +29,7 @@ export function tell(place) {
   for (const time of place.querySelectorAll("time[data-at]")) {
     if (!(time instanceof HTMLElement)) continue;
     const at = Number(time.dataset.at);
-    const text = time.dataset.form === "lasting" ? lasting(now - at) : time.dataset.form === "clock" ? clock(at) : ago(now - at);
+    const text = time.dataset.form === "lasting" ? lasting(now - at) : time.dataset.form === "clock" ? clock(at) : time.dataset.form === "age" ? `${lasting(now - at)} ago` : ago(now - at);
     if (time.textContent !== text) time.textContent = text;
     if (!time.title) time.title = new Date(at * 1000).toLocaleString();
   }

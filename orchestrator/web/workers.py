@@ -1,0 +1,90 @@
+"""Who works on the store and which runs are parked, as a list and as a stream that says when it is another one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Sequence
+from typing import TYPE_CHECKING
+
+import anyio
+
+from orchestrator.errors import RunUnknown
+from orchestrator.executor.host.run_status import with_status
+from orchestrator.stores.base import Changing
+from orchestrator.web import questions
+from orchestrator.web.documents import WorkerList, WorkersEvent, row_of, worker_of
+from orchestrator.web.endpoint import Call
+from orchestrator.web.requests import WorkersQuery
+from orchestrator.web.streams import MEDIA, EventStream
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+_RUNS = 5
+"""Runs that are named for each worker at most: `authorize` is asked about each."""
+
+
+async def listing(call: Call[WorkersQuery]) -> WorkerList | ASGIApp:
+    """The workers and the parked runs; or, if the client wants a stream, when they are others."""
+    if MEDIA in call.request.headers.get("accept", ""):
+        return EventStream(_changes(call), call.service.streams, call.settings)
+    return await list_of(call)
+
+
+async def list_of(call: Call[WorkersQuery]) -> WorkerList:
+    """The workers and the parked runs, whatever media type the client accepts."""
+    limit = call.query.limit
+    found = await call.executor.workers()
+    parked = await call.executor.parked(limit=limit + 1)
+    return WorkerList(
+        workers=[worker_of(one, await _named(call, one.runs)) for one in found[:limit]],
+        more_workers=max(0, len(found) - limit),
+        parked=[row_of(with_status(info)) for info in parked[:limit] if await call.may_see(info)],
+        more_parked=len(parked) > limit,
+    )
+
+
+async def _named(call: Call[WorkersQuery], run_ids: Sequence[str]) -> list[str]:
+    """The first of some runs, without those that the principal may not see."""
+    if call.settings.authorize is None:
+        return [*run_ids[:_RUNS]]
+    named = []
+    for run_id in run_ids[:_RUNS]:
+        try:
+            info = await call.executor.store.info(run_id)
+        except RunUnknown:  # it was deleted meanwhile
+            continue
+        if await call.may_see(info):
+            named.append(run_id)
+    return named
+
+
+async def _changes(call: Call[WorkersQuery]) -> AsyncIterator[str]:
+    store = call.executor.store
+    known: WorkerList | None = None
+    asked, counted, written = 0, 0, None
+    while True:  # a worker that lapses or dies writes nothing, so each turn looks
+        now = await list_of(call)
+        changes = store.changes() if isinstance(store, Changing) else None
+        if changes is None or changes != written:
+            written, counted = changes, await questions.waiting_for_people(call)
+        if known is None:
+            yield _text(WorkersEvent(type="ready"))
+        elif _differs(known, now) or counted != asked:
+            yield _text(WorkersEvent(type="changed"))
+        known, asked = now, counted
+        await anyio.sleep(call.settings.poll)
+
+
+def _differs(before: WorkerList, now: WorkerList) -> bool:
+    """Whether something is other than it was. Of heartbeats, that they grow older is no change."""
+    beats = [(then.heartbeat, one.heartbeat) for then, one in zip(before.workers, now.workers, strict=False)]
+    return any(one < then for then, one in beats) or _without_ages(before) != _without_ages(now)
+
+
+def _without_ages(found: WorkerList) -> WorkerList:
+    return found.model_copy(update={"workers": [one.model_copy(update={"heartbeat": 0.0}) for one in found.workers]})
+
+
+def _text(event: WorkersEvent) -> str:
+    return f"data: {json.dumps(event.model_dump(mode='json'))}\n\n"
