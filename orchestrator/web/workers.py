@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import anyio
 
 from orchestrator.errors import RunUnknown
-from orchestrator.executor.host.run_status import with_status
 from orchestrator.stores.base import Changing
 from orchestrator.web import questions
 from orchestrator.web.documents import WorkerList, WorkersEvent, row_of, worker_of
@@ -39,7 +38,7 @@ async def list_of(call: Call[WorkersQuery]) -> WorkerList:
     return WorkerList(
         workers=[worker_of(one, await _named(call, one.runs)) for one in found[:limit]],
         more_workers=max(0, len(found) - limit),
-        parked=[row_of(with_status(info)) for info in parked[:limit] if await call.may_see(info)],
+        parked=[row_of(info) for info in parked[:limit] if await call.may_see(info)],
         more_parked=len(parked) > limit,
     )
 

@@ -124,6 +124,6 @@ async def test_parked_runs_are_listed_until_they_are_resumed(store: str) -> None
             assert await executor.store.take_lease(Lease("r", f"t{number}", "far"), ttl=60.0)
             await executor.store.drop_lease("r", f"t{number}", fault="no model")
         (info,) = await executor.parked()
-        assert (info.run_id, info.deaths, info.fault) == ("r", MAX_DEATHS, "no model")
+        assert (info.run_id, info.status, info.deaths, info.fault) == ("r", "interrupted", MAX_DEATHS, "no model")
         assert (await executor.resume("r")).status == "completed"
         assert await executor.parked() == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from orchestrator.executor.host.run_status import is_parked, readable
+from orchestrator.executor.host.run_status import is_parked, with_status
 from orchestrator.executor.lease import is_held
 from orchestrator.stores.base import Holder, RunInfo, Store
 from orchestrator.stores.owner import is_dead
@@ -23,7 +23,7 @@ async def workers(store: Store) -> list[WorkerInfo]:
 
 async def parked(store: Store, limit: int) -> list[RunInfo]:
     """See `Executor.parked`."""
-    return [readable(info) for info in await store.parked(limit=limit) if is_parked(info) and not is_held(info.lease)]
+    return [with_status(info) for info in await store.parked(limit=limit) if is_parked(info) and not is_held(info.lease)]
 
 
 def _info(one: Holder) -> WorkerInfo:
