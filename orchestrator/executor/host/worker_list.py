@@ -23,7 +23,8 @@ async def workers(store: Store) -> list[WorkerInfo]:
 
 async def parked(store: Store, limit: int) -> list[RunInfo]:
     """See `Executor.parked`."""
-    return [with_status(info) for info in await store.parked(limit=limit) if is_parked(info) and not is_held(info.lease)]
+    found = await store.parked(limit=limit)
+    return [with_status(info) for info in found if is_parked(info) and not is_held(info.lease)]
 
 
 def _info(one: Holder) -> WorkerInfo:
