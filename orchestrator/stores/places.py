@@ -47,6 +47,14 @@ def is_database(url: str) -> bool:
     return url.startswith(DATABASES)
 
 
+def is_place(authority: str, database: str) -> bool:
+    """Whether these parts of a URL are what they seem to be. They are not where a `/` or `?` of a password ended them:
+    then a part of the password stands in the place of a port, or before an `@` in the name of the database.
+    """
+    ports = [host.rpartition("]")[2].partition(":")[2] for host in authority.rpartition("@")[2].split(",")]
+    return "@" not in database and all(not port or (port.isascii() and port.isdigit()) for port in ports)
+
+
 def shown_url(url: str) -> str:
     """A store's URL as it may be shown: without a password."""
     scheme, separator, rest = url.partition("://")
@@ -54,6 +62,8 @@ def shown_url(url: str) -> str:
         return url
     place, mark, query = rest.partition("?")
     authority, slash, database = place.partition("/")
+    if not is_place(authority, database):
+        return f"{scheme}://***"  # what stands in it may be a part of a password
     user, at, hosts = authority.rpartition("@")
     name = user.partition(":")[0]
     kept = [one for one in query.split("&") if unquote(one.partition("=")[0]) not in SECRET_PARAMETERS]

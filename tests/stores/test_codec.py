@@ -38,8 +38,9 @@ from orchestrator.stores.coded.values import Values
 from orchestrator.stores.copying import copy_store
 from orchestrator.stores.items import Item, packed
 from orchestrator.stores.memory import MemoryStore
+from orchestrator.stores.presence import held_here
 from orchestrator.stores.rows import OpenQuestion, RunSummary, Schedule
-from orchestrator.testing.store_conformance.helpers import created, event, new_run
+from orchestrator.testing.store_conformance.helpers import an_owner, created, event, new_run
 from tests.support.sizes import quick_on
 
 pytestmark = pytest.mark.anyio
@@ -289,6 +290,36 @@ async def test_clear_records_behind_a_snapshot_are_refused_too() -> None:
             await read
 
 
+async def test_clear_records_behind_encrypted_ones_are_refused_in_a_run_that_began_without_a_codec(
+    inner: Store,
+) -> None:
+    run_id = await created(inner)
+    for after in (1, 2):
+        await inner.append(run_id, [event(after + 1)], after=after)
+    store = with_codec(inner, codec())
+    await store.append(run_id, [event(4)], after=3)
+    await inner.append(run_id, [event(5), event(6)], after=4)
+    for after in (4, 5):
+        fresh = with_codec(inner, codec())
+        assert len(await fresh.read(run_id, upto=4)) == 4
+        for one in (fresh, with_codec(inner, codec())):
+            with pytest.raises(StoreCorrupt, match="it is not encrypted, and those before it are"):
+                await one.read(run_id, after=after)
+            with pytest.raises(StoreCorrupt, match="it is not encrypted, and those before it are"):
+                one.read_now(run_id, after=after)
+            assert [record.seq for record in await one.read(run_id, after=1, upto=4)] == [2, 3, 4]
+
+
+async def test_an_error_that_looks_like_an_encrypted_one_leaves_no_text_clear(inner: Store) -> None:
+    store = with_codec(inner, codec())
+    info, records = new_run()
+    await store.create(info, records)
+    told = RunSummary("$encrypted k1 AAAA", "secret in", "secret out", "secret?")
+    await store.append(info.run_id, [event(2)], after=1, summary=told)
+    assert "secret" not in repr(await inner.info(info.run_id))
+    assert (await store.info(info.run_id)).summary == told
+
+
 async def test_other_values_are_bound_to_their_place_as_well() -> None:
     inner, store, one, other = await two_runs()
     await store.append(one, [event(4)], after=3, summary=RunSummary("e", "i", "o", "q"))
@@ -347,6 +378,29 @@ async def test_writes_that_are_asked_again_have_the_outcome_of_one(inner: Store)
             await store.append(info.run_id, again, after=1, lease=token)
     assert await store.append(info.run_id, [event(3)], after=2, lease="t", release=True) == 3
     assert await store.append(info.run_id, [event(3)], after=2, lease="t", release=True) == 3
+
+
+async def test_a_claim_whose_codec_fails_leaves_no_run_to_who_does_not_know_of_it(inner: Store) -> None:
+    info, records = new_run()
+    await with_codec(inner, Service()).create(info.changed(input="tea"), records)
+    owner = an_owner()
+    with pytest.raises(StoreUnavailable, match="the codec failed"):
+        await with_codec(inner, Service(OSError())).claim(owner, graphs=None, limit=1, ttl=60.0)
+    assert owner.executor not in held_here.values()
+    ((taken, lease),) = await with_codec(inner, Service()).claim(an_owner(), graphs=None, limit=1, ttl=60.0)
+    assert (taken.run_id, taken.input) == (info.run_id, "tea")
+    held_here.pop(lease.token)
+
+
+async def test_a_lease_is_given_back_though_the_key_for_its_fault_is_missing(inner: Store) -> None:
+    info, records = new_run()
+    await with_codec(inner, codec(b=NEW)).create(info, records, lease=Lease(info.run_id, "t", "h"))
+    store = with_codec(inner, AESGCMCodec({"a": "env:NO_SUCH_VARIABLE_4711", "b": NEW}))
+    await store.drop_lease(info.run_id, "t", fault="secret of zq")
+    found = await inner.info(info.run_id)
+    assert (found.lease, found.deaths) == (None, 1)
+    assert "key 'a' is missing" in found.fault
+    assert "secret" not in found.fault
 
 
 class Service:

@@ -6,8 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from orchestrator.errors import StoreError, StoreTooNew
+from orchestrator.stores.places import shown_url
+from orchestrator.stores.postgres import turn_index
 from orchestrator.stores.postgres.connections import connect
 from orchestrator.stores.postgres.schema import MIGRATIONS, version_of
 from orchestrator.stores.postgres.texts import escaped, index_key, unescaped
@@ -104,6 +107,9 @@ def test_the_password_is_not_shown(postgres_server: PostgresServer) -> None:
         ("postgresql://me@host/db?prepare=maybe", "give 1"),
         ("postgresql://me:secret@host/db?patience", "NAME=VALUE"),
         ("postgresql://me:sec#ret@host/db", "%23"),
+        ("postgresql://me:se/cret@host/sec", "%2F"),
+        ("postgresql://me:17/sec@host/db", "%2F"),
+        ("postgresql://me:sec?sslmode=ret@host/db", "%3F"),
         ("mysql://me@host/db", "no URL of a PostgreSQL store"),
     ],
 )
@@ -111,3 +117,29 @@ def test_what_is_no_url(url: str, why: str) -> None:
     with pytest.raises(StoreError, match=why) as caught:
         address_of(url)
     assert "sec" not in str(caught.value).replace("seconds", "")
+    assert "sec" not in shown_url(url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["postgresql://me@[::1]:5432/db", "postgresql://a:1,b:2/db", "postgresql://%2Ftmp%2Fx:5432/db", "postgresql:///db"],
+)
+def test_hosts_and_ports_are_taken_as_they_are(url: str) -> None:
+    assert address_of(url).url == url == shown_url(url)
+
+
+def test_a_plus_in_a_parameter_is_a_plus() -> None:
+    address = address_of("postgresql://me@host/db?password=a+b%2Bc&options=-c%20search_path%3Da+b")
+    assert conninfo_to_dict(address.conninfo)["password"] == "a+b+c"
+    assert conninfo_to_dict(address.conninfo)["options"] == "-c search_path=a+b"
+    assert address.secrets == ("a+b+c",)
+
+
+def test_labels_with_the_same_beginning_have_indexes_of_their_own(postgres: PostgresDatabase) -> None:
+    labels = [f"customer-organisation-identifier-{name}{'x' * 60}" for name in ("alpha", "beta")]
+    with connect(address_of(postgres.url)) as connection:
+        for label in (*labels, "tenant", *labels):
+            turn_index.make(connection, label)
+    made = postgres.execute("SELECT indexdef FROM pg_indexes WHERE indexname LIKE 'runs_in_turn%'")
+    assert len(made) == 3
+    assert all(any(f'"{label}"' in text for (text,) in made) for label in labels)

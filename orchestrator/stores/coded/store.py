@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from itertools import takewhile
+
+from anyio import CancelScope
 
 from orchestrator.errors import EncryptionKeyMissing, InvalidValue, RunConflict, RunExists, StoreCorrupt, StoreError
 from orchestrator.jsontypes import JsonObject
@@ -15,6 +19,7 @@ from orchestrator.stores.codec import Codec
 from orchestrator.stores.coded.items import CodedItems
 from orchestrator.stores.coded.values import Values, log
 from orchestrator.stores.owner import Owner
+from orchestrator.stores.presence import held_here
 from orchestrator.stores.rows import OpenQuestion, QuestionPage, RunTotals
 from orchestrator.stores.shared import copy_run, corrupt
 from orchestrator.stores.turns import Turns
@@ -42,8 +47,8 @@ class CodedStore(CodedItems):
             raise InvalidValue(f"store {inner.url} has a codec already: give one of them", where="codec")
         super().__init__(inner)
         self._values = Values(codec)
-        self._clear_runs: OrderedDict[str, None] = OrderedDict()
-        """Runs whose first record is known to be clear: they began before the codec was set."""
+        self._clear_runs: OrderedDict[str, int] = OrderedDict()
+        """Run that began before the codec was set -> how many of its first records are known to be clear."""
 
     # ------------------------------------------------------------------------------- journal
 
@@ -122,8 +127,9 @@ class CodedStore(CodedItems):
             stored = await self.inner.read(run_id, after=after, upto=upto, limit=limit)
         except StoreCorrupt as error:
             raise self._partly(run_id, error) from error
-        if self._begins_clear(run_id, after, stored):
-            self._check_first(run_id, stored, await self.inner.read(run_id, limit=1))
+        known = self._clear_before(run_id, after, stored)
+        if known is not None:
+            self._check_clear(run_id, stored, await self.inner.read(run_id, after=known, upto=after))
         return self._values.records(run_id, stored)
 
     def read_now(self, run_id: str, *, after: int = 0, upto: int | None = None) -> list[Record]:
@@ -131,8 +137,9 @@ class CodedStore(CodedItems):
             stored = self.inner.read_now(run_id, after=after, upto=upto)
         except StoreCorrupt as error:
             raise self._partly(run_id, error) from error
-        if self._begins_clear(run_id, after, stored):
-            self._check_first(run_id, stored, self.inner.read_now(run_id, upto=1))
+        known = self._clear_before(run_id, after, stored)
+        if known is not None:
+            self._check_clear(run_id, stored, self.inner.read_now(run_id, after=known, upto=after))
         return self._values.records(run_id, stored)
 
     def _partly(self, run_id: str, error: StoreCorrupt) -> StoreCorrupt:
@@ -141,21 +148,27 @@ class CodedStore(CodedItems):
         vars(error)["records"] = tuple(self._values.records(run_id, stored))
         return error
 
-    def _begins_clear(self, run_id: str, after: int, stored: Sequence[Record]) -> bool:
-        """Whether these records begin with a clear one in the middle of a run that is not known to have clear ones."""
-        clear = bool(stored) and as_coded(stored[0]) is None and run_id not in self._clear_runs
-        if clear and after <= 0:
-            self._note_clear(run_id)
-        return clear and after > 0
+    def _clear_before(self, run_id: str, after: int, stored: Sequence[Record]) -> int | None:
+        """How many of a run's first records are known to be clear, if those between them and these are to be looked at,
+        which begin with a clear one; else None."""
+        if not stored or as_coded(stored[0]) is not None:
+            return None
+        known = self._clear_runs.get(run_id, 0)
+        if after > known:
+            return known
+        self._note_clear(run_id, stored)
+        return None
 
-    def _check_first(self, run_id: str, stored: Sequence[Record], first: Sequence[Record]) -> None:
-        """Refuse clear records in a run that was encrypted from its beginning: whoever has no key wrote them."""
-        if first and as_coded(first[0]) is not None:
+    def _check_clear(self, run_id: str, stored: Sequence[Record], before: Sequence[Record]) -> None:
+        """Refuse clear records behind encrypted ones: whoever has no key wrote them."""
+        if any(as_coded(one) is not None for one in before):
             raise corrupt(run_id, stored[0].seq, "it is not encrypted, and those before it are", ())
-        self._note_clear(run_id)
+        self._note_clear(run_id, stored)
 
-    def _note_clear(self, run_id: str) -> None:
-        self._clear_runs[run_id] = None
+    def _note_clear(self, run_id: str, stored: Sequence[Record]) -> None:
+        """Note that records are clear, from the first of these on until one is not, and all before them."""
+        last = stored[0].seq - 1 + sum(1 for _ in takewhile(lambda one: as_coded(one) is None, stored))
+        self._clear_runs[run_id] = max(self._clear_runs.get(run_id, 0), last)
         if len(self._clear_runs) > _MOST_KNOWN:
             self._clear_runs.popitem(last=False)
 
@@ -196,7 +209,15 @@ class CodedStore(CodedItems):
         turns: Turns | None = None,
     ) -> list[tuple[RunInfo, Lease]]:
         found = await self.inner.claim(owner, graphs=graphs, limit=limit, ttl=ttl, most=most, turns=turns)
-        return [(self._values.row(info), lease) for info, lease in found]
+        try:
+            return [(self._values.row(info), lease) for info, lease in found]
+        except StoreError:  # the codec failed: nobody would learn of these leases, and their holder would keep them
+            with CancelScope(shield=True):
+                for _, lease in found:
+                    held_here.pop(lease.token, None)
+                    with suppress(StoreError):
+                        await self.inner.drop_lease(lease.run_id, lease.token)
+            raise
 
     async def parked(self, *, limit: int = 100) -> list[RunInfo]:
         return [self._values.row(info) for info in await self.inner.parked(limit=limit)]

@@ -109,8 +109,8 @@ class Values:
     def summary(self, run_id: str, row: RowT) -> RowT:
         """The texts of a row, as one encoded text in the place of `error`, which no search looks at."""
         texts = [row.error, row.input, row.output, row.question]
-        if not any(texts) or row.error.startswith(f"{MARK} "):
-            return row
+        if not any(texts) or (row.error.startswith(f"{MARK} ") and not any(texts[1:])):
+            return row  # the latter: copied by one who does not have its key
         text = self._text(_plain(texts), {"kind": "summary", "run_id": run_id})
         return replace(row, error=text, input="", output="", question="")
 
@@ -135,8 +135,11 @@ class Values:
         return info
 
     def fault(self, run_id: str, text: str) -> str:
-        """Why a drive stopped, as it is stored."""
-        return self._text(_plain(text), _about_fault(run_id)) if text else text
+        """Why a drive stopped, as it is stored. A missing key must not keep the lease from being given back."""
+        try:
+            return self._text(_plain(text), _about_fault(run_id)) if text else text
+        except EncryptionKeyMissing as error:
+            return f"(not stored: it cannot be encrypted, because key {error.key_id!r} is missing)"
 
     # -- questions, messages, schedules --------------------------------------------------------
 

@@ -8,6 +8,7 @@ for people, or are driven. A value is what the text of the labels says between i
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.stores.postgres.schema import LOCK
@@ -16,6 +17,8 @@ from orchestrator.stores.turns import Turns
 
 if TYPE_CHECKING:
     from orchestrator.stores.postgres.connections import Connection
+
+_LONGEST = 63
 
 VISITED = 1000
 """Values that one claim visits at most."""
@@ -35,7 +38,7 @@ before those that waited for a long time."""
 
 def make(connection: Connection, label: str) -> None:
     """Make the index of a label, if it is not there."""
-    name = f"runs_in_turn_{label.encode().hex()}"[:63]
+    name = _name(label)
     known = connection.execute("SELECT to_regclass(%s)", (name,)).fetchone()
     if known is not None and known[0] is not None:
         return
@@ -106,6 +109,12 @@ def values_of(connection: Connection, turns: Turns, numbers: Sequence[int]) -> d
     query = f"SELECT id, {_value(turns.label)} FROM runs WHERE id = ANY(%s)"
     rows: Any = connection.execute(query.encode(), ([*numbers],)).fetchall()
     return dict(rows)
+
+
+def _name(label: str) -> str:
+    """The name of a label's index. One of PostgreSQL has 63 bytes at most, and cuts off what is behind them."""
+    name = f"runs_in_turn_{label.encode().hex()}"
+    return name if len(name) <= _LONGEST else f"runs_in_turn_of_{blake2b(label.encode(), digest_size=20).hexdigest()}"
 
 
 def _value(label: str) -> str:

@@ -7,7 +7,7 @@ from math import isfinite
 from urllib.parse import parse_qsl, quote, unquote
 
 from orchestrator.errors import StoreError
-from orchestrator.stores.places import SECRET_PARAMETERS
+from orchestrator.stores.places import SECRET_PARAMETERS, is_place
 
 SCHEMES = ("postgresql", "postgres")
 
@@ -56,9 +56,17 @@ def address_of(url: str) -> Address:
     user, at, hosts = authority.rpartition("@")
     if "@" in user:
         raise StoreError("the URL of a PostgreSQL store has several `@`; in a user's name or password write %40 for it")
+    if not is_place(authority, database):
+        raise StoreError(
+            "the URL of a PostgreSQL store has a port that is no number, or an `@` behind its first `/`; in a user's"
+            " name or password write %2F for / and %3F for ?, in a database's name %40 for @"
+        )
     name, _, password = user.partition(":")
     try:
-        parameters = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query), separator="&")
+        parameters = parse_qsl(
+            query.replace("+", "%2B"),  # to libpq it is a plus, and no space
+            keep_blank_values=True, strict_parsing=bool(query), separator="&",
+        )  # fmt: skip
     except ValueError:
         raise StoreError(
             "the URL of a PostgreSQL store has parameters in another form than `NAME=VALUE&NAME=VALUE` behind its `?`"
