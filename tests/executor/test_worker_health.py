@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import http.client
+import socket
+import struct
+import threading
 import time
 from pathlib import Path
 
@@ -142,6 +145,19 @@ async def test_a_worker_whose_event_loop_is_blocked_is_not_alive() -> None:
             tasks.cancel_scope.cancel()
     assert found[0][0] == 503
     assert "blocked" in found[0][1]
+
+
+async def test_clients_that_hang_up_leave_no_lines(capfd: pytest.CaptureFixture[str]) -> None:
+    with WorkerHealth().serving() as port:
+        for said in (b"", b"GET /heal", b"GET /metrics HTTP/1.1\r\nHost: x\r\n"):
+            with socket.create_connection(("127.0.0.1", port)) as client:
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # resets at its end
+                client.sendall(said)
+                await anyio.sleep(0.05)
+        with anyio.fail_after(SOON):
+            while any("process_request" in one.name for one in threading.enumerate()):  # noqa: ASYNC110  threads
+                await anyio.sleep(0.02)
+    assert capfd.readouterr() == ("", "")
 
 
 async def test_metrics_count_what_the_worker_did(tmp_path: Path) -> None:

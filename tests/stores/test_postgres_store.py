@@ -19,7 +19,7 @@ from orchestrator.stores.postgres.changes import ChangeJob
 from orchestrator.stores.postgres.texts import adapt
 from orchestrator.stores.postgres.writes import AppendJob, Change, CreateJob, NewRun, append_all, create_all
 from orchestrator.stores.stored import rows_of
-from orchestrator.testing.store_conformance.helpers import a_lease, event, events, new_run, started
+from orchestrator.testing.store_conformance.helpers import a_lease, created, event, events, new_run, started
 from tests.support.postgres import PASSWORD, PostgresDatabase
 
 pytestmark = pytest.mark.anyio
@@ -308,3 +308,19 @@ def test_several_threads_with_event_loops_of_their_own(postgres: PostgresDatabas
         assert {len(store.read_now(one)) for one in ids} == {11}
     finally:
         anyio.run(store.close)
+
+
+async def test_a_change_that_the_server_cannot_have_committed_is_made(postgres: PostgresDatabase) -> None:
+    """A standby that takes over without the last transactions has not come to their numbers yet."""
+    store = PostgresStore(postgres.url)
+    try:
+        run_id = await created(store)
+        with psycopg.connect(postgres.conninfo, autocommit=True) as connection:
+            adapt(connection)
+            last: Any = connection.execute("SELECT pg_current_xact_id()::text").fetchone()
+            job = ChangeJob(partial(changes.post, run_id=run_id, body='{"type": "x"}', key=None))
+            job.number, job.promised = str(int(last[0]) + 1_000_000), -1
+            changes.change_all(connection, [job])
+        assert [message.id for message in await store.inbox([run_id])] == [job.result()]
+    finally:
+        await store.close()

@@ -5,6 +5,7 @@ A thread of its own answers also while the event loop of the worker is blocked, 
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 if TYPE_CHECKING:
+    from socket import socket
     from wsgiref.types import StartResponse, WSGIEnvironment
 
     from prometheus_client.core import Metric
@@ -48,6 +50,11 @@ class _Server(ThreadingMixIn, WSGIServer):
         TCPServer.server_bind(self)
         self.server_name, self.server_port = "localhost", int(self.server_address[1])
         self.setup_environ()
+
+    def handle_error(self, request: socket | tuple[bytes, socket], client_address: object) -> None:
+        """Write nothing of a client that was silent or hung up, as load balancers do; of any other error, all."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)
 
 
 class _Handler(WSGIRequestHandler):

@@ -97,7 +97,12 @@ def _was_committed(connection: Connection, number: object) -> bool:
 
 
 def _status(connection: Connection, number: object) -> str | None:
-    row = connection.execute("SELECT pg_xact_status(%s::text::xid8)", (number,)).fetchone()
+    from psycopg.errors import InvalidParameterValue
+
+    try:
+        row = connection.execute("SELECT pg_xact_status(%s::text::xid8)", (number,)).fetchone()
+    except InvalidParameterValue:  # it lies in the future of this server, a standby that took over without it
+        return "aborted"
     return row[0] if row else None
 
 
