@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tests.support.hosts import PATIENCE, Host, Program
-from tests.support.postgres import programs
+from tests.support.postgres import copy_programs, programs
 
 PORT = 5432
 _USER = "nobody"
@@ -50,8 +50,7 @@ class DatabaseHost:
         self._folder.mkdir()
         shutil.chown(self._folder, _USER, "nogroup")
         if not all(one.stat().st_mode & stat.S_IXOTH for one in self._programs.parents):
-            shutil.copytree(self._programs.parent, self.host.folder / "pg", symlinks=True)
-            self._programs = self.host.folder / "pg" / "bin"
+            self._programs = copy_programs(self.host.folder)
         made = subprocess.run(
             [self._programs / "initdb", "-D", self._folder / "data", "-U", "orchestrator", "--auth=trust", "--no-sync",
              "--encoding=UTF8", "--locale=C.UTF-8", "--no-instructions"],

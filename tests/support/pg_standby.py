@@ -23,7 +23,7 @@ class Standby(PostgresServer):
         user = server_user()
         if user is not None:
             os.chown(folder, *user)
-            if (primary.folder / "pg").exists():
+            if (primary.folder / "pg").exists():  # else it runs the installed programs
                 shutil.copytree(primary.folder / "pg", folder / "pg", symlinks=True)
         standby = cls(folder, free_port())
         standby.run(

