@@ -181,6 +181,7 @@ ROWS: dict[str, list[tuple[list[str], int]]] = {
     "diff": [(["forged", "done"], 0)],
     "enqueue": [(["plain.json", "x"], 0), (["code.json"], 2)],
     "worker": [(["--app", "nosuch"], 2)],
+    "workers": [([], 0), (["--json"], 0)],
     "serve": [(["code.json"], 2), (["call.json"], 2), (["own.json"], 2)],
     "stats": [([], 0), (["--by", "tool", "--json"], 0)],
     "schedule": [(["plain.json", "* * * * *", "x"], 0), (["code.json", "* * * * *"], 2), (["--list"], 0)],
