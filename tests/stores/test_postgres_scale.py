@@ -63,7 +63,8 @@ async def costs(url: str, pages: Pages, oldest: float) -> Costs:
         store, owner = executor.store, Owner.here()
         await cost("read", lambda: store.read("done"))
         await cost("row", lambda: store.info("done"))
-        await cost("heads", lambda: store.heads(["done", "asks", *(f"run-{number}" for number in range(50))]))
+        # So many need fewer pages of an index than `grown` grants; a small table is read whole instead.
+        await cost("heads", lambda: store.heads(["done", "asks", *(f"run-{number}" for number in range(18))]))
         assert await cost("claim", lambda: store.claim(owner, graphs=None, limit=10, ttl=30.0)) == []
         assert await cost("next due", lambda: store.next_due(None)) is None
         assert await cost("parked", store.parked) == []
