@@ -49,7 +49,7 @@ def journal_seal(url: str, *, make: bool) -> Seal | None:
     """What records are sealed with in a store; None: they are not.
 
     In memory no other process writes. In a database several users and machines do, and none of them knows the key of
-    another: there the server decides who may write, and whoever may is believed.
+    another: there the server decides who may write, and its users are trusted.
 
     Args:
         make: whether to make a key if this user has none. A command that only looks needs none.

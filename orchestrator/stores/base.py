@@ -62,17 +62,17 @@ class Changing(Protocol):
 
 @runtime_checkable
 class Alerting(Protocol):
-    """A store that tells when there may be runs to take up. Others are asked again and again.
+    """A store that sends alerts when there may be runs to take up. Other stores are polled.
 
-    What it tells is a hint: some runs become free without one, as when a lease expires, and one may be lost.
+    An alert is a hint: some runs become free without one, as when a lease expires, and one may be lost.
     """
 
     def alerts(self) -> int | None:
-        """How many times it told so; None: it does not tell just now. Costs little."""
+        """Return the number of alerts so far; None: it cannot send any at the moment. Costs little."""
         ...
 
     async def wait_for_alert(self, seen: int) -> None:
-        """Wait until it has told so since, or cannot tell any more. May be cancelled.
+        """Wait for a further alert, or until no more can be sent. May be cancelled.
 
         Args:
             seen: what `alerts` returned before the caller looked for runs.

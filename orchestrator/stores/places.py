@@ -1,4 +1,4 @@
-"""What the URL of a store names, without opening it, and how it is shown: a password in it is nobody's business."""
+"""What the URL of a store names, without opening it, and how it is shown: without its password."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DATABASES = ("postgresql://", "postgres://")
 SECRET_PARAMETERS = frozenset(
     {"password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key"}
 )
-"""Parameters of such a URL that nobody may see."""
+"""Parameters of such a URL that are never shown."""
 
 _FORMS = (
     "`memory://`, `sqlite:///runs.db` (relative), `sqlite:////home/me/runs.db` (absolute) or"

@@ -35,7 +35,7 @@ async def test_the_url_has_no_password(postgres: PostgresDatabase) -> None:
 
 async def test_a_wrong_password_is_told(postgres: PostgresDatabase) -> None:
     url = postgres.url_with(password=True).replace(PASSWORD, "wrong-sesame")
-    with pytest.raises(StoreUnavailable, match="lets nobody in by this URL") as caught:
+    with pytest.raises(StoreUnavailable, match="refuses this URL") as caught:
         open_store(url)
     assert "wrong-sesame" not in str(caught.value)
 

@@ -89,7 +89,7 @@ class _Worker:
         """Set when one of them is over."""
         self._stops = False
         self._alerts: int | None = None
-        """What the store had told of before the last look for runs; None: it does not tell."""
+        """The number of alerts before the last look for runs; None: the store sends none."""
 
     @property
     def _names(self) -> list[str]:
@@ -207,8 +207,8 @@ class _Worker:
                 return
 
     async def _wait(self, seconds: float) -> bool:
-        """Wait until a run here is over, or the store tells that there may be one to take up; whether it told so."""
-        store, told = self._host.store, False
+        """Wait until a run here is over, or the store says that there may be one to take up; whether it did."""
+        store, alerted = self._host.store, False
         with anyio.move_on_after(seconds):
             if self._alerts is None or not isinstance(store, Alerting):
                 await self._ended.wait()
@@ -216,15 +216,15 @@ class _Worker:
             async with anyio.create_task_group() as tasks:
 
                 async def listen(store: Alerting, seen: int) -> None:
-                    nonlocal told
+                    nonlocal alerted
                     await store.wait_for_alert(seen)
-                    told = True
+                    alerted = True
                     tasks.cancel_scope.cancel()
 
                 tasks.start_soon(listen, store, self._alerts)
                 await self._ended.wait()
                 tasks.cancel_scope.cancel()
-        return told
+        return alerted
 
     async def drain(self, grace: float) -> None:
         """Take nothing more up, and let the steps that run end."""

@@ -45,7 +45,7 @@ class CodedRecord(BaseModel):
             raise self.missing()
 
     def missing(self) -> EncryptionKeyMissing:
-        """The error for whoever needs the content."""
+        """The error for callers that need the content."""
         return EncryptionKeyMissing(f"run {self.run_id!r}" if self.run_id else f"record {self.seq}", self.key_id)
 
 

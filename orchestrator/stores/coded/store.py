@@ -160,7 +160,7 @@ class CodedStore(CodedItems):
         return None
 
     def _check_clear(self, run_id: str, stored: Sequence[Record], before: Sequence[Record]) -> None:
-        """Refuse clear records behind encrypted ones: whoever has no key wrote them."""
+        """Refuse clear records behind encrypted ones: their author had no key."""
         if any(as_coded(one) is not None for one in before):
             raise corrupt(run_id, stored[0].seq, "it is not encrypted, and those before it are", ())
         self._note_clear(run_id, stored)
@@ -211,7 +211,7 @@ class CodedStore(CodedItems):
         found = await self.inner.claim(owner, graphs=graphs, limit=limit, ttl=ttl, most=most, turns=turns)
         try:
             return [(self._values.row(info), lease) for info, lease in found]
-        except StoreError:  # the codec failed: nobody would learn of these leases, and their holder would keep them
+        except StoreError:  # the codec failed: the caller does not learn of these leases, and would keep them
             with CancelScope(shield=True):
                 for _, lease in found:
                     held_here.pop(lease.token, None)

@@ -230,7 +230,7 @@ class Values:
         return f"{MARK} {key_id} ".encode() + coded
 
     def folded(self, run_id: str, seq: int, data: bytes) -> bytes | None:
-        """A snapshot; None: there is none that can be read. A clear one does not count: anybody could have written it.
+        """A snapshot; None: there is none that can be read. A clear one does not count: it needs no key to write.
 
         Raises:
             EncryptionKeyMissing: its key is missing.

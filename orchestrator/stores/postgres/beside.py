@@ -140,7 +140,7 @@ def _add_totals(statement: Statement, totals: Sequence[tuple[int, RunTotals]]) -
     )
     statement.add("breaking", "INSERT INTO failed_tools (name, run) SELECT name, id FROM broken ON CONFLICT DO NOTHING")
     statement.add(
-        "mended",
+        "cleared",
         "DELETE FROM failed_tools USING spent WHERE failed_tools.run = spent.id"
         " AND NOT EXISTS (SELECT 1 FROM broken WHERE broken.id = spent.id AND broken.name = failed_tools.name)",
     )

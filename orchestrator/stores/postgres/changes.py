@@ -1,6 +1,6 @@
 """Changes other than appends and new runs: functions of a connection, each made once, in a transaction of its own.
 
-When a connection is cut while a transaction is committed, nobody knows whether it was. The server knows: it is asked
+When a connection is cut while a transaction is committed, the client does not know whether it was. The server is asked
 for the fate of the transaction by its number, which was read before. So a function is never made a second time after
 it took effect, and its result is that of the one time.
 """
@@ -82,7 +82,7 @@ def _was_committed(connection: Connection, number: object) -> bool:
     """
     deadline = time.monotonic() + _LONGEST
     while (status := _status(connection, number)) == "in progress" and time.monotonic() < deadline:
-        # Its session has not noticed that nobody is there. If COMMIT is still on its way, it is too late for it now.
+        # Its session has not noticed that its client is gone. If COMMIT is still on its way, it is too late for it now.
         connection.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_xid = %s::text::xid", (number,)
         )
@@ -140,7 +140,7 @@ def post(connection: Connection, run_id: str, body: str, key: str | None) -> int
 
 
 def tell_of_work(connection: Connection) -> None:
-    """Tell whoever listens, once this transaction is committed, that there may be a run to take up."""
+    """Notify listeners, once this transaction is committed, that there may be a run to take up."""
     connection.execute("SELECT pg_notify(%s, '')", (WORK,))
 
 
@@ -151,7 +151,7 @@ def drop_lease(connection: Connection, run_id: str, token: str, fault: str | Non
 
 
 def locked(connection: Connection, run_id: str) -> int:
-    """The number of a run that nobody can delete, and to which nobody can post, until the transaction ends.
+    """Lock a run against deletion and messages until the transaction ends, and return its number.
 
     Raises:
         RunUnknown: there is no such run.

@@ -1,4 +1,4 @@
-"""Giving runs out that could go on and that nobody drives, as functions of a connection that is inside a transaction.
+"""Giving out runs that could go on and that no executor drives, as functions of a connection inside a transaction.
 
 Each kind of such runs is found by an index that has few others, and each row is locked as it is found: one that another
 claimer has locked is left to it. What was read before a row was locked may be out of date, so whether its holder is
@@ -60,7 +60,7 @@ def claim(
     still, gone = present_holders(connection)
     found = [one for one in found if one[2] is None or one[3] == owner.executor or one[3] not in still]
     if gone:
-        # Whoever is silent and yet alive finds out by its next beat.
+        # A holder that is silent and yet alive finds out by its next beat.
         connection.execute(f"UPDATE holders SET expires = {NOW} WHERE holder = ANY(%s)".encode(), (gone,))
     taken: list[Lease] = []
     for number, run_id, token, holder, _ in found:
@@ -89,7 +89,7 @@ def _selected(
 ) -> list[Candidate]:
     """Runs that could go on and that no present holder holds, in the order of `Store.claim`, locked.
 
-    Nor one that has come since: its runs would take the places of others, and be given to nobody.
+    Nor one that has come since: its runs would take the places of others, and would not be given out.
     """
     if turns is not None and found.open(names):
         _in_turn(connection, ways, found.open(names), found, turns)

@@ -45,8 +45,8 @@ BEGIN = f"BEGIN; SET LOCAL idle_in_transaction_session_timeout = '{_IDLE_SECONDS
 
 
 WORK = "orchestrator_work"
-"""The channel on which the server tells that there may be a run to take up. Never by an append: whoever commits with a
-notice waits for all others who do so."""
+"""The channel on which the server announces that there may be a run to take up. Appends never use it: transactions that
+notify are committed one after the other."""
 
 
 def connect(address: Address) -> Connection:
@@ -169,7 +169,7 @@ def is_lost(error: BaseException, connection: Connection | None) -> bool:
 
 
 def store_error(error: BaseException, address: Address) -> Exception | None:
-    """What an error of psycopg means to a user; None: it is an error of somebody else."""
+    """What an error of psycopg means to a user; None: it is not one of psycopg."""
     import psycopg
 
     if not isinstance(error, psycopg.Error):
@@ -183,9 +183,7 @@ def store_error(error: BaseException, address: Address) -> Exception | None:
     if will_pass(error):
         return StoreUnavailable(f"{store}: the server cannot be reached, or ended the connection ({said})")
     if is_connecting(error) or state in _NO_SUCH:
-        return StoreUnavailable(
-            f"{store}: the server lets nobody in by this URL; check user, password and database ({said})"
-        )
+        return StoreUnavailable(f"{store}: the server refuses this URL; check user, password and database ({said})")
     return StoreError(f"{store}: {said}")
 
 

@@ -1,6 +1,6 @@
 """One thread with one connection, which does work in batches, in the order in which it is asked for.
 
-A server may go away and come back. Whoever asked waits meanwhile, for as long as the store is patient. What was asked
+A server may go away and come back. Callers wait meanwhile, for as long as the store is patient. What was asked
 for when the connection was cut may have been done or not, so all of it is asked again in a form that finds out: see
 `Job.again`.
 """
@@ -133,7 +133,7 @@ class Lane(Generic[J]):
         self.statistics.jobs += len(batch)
         try:
             self._finish(batch)
-        except BaseException as error:  # whoever asked must not wait for ever
+        except BaseException as error:  # the callers must not wait for ever
             self._fail(batch, error)
 
     def _finish(self, batch: list[J]) -> None:

@@ -1,7 +1,7 @@
 """Leases, as functions of a connection that is inside a transaction: taking, renewing, giving back.
 
 A lease is in the row of its run (`token`, `holder`), which an append moves and checks in one statement. When it expires
-is in the row of its holder, by the clock of the database. Whoever changes both locks the run's row first.
+is in the row of its holder, by the clock of the database. A change of both locks the run's row first.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def hold(connection: Connection, holder: str, owner: str, ttl: float) -> None:
         (holder, owner, float(ttl), float(ttl)),
     ).fetchone()
     if made is not None and made[0]:
-        # in passing, and not waiting for anybody
+        # in passing, without waiting for locks
         connection.execute(
             "DELETE FROM holders WHERE holder IN (SELECT holder FROM holders WHERE expires <"
             f" {NOW} - %s AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.holder = holders.holder)"

@@ -1,7 +1,7 @@
-"""Being told by the server that there may be runs to take up: LISTEN, on a connection and in a thread of its own.
+"""Notifications of the server that there may be runs to take up: LISTEN, on a connection and in a thread of its own.
 
-What is told is a hint. Whoever hears of it looks, and whoever hears nothing looks now and then: a notice may be lost
-with the connection, and some runs become free without one. So nothing depends on it but how soon a run is taken up.
+A notification is a hint. Workers look for runs when one comes, and now and then without one: it may be lost with
+the connection, and some runs become free without one. So nothing depends on it but how soon a run is taken up.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _AGAIN = 5.0
 
 
 class Listener:
-    """Counts what the server told. It listens from the first question on."""
+    """Counts notifications. It listens from the first question on."""
 
     def __init__(self, address: Address) -> None:
         self._address = address
@@ -89,7 +89,7 @@ class Listener:
 
     def _run(self) -> None:
         while not self._closed.is_set():
-            with suppress(Exception):  # whoever writes or reads tells of a server that is away
+            with suppress(Exception):  # writes and reads report a server that is away
                 self._listen()
             self._tell(listens=False)  # what was not heard in between is looked for
             self._closed.wait(_AGAIN)

@@ -36,7 +36,7 @@ INFO_TABLES = "LEFT JOIN summaries ON summaries.run = runs.id LEFT JOIN holders 
 
 
 def info_of(row: InfoRow) -> RunInfo:
-    """A row of `INFO_COLUMNS` as the facts about a run. A damaged one is told as far as it can be read."""
+    """A row of `INFO_COLUMNS` as the facts about a run. Of a damaged one, as much as can be read."""
     _, run_id, graph_name, status, labels, created, updated, head, structure, content, due, waiting = row[:12]
     error, given, output, question, usage, steps, parent, seq, relation, deaths, retry_at, fault = row[12:24]
     return RunInfo(
@@ -179,9 +179,9 @@ def _check_beginning(run_id: str, row: tuple[object, ...], started: RunStarted) 
         ("structure", structure, started.structure),
         ("content", content, started.content),
     )
-    for name, told, true in facts:
-        if told != true:
-            raise corrupt(run_id, 0, f"its {name}: {told!r}; {true!r} by its first record", ())
+    for name, stored, true in facts:
+        if stored != true:
+            raise corrupt(run_id, 0, f"its {name}: {stored!r}; {true!r} by its first record", ())
 
 
 def graph(connection: Connection, digest: str, url: str) -> JsonObject:

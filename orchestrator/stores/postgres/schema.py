@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from psycopg import Connection
 
 LOCK = 0x4F524348
-"""The advisory lock of whoever makes or changes the tables: "ORCH"."""
+"""The advisory lock under which the tables are made and changed: "ORCH"."""
 
 _FIRST_TABLES = """
 CREATE TABLE runs (

@@ -54,7 +54,7 @@ class PostgresStore(PostgresLists, PostgresItems):
     Raises:
         StoreError: the URL is none, or the database has tables of another program.
         StoreTooNew: a newer version of this library made the tables.
-        StoreUnavailable: the server cannot be reached, or lets nobody in by this URL.
+        StoreUnavailable: the server cannot be reached, or refuses this URL.
     """
 
     def __init__(self, url: str) -> None:
@@ -265,7 +265,7 @@ class PostgresStore(PostgresLists, PostgresItems):
         self._readers.close()
 
     def __del__(self) -> None:
-        # a store that nobody closed: let its threads and connections end rather than live with the process
+        # a store that was not closed: let its threads and connections end rather than live with the process
         if hasattr(self, "_writer"):
             self._writer.stop()
             self._listener.stop()

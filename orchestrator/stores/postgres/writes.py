@@ -2,7 +2,7 @@
 
 The statement moves the row of each run if its head and its lease are what they must be, and adds all else for the runs
 that were moved. A lease that was taken over is in the same row, so PostgreSQL itself orders a take-over and an append:
-whichever comes second sees what the first one did. Whoever was not moved learns why by a second statement.
+whichever comes second sees what the first one did. For a run that was not moved, a second statement finds out why.
 
 One batch has one change for a run at most. Runs are moved in the order of their ids, so batches of several processes
 do not wait for each other in a circle.

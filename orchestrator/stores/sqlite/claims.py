@@ -1,4 +1,4 @@
-"""Giving runs out that could go on and that nobody drives, as functions of a connection that is inside a transaction.
+"""Giving out runs that could go on and that no executor drives, as functions of a connection inside a transaction.
 
 Each kind of such runs is found by an index that has few others. The index has the runs of a graph by their time, so as
 many of each graph are looked at as are wanted in all, and the oldest of them are taken.
@@ -46,7 +46,7 @@ def claim(
     if not found:
         return []
     if gone:
-        # Whoever is silent and yet alive finds out by its next beat.
+        # A holder that is silent and yet alive finds out by its next beat.
         marks = ", ".join("?" * len(gone))
         connection.execute(
             f"UPDATE holders SET expires = ? WHERE holder IN ({marks})", (clock.now(connection, write=True), *gone)
@@ -139,7 +139,7 @@ def _urgent(connection: sqlite3.Connection, present: list[str], wall: float, lim
 
 
 def _others(connection: sqlite3.Connection, present: list[str], wall: float, limit: int) -> Iterator[tuple[str, _Way]]:
-    """The ways to runs of holders that are gone, and to those that nobody holds."""
+    """The ways to runs of holders that are gone, and to those that have no holder."""
     ready = f"deaths < {MAX_DEATHS} AND (retry_at IS NULL OR retry_at <= ?)"
 
     def lapsed(names: list[str]) -> list[Candidate]:

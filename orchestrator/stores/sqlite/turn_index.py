@@ -1,6 +1,6 @@
 """Runs that wait, by the value of a label that takes turns (see `orchestrator.stores.turns`).
 
-The first claim that takes turns by a label adds an index for that label. It has only runs that nobody holds and that
+The first claim that takes turns by a label adds an index for that label. It has only runs without a holder and that
 wait to be taken up or for a time, so a walk from one value to the next never meets runs that have ended, wait for
 people, or are driven.
 """

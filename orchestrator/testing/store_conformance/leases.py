@@ -248,7 +248,7 @@ async def check_holders(store: Store) -> None:
 
 
 async def check_parked(store: Store) -> None:
-    """Runs whose drives were given up too often are listed until somebody continues them."""
+    """Runs whose drives were given up too often are listed until they are continued."""
     run_id, other = await created(store), await created(store)
     for number in range(MAX_DEATHS):
         equal(await found_parked(store, run_id), None, f"whether a run is parked after {number} deaths")

@@ -14,7 +14,7 @@ let pointed = false; // whether the pointer is over a list: then no row moves
 const rowsOf = (place) => [...place.querySelectorAll(".list tbody tr")].filter((row) => row instanceof HTMLTableRowElement);
 
 /** Ages come with the page, so the clock of this machine does not matter. @param {ParentNode} place */
-function told(place) {
+function showAges(place) {
   for (const time of place.querySelectorAll("time[data-age]"))
     if (time instanceof HTMLElement && !time.dataset.at) time.dataset.at = String(Date.now() / 1000 - Number(time.dataset.age));
   tell(place);
@@ -75,7 +75,7 @@ async function follow() {
     const newer = page.getElementById(name);
     if (newer) update(byId(name), newer);
   }
-  told(document);
+  showAges(document);
 }
 
 /** @param {HTMLButtonElement} button */
@@ -101,7 +101,7 @@ function move(by) {
   next?.scrollIntoView({ block: "nearest" });
 }
 
-/** Take away what left the lists, once nobody is at them. */
+/** Take away what left the lists, once they have neither pointer nor focus. */
 const settle = () => { if (document.querySelector(".list .gone")) void follow(); };
 document.addEventListener("pointerover", (event) => {
   const was = pointed;
@@ -116,6 +116,6 @@ addKeys([
   { keys: "k or ArrowUp", does: "previous worker or parked run", repeats: true, act: () => move(-1) },
   { keys: "Enter", does: "open its first run", act: () => { const link = document.activeElement?.closest(".list tbody tr")?.querySelector("a.run"); if (link instanceof HTMLElement) link.click(); } },
 ]);
-told(document);
+showAges(document);
 following(follow);
 document.documentElement.dataset.ready = "yes";
