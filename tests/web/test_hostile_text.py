@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from itertools import product
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import pytest
 
@@ -117,7 +117,8 @@ def test_the_page_of_a_run_shows_it_as_text(hostile: Api, run_id: str) -> None:
 
 
 def test_the_list_and_the_inbox_show_it_as_text(hostile: Api) -> None:
-    for path in ("/runs", "/inbox", "/workers"):
+    costs = f"/costs?{urlencode({'by': f'label:{HOSTILE[:190]}'})}"
+    for path in ("/runs", "/inbox", "/workers", "/graphs", costs):
         text = html(hostile, path)
         assert "window.pwned" in text
         assert faults(text) == []

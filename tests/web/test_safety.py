@@ -754,7 +754,8 @@ def test_a_fault_of_authorize_is_a_problem_on_every_address_and_lets_no_one_in()
         raise ZeroDivisionError("secret of the application")
 
     with api(settings={"authorize": authorize}) as found:
-        for path in ("/api/runs", "/api/openapi.json", "/runs", "/inbox", "/api/graphs", "/api/workers", "/workers"):
+        of_api = ("/api/runs", "/api/openapi.json", "/api/graphs", "/api/workers")
+        for path in (*of_api, "/runs", "/inbox", "/workers", "/graphs", "/costs"):
             answer = found.client.get(path)
             assert (answer.status_code, answer.headers["content-type"]) == (500, "application/problem+json")
             assert answer.headers["x-content-type-options"] == "nosniff"

@@ -181,7 +181,7 @@ def test_the_policy_of_a_screen_allows_its_own_files_only(served: Api) -> None:
 
 
 def test_a_screen_is_a_page_whatever_a_client_accepts(served: Api) -> None:
-    for path in ("/runs", "/inbox", "/workers"):
+    for path in ("/runs", "/inbox", "/workers", "/graphs", "/costs"):
         assert "<!DOCTYPE html>" in page(served, path, Accept="text/event-stream")
 
 

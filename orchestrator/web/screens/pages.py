@@ -20,9 +20,11 @@ from orchestrator.web import workers as worker_lists
 from orchestrator.web.documents import AskedDocument, RunPage, blank, first_line, question_of
 from orchestrator.web.endpoint import Call, Endpoint
 from orchestrator.web.requests import NoQuery, Query, QuestionsQuery, RunsQuery, WorkersQuery
+from orchestrator.web.screens.costs import CostsQuery, costs
+from orchestrator.web.screens.graphs import graphs
 from orchestrator.web.screens.inbox import InboxAddress, card_of, summary_of
 from orchestrator.web.screens.runs import STATUSES, Address, span_of, view_of
-from orchestrator.web.screens.shell import page
+from orchestrator.web.screens.shell import open_questions, page, root_of
 from orchestrator.web.screens.workers import parked_of, working_of
 from orchestrator.web.screens.workers import summary_of as workers_summary
 
@@ -38,7 +40,7 @@ async def runs(call: Call[RunsQuery]) -> Response:
     rows = [view_of(row, longest, now) for row in found.runs]
     given = call.request.query_params
     address = Address(root_of(call), [(name, value) for name, value in given.multi_items() if value])
-    waiting = await _open_questions(call)
+    waiting = await open_questions(call)
     return page(
         call, "runs",
         {
@@ -70,7 +72,7 @@ async def inbox(call: Call[QuestionsQuery]) -> Response:
     found = await questions.page_of(replace(call, query=query))
     cards = [card_of(one, *await _surroundings(call, one)) for one in found.questions]
     whole = call.query.after is None and found.cursor is None
-    waiting = str(len(cards) or "") if whole else await _open_questions(call)
+    waiting = str(len(cards) or "") if whole else await open_questions(call)
     address = InboxAddress(root_of(call), call.request.query_params.multi_items())
     return page(
         call, "inbox",
@@ -88,7 +90,7 @@ async def inbox(call: Call[QuestionsQuery]) -> Response:
 async def workers(call: Call[WorkersQuery]) -> Response:
     """Who works on the store, and the parked runs."""
     found = await worker_lists.list_of(call)
-    waiting = await _open_questions(call)
+    waiting = await open_questions(call)
     return page(
         call, "workers",
         {
@@ -108,7 +110,7 @@ async def run(call: Call[NoQuery]) -> Response:
         call, "run",
         {
             "title": f"{pane.graph} {call.run_id}", "run_id": call.run_id, "pane": Markup(pane.html),
-            "data": Markup(pane.data), "open_questions": await _open_questions(call),
+            "data": Markup(pane.data), "open_questions": await open_questions(call),
         },
         root=root_of(call), version=["run", call.run_id, pane.version],
     )  # fmt: skip
@@ -127,7 +129,7 @@ async def run_questions(call: Call[NoQuery]) -> Response:
             records = await call.executor.store.read(call.run_id, after=context.seq - 1, upto=context.seq)
             asked = one.model_copy(update={"asked": records[0].ts if records else time.time()})
             cards.append(card_of(asked, said, context))
-    waiting = await _open_questions(call)
+    waiting = await open_questions(call)
     return page(
         call, "run_questions", {"cards": cards, "open_questions": waiting, "moment": time.time()},
         root=root_of(call), version=["questions", waiting, [[card.question, card.digest] for card in cards]],
@@ -168,17 +170,6 @@ async def _surroundings(call: Call[Any, Any], one: AskedDocument) -> tuple[str, 
     return found
 
 
-async def _open_questions(call: Call[Any, Any]) -> str:
-    """How many questions wait for people, as text; empty: none."""
-    count = await questions.waiting_for_people(call)
-    return f"{questions.COUNTED}+" if count > questions.COUNTED else str(count or "")
-
-
-def root_of(call: Call[Any, Any]) -> str:
-    """The path under which the routes are."""
-    return f"{call.request.scope.get('root_path', '')}{call.settings.prefix}"
-
-
 SCREENS: tuple[Endpoint, ...] = (
     Endpoint("GET", "/runs", "view_runs", runs, "The list of runs.", None, query=RunsQuery, media="text/html"),
     Endpoint("GET", "/runs/{run_id}", "view_run", run, "A run.", None, media="text/html"),
@@ -197,6 +188,8 @@ SCREENS: tuple[Endpoint, ...] = (
     ),
     Endpoint("GET", "/inbox", "view_inbox", inbox, "The inbox.", None, query=QuestionsQuery, media="text/html"),
     Endpoint("GET", "/workers", "view_workers", workers, "The workers.", None, query=WorkersQuery, media="text/html"),
+    Endpoint("GET", "/graphs", "view_graphs", graphs, "The graphs of the server.", None, media="text/html"),
+    Endpoint("GET", "/costs", "view_costs", costs, "What runs cost.", None, query=CostsQuery, media="text/html"),
 )
 """The pages that people see."""
 

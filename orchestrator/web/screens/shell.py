@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.jsontypes import digest
 from orchestrator.visible import shown
+from orchestrator.web import questions
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -60,6 +61,17 @@ def page(call: Call[Any, Any], name: str, data: Mapping[str, object], *, root: s
         screen=name, root=root, read_only=read_only, static=lambda file: f"{root}/static/{file}", **data
     )  # fmt: skip
     return HTMLResponse(text, headers=headers)
+
+
+def root_of(call: Call[Any, Any]) -> str:
+    """The path under which the routes are."""
+    return f"{call.request.scope.get('root_path', '')}{call.settings.prefix}"
+
+
+async def open_questions(call: Call[Any, Any]) -> str:
+    """How many questions wait for people, as text; empty: none."""
+    count = await questions.waiting_for_people(call)
+    return f"{questions.COUNTED}+" if count > questions.COUNTED else str(count or "")
 
 
 def problem_page(problem: HttpProblem, *, root: str, read_only: bool) -> Response:

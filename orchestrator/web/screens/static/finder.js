@@ -26,6 +26,8 @@ const SCREENS = [
   { name: "Runs", about: "go to", act: go("/runs") },
   { name: "Inbox", about: "go to", act: go("/inbox") },
   { name: "Workers", about: "go to", act: go("/workers") },
+  { name: "Graphs", about: "go to", act: go("/graphs") },
+  { name: "Costs", about: "go to", act: go("/costs") },
   { name: "Parked runs", about: "go to", act: go("/workers#parked") },
   { name: "Runs that failed", about: "go to", act: go("/runs?status=failed") },
   { name: "Runs that wait for an answer", about: "go to", act: go("/runs?waiting=true") },

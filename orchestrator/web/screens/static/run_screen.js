@@ -36,12 +36,12 @@ function draw() {
   byId("reply-text").textContent = last ? visible(last.text) : "";
 }
 
+/** @type {Record<string, string>} */
+const SCREENS = { r: "runs", i: "inbox", w: "workers", g: "graphs", c: "costs" }; // the key after g -> where it leads
 let before = "";
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || (event.target instanceof HTMLElement && event.target.matches("input, textarea, select"))) return;
-  if (before === "g" && event.key === "r") location.assign(`${root}/runs`);
-  if (before === "g" && event.key === "i") location.assign(`${root}/inbox`);
-  if (before === "g" && event.key === "w") location.assign(`${root}/workers`);
+  if (before === "g" && event.key in SCREENS) location.assign(`${root}/${SCREENS[event.key]}`);
   before = event.key;
 }, true);
 byId("keys-open").addEventListener("click", () => document.dispatchEvent(new KeyboardEvent("keydown", { key: "?", bubbles: true })));
@@ -56,5 +56,5 @@ const source = new LiveSource(runId, JSON.parse(byId("data").textContent ?? "{}"
   readOnly,
 });
 void openPage([source], (run) => { void questions.show(run); }, [
-  ["a d e", "approve, deny, edit the first call that waits"], ["g r", "the runs"], ["g i", "the inbox"], ["g w", "the workers"], ["Ctrl K", "find a run, a screen or an action"],
+  ["a d e", "approve, deny, edit the first call that waits"], ["g r", "the runs"], ["g i", "the inbox"], ["g w", "the workers"], ["g g", "the graphs"], ["g c", "the costs"], ["Ctrl K", "find a run, a screen or an action"],
 ]);
