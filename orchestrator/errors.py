@@ -133,7 +133,7 @@ class ArrowSyntaxError(GraphError):
     """Raised when a statement of the arrow text cannot be read; `line` and `column` count from 1."""
 
     def __init__(self, fault: str, *, line: int, column: int, text: str = "", mend: str = "") -> None:
-        self.line, self.column = line, column
+        self.line, self.column, self.text = line, column, text
         pointer = f"\n  {text}\n  {' ' * (column - 1)}^" if text else ""
         self.fault = f"{fault}{'; ' + mend if mend else ''}{pointer}"
         """The message without the place."""

@@ -32,6 +32,7 @@ from orchestrator.seals import Seal
 from orchestrator.stores import Codec, open_store, with_codec
 from orchestrator.stores.base import Store
 from orchestrator.tools.collect import ToolsLike, toolbox_of
+from orchestrator.tools.toolbox import Toolbox
 from orchestrator.typevars import StateT
 from orchestrator.views.run import Run
 
@@ -134,6 +135,21 @@ class Executor(RunWorker, RunReplaying, RunStreams):
     def graphs(self) -> Mapping[str, GraphDefinition]:
         """The graphs that the executor has, by name: of several versions the newest."""
         return MappingProxyType(self._host.resources.graphs)
+
+    @property
+    def tools(self) -> Toolbox:
+        """The tools that nodes may call; those of servers are known while the executor is open."""
+        return self._host.resources.tools
+
+    @property
+    def model(self) -> Model | None:
+        """The model of nodes that name no model."""
+        return self._host.resources.model
+
+    @property
+    def models(self) -> Mapping[str, Model]:
+        """The models by the names that nodes use."""
+        return MappingProxyType(dict(self._host.resources.models))
 
     async def __aenter__(self) -> Self:
         if self._host.tasks is not None:

@@ -26,6 +26,8 @@ EdgesLike: TypeAlias = str | Edge | Iterable["str | Edge | EdgeTuple | Sequence[
 NAME = re.compile(r"[A-Za-z_](?:\w|-(?!>))*")
 FIELD = re.compile(r"[A-Za-z_]\w*")
 _TOKEN = re.compile(rf"\s*(?:(?P<arrow>->)|(?P<name>{NAME.pattern}|\*)|(?P<mark>[,:])|(?P<end>\#|$)|(?P<bad>\S+))")
+MOST_EDGES = 100_000
+"""Edges of one text: a statement of n names to m names, which is short, stands for n times m of them."""
 _WRONG_ARROWS = ("=>", "-->", "→", "⟶", ">", "-", "--", "—>")
 
 
@@ -72,6 +74,8 @@ def parse_edges(edges: EdgesLike) -> tuple[Edge, ...]:
             read.append(_of_parts(list(item), line))
         else:
             raise ArrowSyntaxError(f"{item!r} is not an edge", line=line, column=1, mend="write 'source -> target'")
+        if len(read) > MOST_EDGES:
+            raise _too_many(line)
         line += 1
     return tuple(read)
 
@@ -102,11 +106,31 @@ def _of_parts(parts: list[object], line: int) -> Edge:
     return Edge(source or "", target or "", outcome, each)
 
 
+def iter_edges(text: str) -> Iterator[Edge]:
+    """The edges of a text one by one, as `parse_edges` reads them.
+
+    Raises:
+        ArrowSyntaxError: a statement cannot be read; the edges before it have been given.
+    """
+    return _parse_text(text, 1)
+
+
 def _parse_text(text: str, first_line: int) -> Iterator[Edge]:
+    made = 0
     for number, line in enumerate(text.split("\n"), first_line):
         tokens = list(_tokens(line, number))
-        if tokens[0].kind != "end":
-            yield from _Statement(line, number, tokens).edges()
+        if tokens[0].kind == "end":
+            continue
+        for edge in _Statement(line, number, tokens).edges():
+            made += 1
+            if made > MOST_EDGES:
+                raise _too_many(number)
+            yield edge
+
+
+def _too_many(line: int) -> ArrowSyntaxError:
+    mend = "'a, b -> c, d' is an edge for each pair: name fewer nodes, or split the graph"
+    return ArrowSyntaxError(f"up to here there are more than {MOST_EDGES:,} edges", line=line, column=1, mend=mend)
 
 
 def _tokens(line: str, number: int) -> Iterator[_ArrowToken]:

@@ -30,7 +30,7 @@ GraphT = TypeVar("GraphT", bound="GraphDefinition")
 
 _JOIN_ORDER = "join_order"
 """Stored data says the order of joins where digests depend on it; in a file the order of the nodes says it."""
-_KEYS = ("name", "version", "description", "state", "input", "output", "limits", "pools", "nodes", "edges")
+GRAPH_KEYS = ("name", "version", "description", "state", "input", "output", "limits", "pools", "nodes", "edges")
 
 
 def graph_from_data(cls: type[GraphT], data: JsonObject, trust: Trust | None) -> GraphT:
@@ -213,23 +213,23 @@ def graph_keys(data: object) -> dict[str, Any]:
     """
     if not isinstance(data, Mapping):
         found = "empty" if data is None else f"{data!r:.60}"
-        wanted = f"a graph is a mapping with {', '.join(_KEYS)}"
+        wanted = f"a graph is a mapping with {', '.join(GRAPH_KEYS)}"
         raise PlacedFault(Fault((), GraphError(f"{wanted}, and this is {found}: begin with 'name: NAME'")))
     faults = Faults()
     missing = [key for key in ("name", "state", "nodes", "edges") if key not in data]
     for key in data:
-        if key not in (*_KEYS, _JOIN_ORDER):
+        if key not in (*GRAPH_KEYS, _JOIN_ORDER):
             with faults.at(str(key)):
                 raise GraphError(f"a graph written as data {_misplaced(key, data[key])}")
-            missing = [name for name in missing if close_to(str(key), _KEYS) != name]
+            missing = [name for name in missing if close_to(str(key), GRAPH_KEYS) != name]
     for key in missing:
         with faults.at():
-            raise GraphError(f"a graph written as data needs {key!r}: it has {', '.join(_KEYS)}")
+            raise GraphError(f"a graph written as data needs {key!r}: it has {', '.join(GRAPH_KEYS)}")
     if not isinstance(data.get("nodes", {}), Mapping):
         with faults.at("nodes"):
             raise GraphError("'nodes' is a mapping from name to node, such as draft: {kind: complete}")
     faults.raise_any()
-    kept = {key: data[key] for key in _KEYS if key in data}
+    kept = {key: data[key] for key in GRAPH_KEYS if key in data}
     if _JOIN_ORDER in data:
         kept["nodes"] = _with_joins(data["nodes"], data[_JOIN_ORDER])
     return kept
@@ -241,7 +241,7 @@ def _misplaced(key: object, value: object) -> str:
         return f"has no {key!r}: it is a node, so indent it below 'nodes'"
     if key in ("fields", "types"):
         return f"has no {key!r}: indent it below 'state'"
-    return unknown_field(key, _KEYS)
+    return unknown_field(key, GRAPH_KEYS)
 
 
 def node_name(name: object) -> str:

@@ -16,12 +16,17 @@ from orchestrator.graph.data_faults import explain_data
 from orchestrator.graph.typetext import parse_type
 from orchestrator.upward import above
 
-_SHIPPED: Mapping[str, Literal["messages", "nodes"]] = {
+SHIPPED_TYPES: Mapping[str, Literal["messages", "nodes"]] = {
     "Message": "messages", "Reply": "messages", "ToolCall": "messages",
     "PlannedCall": "nodes", "Step": "nodes", "ToolResult": "nodes",
 }  # fmt: skip
 """Types of this library, with the package that has them."""
 _PLAIN = (str, int, float, bool, type(None))
+
+
+def shipped_name(annotation: object) -> str | None:
+    """The name that a type of this library has in a state that is written as data; None: it has none."""
+    return next((name for name, home in SHIPPED_TYPES.items() if above(home).STATE_TYPES[name] is annotation), None)
 
 
 @contextmanager
@@ -85,14 +90,14 @@ class InlineTypes:
 
     def _known(self) -> Iterator[str]:
         yield from map(str, self._given if isinstance(self._given, Mapping) else ())
-        yield from _SHIPPED
+        yield from SHIPPED_TYPES
 
     def _named(self, name: str) -> Any:
         if name in self._models:
             return self._models[name]
         given = self._given if isinstance(self._given, Mapping) else {}
         if name not in given:
-            return above(_SHIPPED[name]).STATE_TYPES[name] if name in _SHIPPED else None
+            return above(SHIPPED_TYPES[name]).STATE_TYPES[name] if name in SHIPPED_TYPES else None
         if name in self._open:
             raise GraphError(f"type {name!r} contains itself, through {' -> '.join([*self._open, name])}")
         self._open.append(name)

@@ -80,7 +80,7 @@ def tools_data(node: Node, *, in_file: bool = False) -> list[str | JsonObject] |
     if node.tools is None or node.tools_as_given is None:
         return None
     given = zip(node.tools, node.tools_as_given, strict=True)
-    return [one if isinstance(one, str) else _tool_ref(one) or _tool_data(one, name, in_file) for name, one in given]
+    return [one if isinstance(one, str) else tool_ref(one) or _tool_data(one, name, in_file) for name, one in given]
 
 
 def _tools_deep(graph: object) -> int:
@@ -116,7 +116,7 @@ def _tool_data(given: object, name: str, in_file: bool) -> str | JsonObject:
     return {**data, "graph": file_form(graph) if in_file else graph.data()}
 
 
-def _tool_ref(given: object) -> str | None:
+def tool_ref(given: object) -> str | None:
     """`module:attr` of a tool or function that just this leads to."""
     ref = ref_of(getattr(given, "function", given))
     return ref if ref is not None and find(ref) is given else None
@@ -288,7 +288,7 @@ def _function(data: JsonObject, ref: object, trust: Trust) -> Node:
 
 
 def _kind_of_a_user(kind: str, ref: object, trust: Trust) -> type[Node]:
-    found = trust.follow(ref, "kind") if isinstance(ref, str) else Node.kinds.get(kind)
+    found = trust.follow(ref, "kind") if isinstance(ref, str) else trust.kinds(Node.kinds).get(kind)
     if not isinstance(found, type) or not issubclass(found, Node):
         known = ["function", *sorted(_shipped_kinds())]
         close = close_to(kind, known)

@@ -59,12 +59,28 @@ def _importable(module: str) -> str:
 
 
 def find(ref: str) -> object | None:
-    """What a reference names among the modules that are imported already, else None. Imports nothing."""
+    """What a reference names among the modules that are imported already, else None. Imports and runs nothing."""
     name, _, path = ref.partition(":")
     module_name = module_named(name)
     main = sys.modules.get("__main__")
     module = main if main is not None and _importable("__main__") == module_name else sys.modules.get(module_name)
-    return attribute(module, path)
+    return _held(module, path)
+
+
+def _held(thing: object, path: str) -> object | None:
+    """What `path` leads to, through modules and classes alone, else None.
+
+    It runs none of their code: a module with a `__getattr__` may import others, and a property may do anything.
+    """
+    for part in path.split("."):
+        if isinstance(thing, ModuleType):
+            thing = vars(thing).get(part)
+        elif isinstance(thing, type):
+            thing = next((vars(base)[part] for base in type.mro(thing) if part in vars(base)), None)
+            thing = thing.__func__ if isinstance(thing, staticmethod) else thing
+        else:
+            return None
+    return thing
 
 
 def attribute(thing: object, path: str) -> object | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,6 +25,8 @@ DEEPEST = 160
 """Levels of lists and mappings in it."""
 MOST = 100_000
 """Values in it, with those that aliases stand for."""
+MOST_CHARACTERS = 2_000_000
+"""Characters of all texts in it, with those that aliases stand for."""
 _DIGITS = 400
 """Characters of a number or a date."""
 _OTHER_BASE = re.compile(r"[-+]?(?:[0-9][0-9_]*(?::[0-9.]+)+|0[0-9_]+)")
@@ -96,10 +98,33 @@ def read_yaml(text: str) -> Any:
     Raises:
         ValueError: it is no YAML, has a key twice, or stands for too much.
     """
+    return read_marked(text).data
+
+
+class Marked(NamedTuple):
+    """A text that was read."""
+
+    data: Any
+    root: Any
+    """The node of YAML that the data was made of, with its places in the text; None: there is none."""
+
+
+def read_marked(text: str, *, most: int = MOST) -> Marked:
+    """The data of a YAML text, and where its parts are. It reads JSON, too, but for odd signs in it.
+
+    Args:
+        text: the text.
+        most: how many values it may have, with those that aliases stand for.
+
+    Raises:
+        ValueError: it is no YAML, has a key twice, or stands for too much.
+    """
     import yaml
 
     try:
-        return yaml.load(text, _loader())  # a safe loader
+        loader: Any = _loader()(text, most)  # a safe loader
+        root = loader.get_single_node()
+        return Marked(None if root is None else loader.construct_document(root), root)
     except yaml.YAMLError as error:
         raise ValueError(yaml_fault(error, text)) from None
 
@@ -119,24 +144,31 @@ def _check_number(text: str, line: int) -> None:
         )
 
 
-def _loader() -> type[yaml.SafeLoader]:
+def _length_of(node: Any) -> int:
+    """The characters of a node that is a text; 0 for a list or mapping, whose parts are counted."""
+    return len(node.value) if isinstance(getattr(node, "value", None), str) else 0
+
+
+def _loader() -> Callable[[str, int], yaml.SafeLoader]:
     """A safe loader that counts what it composes, made when it is needed: `yaml` takes a while to load."""
     import yaml
 
     numbers = {f"tag:yaml.org,2002:{kind}" for kind in ("int", "float", "timestamp")}
 
     class Loader(yaml.SafeLoader):
-        def __init__(self, stream: str) -> None:
+        def __init__(self, stream: str, most: int) -> None:
             super().__init__(stream)
-            self._depth = self._count = 0
-            self._sizes: dict[int, int] = {}
-            """What each composed node stands for, by its id; the document keeps the nodes alive."""
+            self._depth = self._count = self._length = 0
+            self._most = most
+            self._sizes: dict[int, tuple[int, int]] = {}
+            """How many values and characters each composed node stands for, by its id; the document keeps the nodes
+            alive."""
 
         def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
             event: Any = self.peek_event()  # type: ignore[no-untyped-call]  # its stubs omit it
             line = event.start_mark.line + 1
             alias = isinstance(event, yaml.AliasEvent)
-            before = self._count
+            before, length = self._count, self._length
             self._depth += 1
             if self._depth > DEEPEST:
                 raise ValueError(_too_deep(line))
@@ -144,14 +176,21 @@ def _loader() -> type[yaml.SafeLoader]:
             self._depth -= 1
             if alias and id(node) not in self._sizes:
                 raise ValueError(f"line {line}: the alias refers to a value that contains it: write the value out")
-            self._count += self._sizes[id(node)] if alias else 1
-            if self._count > MOST:
+            values, characters = self._sizes[id(node)] if alias else (1, _length_of(node))
+            self._count += values
+            self._length += characters
+            if self._count > self._most:
                 raise ValueError(
-                    f"line {line}: up to here the file has more than {MOST:,} values, with those that aliases stand "
-                    "for: use fewer aliases, or split the graph"
+                    f"line {line}: up to here the file has more than {self._most:,} values, with those that aliases "
+                    "stand for: use fewer aliases, or split the graph"
+                )
+            if self._length > MOST_CHARACTERS:
+                raise ValueError(
+                    f"line {line}: up to here the texts of the file have more than {MOST_CHARACTERS:,} characters, "
+                    "with those that aliases stand for: use fewer aliases"
                 )
             if not alias:
-                self._sizes[id(node)] = self._count - before
+                self._sizes[id(node)] = self._count - before, self._length - length
                 if isinstance(node, yaml.ScalarNode) and node.tag in numbers:
                     _check_number(node.value, line)
             return node

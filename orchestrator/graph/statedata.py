@@ -26,6 +26,20 @@ from orchestrator.graph.state import StateSchema
 from orchestrator.graph.trust import Trust
 from orchestrator.jsontypes import JsonObject
 
+STATE_KEYS: Mapping[str, str] = {
+    "name": "the name of the state",
+    "fields": "name -> type, or a mapping with it, of each field",
+    "types": "name -> fields of each model that types of fields name",
+}
+"""What a state that is written as data has."""
+FIELD_KEYS: Mapping[str, str] = {
+    "type": "the type, such as list[str]",
+    "reducer": "how an update changes the value; without one it replaces it",
+    "default": "the value at the start; without one a run needs an input for it",
+    "description": "what it is, for people",
+}
+"""What a field of such a state has."""
+
 
 class _Schema(GenerateJsonSchema):
     """JSON schema that says nothing, instead of failing, where a type has none."""
@@ -182,9 +196,9 @@ def inline_schema(data: JsonObject, trust: Trust | None = None) -> StateSchema:
     """
     from orchestrator.graph.state import StateSchema
 
-    unknown = sorted(set(map(str, data)) - {"name", "fields", "types"})
+    unknown = sorted(set(map(str, data)) - STATE_KEYS.keys())
     if unknown:
-        raise GraphError(f"state data {unknown_field(unknown[0], ('name', 'fields', 'types'))}")
+        raise GraphError(f"state data {unknown_field(unknown[0], tuple(STATE_KEYS))}")
     name = str(data.get("name", "State"))
     specs = data.get("fields")
     assert isinstance(specs, Mapping)
@@ -235,9 +249,9 @@ def _definition(
         return types.parse(spec), ...
     if not isinstance(spec, Mapping) or not isinstance(spec.get("type"), str):
         raise GraphError(f"field {name!r} of the state needs a type, such as 'str' or {{type: 'list[str]'}}")
-    unknown = sorted(set(map(str, spec)) - {"type", "reducer", "default", "description"})
+    unknown = sorted(set(map(str, spec)) - FIELD_KEYS.keys())
     if unknown:
-        raise GraphError(f"field {name!r} {unknown_field(unknown[0], ('type', 'reducer', 'default', 'description'))}")
+        raise GraphError(f"field {name!r} {unknown_field(unknown[0], tuple(FIELD_KEYS))}")
     kind = types.parse(str(spec["type"]))
     default = types.default(name, kind, spec)
     reducer = spec.get("reducer")

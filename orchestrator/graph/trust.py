@@ -17,7 +17,7 @@ and those of a risk need trust all the same, because a file could call them wher
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any, Literal, TypeAlias, TypeVar
@@ -84,6 +84,14 @@ class Trust:
     def names(self, module: str) -> bool:
         """Whether a module was named as trusted, or a package that it is in."""
         return self.everything or any(f"{module}.".startswith(f"{name}.") for name in self.modules)
+
+    def kinds(self, every: Mapping[str, type[T]]) -> Mapping[str, type[T]]:
+        """The kinds of nodes that a file may name without a reference.
+
+        Args:
+            every: those of this process, by name.
+        """
+        return every
 
     def refuses(self, ref: str, role: Role) -> bool:
         """Whether the module of a reference is not trusted for its place in the file. Imports nothing."""

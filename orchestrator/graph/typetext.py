@@ -13,6 +13,8 @@ _SIMPLE: dict[str, Any] = {
     "str": str, "int": int, "float": float, "bool": bool, "any": Any, "None": None, "null": None,
 }  # fmt: skip
 _GENERIC: dict[str, tuple[Any, int]] = {"list": (list, 1), "set": (set, 1), "dict": (dict, 2)}
+TYPE_NAMES = (*_SIMPLE, *_GENERIC, "Literal")
+"""What a type is made of."""
 _LONGEST = 1_000
 """Characters of a type. It bounds how deep it can be nested, too: each level takes five."""
 _TOKEN = re.compile(r"""\s*(?:([A-Za-z_]\w*)|([\[\],|])|("[^"\\\n]*"|'[^'\\\n]*'|-?\d{1,18}(?![\w.])))""")
@@ -121,7 +123,7 @@ class _TypeParser:
 
     def _fault(self, at: str) -> GraphError:
         further = tuple(self.known())
-        words = [*_SIMPLE, *_GENERIC, "Literal", *further]
+        words = [*TYPE_NAMES, *further]
         meant = _ELSEWHERE.get(at.casefold()) or (close_to(at, words) if at[:1].isalpha() and at not in words else None)
         if meant:
             return GraphError(f"{self.text!r} names no type (at {at}): did you mean {meant!r}?")

@@ -20,6 +20,7 @@ from orchestrator.executor.host.run_status import with_status
 from orchestrator.executor.host.start import check_run_id
 from orchestrator.web import openapi, problems
 from orchestrator.web.bodies import body_of, query_of
+from orchestrator.web.compose.texts import Texts
 from orchestrator.web.documents import Document
 from orchestrator.web.endpoint import Call, Endpoint, Service
 from orchestrator.web.guard import Guard
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 
 def make(executor: Executor, settings: Settings) -> Starlette:
     """Make the application."""
-    service = Service(executor, settings, OpenStreams(settings.streams), RunFeeds(executor))
+    service = Service(executor, settings, OpenStreams(settings.streams), RunFeeds(executor), Texts(executor))
     offered = routes(read_only=settings.read_only)
     by_path: dict[str, list[Endpoint]] = {}
     for endpoint in offered:

@@ -317,27 +317,6 @@ class GraphDocument(GraphRow):
     drawing: Annotated[str, Field(description="SVG.")]
 
 
-class GraphProblem(Document):
-    """A problem of a graph file."""
-
-    code: str
-    message: str
-    line: Annotated[int, Field(description="From 1; 0: no single line.")]
-    nodes: list[str]
-    edges: list[str]
-
-
-class CheckDocument(Document):
-    """What the check of a graph file found."""
-
-    graph: str | None
-    ok: bool
-    problems: list[GraphProblem]
-    notes: list[str]
-    skipped: Annotated[list[str], Field(description="What only code could tell: it is not imported.")]
-    drawing: str | None
-
-
 class DiffDocument(Document):
     """Runs compared with the first of them."""
 

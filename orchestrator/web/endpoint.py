@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from orchestrator.executor import Executor
     from orchestrator.views.approval_context import ApprovalContext
+    from orchestrator.web.compose.texts import Texts
     from orchestrator.web.screens.run_feed import RunFeeds
     from orchestrator.web.streams import OpenStreams
 
@@ -41,6 +42,7 @@ class Service:
     settings: Settings
     streams: OpenStreams
     feeds: RunFeeds
+    texts: Texts
     surroundings: dict[tuple[str, str], tuple[str, ApprovalContext]] = field(default_factory=dict)
     """(run, question) -> the first line of the run's input, and what surrounds the question in its journal."""
 

@@ -283,14 +283,6 @@ class SendBody(Body):
     by: Name = ""
 
 
-class CheckBody(Body):
-    """A graph file to check."""
-
-    text: str = Field(description="The text of the file.")
-    format: Literal["yaml", "json"] = "yaml"
-    draw: bool = Field(False, description="Also draw the graph.")
-
-
 def unix(moment: float | datetime | None) -> float | None:
     """A moment of a query in Unix seconds."""
     return moment.timestamp() if isinstance(moment, datetime) else moment

@@ -16,6 +16,9 @@ from orchestrator.web import (
     streams,
     workers,
 )
+from orchestrator.web.compose import documents as compose_documents
+from orchestrator.web.compose import kinds
+from orchestrator.web.compose import requests as compose_requests
 from orchestrator.web.endpoint import Endpoint
 
 _RUN = "/api/runs/{run_id}"
@@ -101,8 +104,12 @@ ROUTES: tuple[Endpoint, ...] = (
     ),
     Endpoint("GET", "/api/graphs", "list_graphs", graphs.listing, "List the graphs.", documents.GraphList),
     Endpoint(
+        "GET", "/api/kinds", "list_kinds", kinds.listing, "List what the text of a graph is made of.",
+        compose_documents.KindList,
+    ),
+    Endpoint(
         "POST", "/api/graphs/check", "check_graph", graphs.check, "Check the text of a graph file.",
-        documents.CheckDocument, body=requests.CheckBody,
+        compose_documents.CheckDocument, body=compose_requests.CheckBody,
     ),
     Endpoint("GET", "/api/graphs/{name}", "show_graph", graphs.show, "Show a graph.", documents.GraphDocument),
     Endpoint(

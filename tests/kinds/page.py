@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 from orchestrator import Graph, Node
+from orchestrator.graph.plain_form import to_plain_yaml
 from orchestrator.render import to_svg
 from tests.kinds.shipped import (
     FieldFacts,
@@ -20,7 +21,6 @@ from tests.kinds.shipped import (
     shipped,
     summary,
 )
-from tests.kinds.yaml_form import to_plain_yaml
 from tests.render.pictures import shape
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -2,40 +2,27 @@
 
 from __future__ import annotations
 
-import ast
-import inspect
 import pkgutil
-import re
-import types
-from dataclasses import dataclass
-from functools import cache
 from importlib import import_module
-from typing import Any, Literal, Union, get_args, get_origin
-
-from pydantic import JsonValue
-from pydantic.fields import FieldInfo
-from pydantic_core import PydanticUndefined
 
 import orchestrator.nodes as nodes
 from orchestrator import Node
-from orchestrator.graph.node import Port, is_shipped
+from orchestrator.graph.node import is_shipped
+from orchestrator.nodes.catalog import (
+    FieldFacts,
+    chosen_outcomes,
+    common_fields,
+    description,
+    failures,
+    own_fields,
+    summary,
+)
 
+__all__ = [
+    "FieldFacts", "chosen_outcomes", "common_fields", "description", "failures", "own_fields", "shipped", "summary",
+]  # fmt: skip
 _NOT_IN_GRAPHS = ("node", "function", "unresolved")
 """The base class, nodes of `@node`, and what stands for nodes without their code."""
-_LONG = 40
-"""Characters of a default that is shown."""
-
-
-@dataclass(frozen=True)
-class FieldFacts:
-    """A field of a kind."""
-
-    name: str
-    type: str
-    default: str
-    port: str
-    """`reads` or `writes`, with the type of the state field; empty: it is no port."""
-    meaning: str
 
 
 def shipped() -> dict[str, type[Node]]:
@@ -44,103 +31,3 @@ def shipped() -> dict[str, type[Node]]:
         import_module(f"{nodes.__name__}.{module.name}")
     found = {kind: cls for kind, cls in Node.kinds.items() if is_shipped(cls) and kind not in _NOT_IN_GRAPHS}
     return {kind: found[kind] for kind in sorted(found)}
-
-
-def own_fields(cls: type[Node]) -> list[FieldFacts]:
-    """The fields that a kind has beside those of all kinds."""
-    return [field for field in _fields(cls) if field.name not in Node.model_fields]
-
-
-def common_fields() -> list[FieldFacts]:
-    """The fields of all kinds."""
-    return _fields(Node)
-
-
-def summary(cls: type[Node]) -> str:
-    """The first sentence of the description."""
-    return re.split(r"(?<=\.)\s", " ".join(_docstring(cls).split()), maxsplit=1)[0]
-
-
-def description(cls: type[Node]) -> str:
-    """The description, without its part about failures."""
-    return _docstring(cls).partition("\nRaises:\n")[0].strip()
-
-
-def failures(cls: type[Node]) -> list[tuple[str, str]]:
-    """Error -> when a step of the kind raises it."""
-    raised = inspect.cleandoc(_docstring(cls).partition("\nRaises:\n")[2])
-    entries = re.findall(r"^(\w+): (.*(?:\n {4}.*)*)", inspect.cleandoc(raised), re.M)
-    return [(name, " ".join(words.split())) for name, words in entries]
-
-
-def chosen_outcomes(cls: type[Node]) -> bool:
-    """Whether the outcomes depend on the fields of the node."""
-    return "outcomes" in {name for base in cls.__mro__[: cls.__mro__.index(Node)] for name in vars(base)}
-
-
-def _docstring(cls: type[Node]) -> str:
-    return inspect.cleandoc(cls.__dict__.get("__doc__") or "")
-
-
-def _fields(cls: type[Node]) -> list[FieldFacts]:
-    meanings = {name: text for base in reversed(cls.__mro__) for name, text in _meanings(base).items()}
-    ports = cls.port_types()
-    found = []
-    for name, info in cls.model_fields.items():
-        meaning = meanings.get(name, "")
-        port = "" if name not in ports else _port(cls, name, ports[name], meaning)
-        found.append(FieldFacts(info.alias or name, _shown(info.annotation), _default(info), port, meaning))
-    return found
-
-
-@cache
-def _meanings(cls: type) -> dict[str, str]:
-    """The texts below the fields of a class, which Python does not keep."""
-    if not cls.__module__.startswith("orchestrator."):
-        return {}
-    (tree,) = ast.parse(inspect.cleandoc("\n" + inspect.getsource(cls))).body
-    assert isinstance(tree, ast.ClassDef)
-    found = {}
-    for one, after in zip(tree.body, tree.body[1:], strict=False):
-        text = after.value.value if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) else None
-        if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name) and isinstance(text, str):
-            found[one.target.id] = " ".join(text.split())
-    return found
-
-
-def _port(cls: type[Node], name: str, port: Port, meaning: str) -> str:
-    written = meaning.startswith("Field that gets") if cls.fills is None else name in cls.fills
-    kind = "" if port.type is None else f" `{port.type.__name__}`"
-    return f"{'writes' if written else 'reads'}{kind}"
-
-
-def _shown(annotation: Any) -> str:
-    """A type as a person writes it."""
-    if annotation is JsonValue:
-        return "JsonValue"
-    origin, inside = get_origin(annotation), get_args(annotation)
-    if hasattr(annotation, "__value__"):
-        return _shown(annotation.__value__)
-    if origin is Literal:
-        return " | ".join(repr(value) for value in inside)
-    if origin in (Union, types.UnionType):
-        return " | ".join(_shown(one) for one in inside)
-    if getattr(origin, "__name__", "") == "Annotated" or hasattr(annotation, "__metadata__"):
-        return _shown(inside[0] if inside else annotation.__origin__)
-    if annotation is type(None):
-        return "None"
-    if origin is not None:
-        name = getattr(origin, "__name__", str(origin))
-        return f"{name}[{', '.join('...' if one is Ellipsis else _shown(one) for one in inside)}]"
-    return getattr(annotation, "__name__", str(annotation))
-
-
-def _default(info: FieldInfo) -> str:
-    if info.is_required():
-        return "required"
-    value = info.default
-    if value is PydanticUndefined:
-        return repr(info.default_factory() if info.default_factory is not None else None)  # type: ignore[call-arg]
-    if isinstance(value, str) and len(value) > _LONG:
-        return f"a text of {len(value)} characters"
-    return repr(value)

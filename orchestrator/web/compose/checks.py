@@ -1,0 +1,341 @@
+"""The check of a text of a graph.
+
+A text comes from a page, and may be anything. What bounds the work on it, in the order in which it is done:
+
+    the request     1 MiB (`web.bodies`), and a few checks at the same time; those that cannot wait are refused
+    the text        `LONGEST` characters; levels, values and what aliases stand for as `graph.source` says
+    the graph       `MOST_NODES` nodes, `MOST_EDGES` edges; guards, types and prompts as their kinds say
+    the answer      `MOST_PROBLEMS` problems, each cut at `_LONGEST_MESSAGE`; a drawing up to `MOST_DRAWN` nodes
+
+Nothing that the text names is imported: it is looked up in what the server was given (`graph.given_code`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from itertools import islice
+from typing import Any, cast
+
+from orchestrator.errors import ArrowSyntaxError, GraphError, InvalidGraph
+from orchestrator.graph.arrows import iter_edges, parse_edges
+from orchestrator.graph.checks.all import report_of
+from orchestrator.graph.coderefs import code_refs
+from orchestrator.graph.edge import Edge
+from orchestrator.graph.given_code import GivenCode
+from orchestrator.graph.node import Node
+from orchestrator.graph.node_tools import NodeTool
+from orchestrator.graph.nodedata import node_from_data
+from orchestrator.graph.outline import Outline, outline
+from orchestrator.graph.plain_form import type_name
+from orchestrator.graph.report import Proof, WitnessStep
+from orchestrator.graph.source import read_json, read_marked
+from orchestrator.graph.source_lines import NodeLines, edge_lines, node_lines, placed
+from orchestrator.graph.state import StateSchema
+from orchestrator.graph.statedata import start_form
+from orchestrator.render import to_svg
+from orchestrator.verbs import Graph
+from orchestrator.web.compose.documents import (
+    CheckDocument,
+    CheckedEdge,
+    CheckedField,
+    CheckedNode,
+    GraphProblem,
+    ProofDocument,
+    WitnessDocument,
+)
+
+LONGEST = 250_000
+"""Characters of a text."""
+MOST_VALUES = 40_000
+"""Values in it, with those that aliases stand for."""
+MOST_NODES = 1_000
+"""Nodes of a graph, with those inside of subgraphs."""
+MOST_EDGES = 10_000
+"""Edges of it, with those inside."""
+MOST_PROBLEMS = 200
+"""Problems in an answer."""
+MOST_DRAWN = 400
+"""Nodes, and half of the edges, of a graph that is drawn."""
+_LONGEST_MESSAGE = 2_000
+_DEEPEST = 50
+"""Levels of subgraphs that are looked into."""
+
+
+@dataclass(frozen=True)
+class Text:
+    """A text that was read."""
+
+    data: Any
+    root: Any
+    """Its node of YAML; None: no lines are known."""
+    text: str
+
+
+def read(text: str, form: str) -> Text:
+    """Read a text.
+
+    Raises:
+        GraphError: it is no YAML or JSON, or too large.
+    """
+    if len(text) > LONGEST:
+        raise GraphError(f"the text has {len(text):,} characters, and one on this page at most {LONGEST:,}: split it")
+    try:
+        if form == "yaml":
+            marked = read_marked(text, most=MOST_VALUES)
+            found = Text(marked.data, marked.root, text)
+        else:
+            found = Text(read_json(text), _root_of_json(text), text)
+    except (ValueError, RecursionError) as error:
+        raise GraphError(str(error)) from None
+    _check_size(found.data)
+    return found
+
+
+def _root_of_json(text: str) -> Any:
+    try:
+        return read_marked(text, most=MOST_VALUES).root
+    except (ValueError, RecursionError):  # what only JSON can say
+        return None
+
+
+def _check_size(data: object) -> None:
+    """
+    Raises:
+        GraphError: the graph has too many nodes, or edges.
+    """
+    nodes = edges = 0
+    for graph in _graphs(data):
+        nodes += len(graph["nodes"]) if isinstance(graph.get("nodes"), Mapping) else 0
+        if nodes > MOST_NODES:
+            raise GraphError(f"the graph has more than {MOST_NODES:,} nodes, too many for this page: split it")
+        edges += _count(graph.get("edges"), MOST_EDGES - edges)
+        if edges > MOST_EDGES:
+            raise GraphError(f"the graph has more than {MOST_EDGES:,} edges, too many for this page: split it")
+
+
+def _count(edges: object, most: int) -> int:
+    """How many edges there are, of a text with a fault those before it; counting ends behind `most`."""
+    count = 0
+    for text in edges if isinstance(edges, list) else [edges]:
+        with suppress(ArrowSyntaxError):
+            for _ in iter_edges(text) if isinstance(text, str) else [text]:
+                count += 1
+                if count > most:
+                    return count
+    return count
+
+
+def _graphs(data: object) -> Iterator[Mapping[str, Any]]:
+    """The mapping of a graph, and those of graphs inside of it, also where aliases stand for them."""
+    ahead: list[tuple[object, int]] = [(data, 0)]
+    while ahead:
+        graph, depth = ahead.pop()
+        if not isinstance(graph, Mapping):
+            continue
+        yield graph
+        nodes = graph.get("nodes")
+        for spec in nodes.values() if isinstance(nodes, Mapping) and depth < _DEEPEST else ():
+            if isinstance(spec, Mapping):
+                tools = spec.get("tools")
+                inner = (
+                    [one.get("graph") for one in tools if isinstance(one, Mapping)] if isinstance(tools, list) else []
+                )
+                ahead += [(one, depth + 1) for one in (spec.get("graph"), *inner) if one is not None]
+
+
+def graph_of(text: Text, code: GivenCode) -> Graph:
+    """The graph of a text.
+
+    Raises:
+        GraphError: it is none, or names code that is not given.
+    """
+    return Graph.from_data(text.data, resolve=code)
+
+
+def check(
+    text: str, form: str, code: GivenCode, tools: Sequence[NodeTool] | None, *, draw: bool = False, prove: bool = False
+) -> CheckDocument:
+    """Check a text.
+
+    Args:
+        text: the text.
+        form: `yaml` or `json`.
+        code: what it may refer to.
+        tools: the tools of the server, for proofs; None: not known.
+        draw: whether to draw the graph.
+        prove: whether to prove claims about it.
+    """
+    try:
+        source = read(text, form)
+    except GraphError as error:
+        return _document(None, error, None, text)
+    known = _Known.of(source, code)
+    try:
+        found = _read(source.data, code)
+        report = report_of(found.graph, prove=prove, tools=tools)
+        if report.errors:
+            raise InvalidGraph(found.graph.name, report.errors)
+    except (GraphError, RecursionError) as error:
+        fault = error if isinstance(error, GraphError) else GraphError("the graph is nested too deeply: flatten it")
+        return _document(source, fault, known, text)
+    graph = found.graph
+    drawn = draw and len(known.nodes) <= MOST_DRAWN and len(graph.edges) <= 2 * MOST_DRAWN
+    first = (graph.input,) if isinstance(graph.input, str) else graph.input or ()
+    return CheckDocument(
+        graph=graph.name, ok=True, problems=[], more_problems=0, notes=list(report.notes), skipped=list(found.skipped),
+        nodes=known.nodes, edges=known.edges, fields=known.fields, input=known.input,
+        proofs=[*map(_proof, report.proofs)], form=None if found.skipped else dict(start_form(graph.schema, first)),
+        drawing=to_svg(graph) if drawn else None,
+    )  # fmt: skip
+
+
+def _read(data: object, code: GivenCode) -> Outline:
+    """The graph of some data. Where it refers to code that is not given, only its outline.
+
+    Raises:
+        GraphError: the data is no graph's.
+    """
+    if isinstance(data, Mapping) and not any(code.refuses(one.ref, one.role) for one in code_refs(data)):
+        return Outline(Graph.from_data(data, resolve=code), ())
+    return outline(data)
+
+
+def _document(source: Text | None, error: GraphError, known: _Known | None, text: str) -> CheckDocument:
+    """What is said of a text that is wrong."""
+    data = None if source is None else source.data
+    name = data.get("name") if isinstance(data, Mapping) else None
+    found = placed(error, text, None if source is None else source.root)
+    problems = [
+        GraphProblem(
+            code=one.problem.code, message=_cut(one.problem.message), line=one.line, column=one.column,
+            nodes=[*map(_cut, one.problem.nodes)], edges=[*map(_cut, one.problem.edges)],
+        )
+        for one in found[:MOST_PROBLEMS]
+    ]  # fmt: skip
+    return CheckDocument(
+        graph=_cut(name) if isinstance(name, str) else None, ok=False, problems=problems,
+        more_problems=max(0, len(found) - MOST_PROBLEMS), notes=[], skipped=[], nodes=known.nodes if known else [],
+        edges=known.edges if known else [], fields=known.fields if known else [],
+        input=known.input if known else [], proofs=[], form=None, drawing=None,
+    )  # fmt: skip
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST_MESSAGE else f"{text[: _LONGEST_MESSAGE - 1]}…"
+
+
+def _proof(proof: Proof) -> ProofDocument:
+    return ProofDocument(
+        about=proof.about, claim=proof.claim, verdict=proof.verdict, reason=proof.reason, tool=proof.tool,
+        witness=[*map(_step, proof.witness)], beside=[*map(_step, proof.beside)],
+    )  # fmt: skip
+
+
+def _step(step: WitnessStep) -> WitnessDocument:
+    return WitnessDocument(node=step.node, outcome=step.outcome, note=step.note)
+
+
+# -- what is known of a text that may be wrong ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Known:
+    """The nodes and fields of a text, each as far as it can be read by itself."""
+
+    nodes: list[CheckedNode]
+    edges: list[CheckedEdge]
+    fields: list[CheckedField]
+    input: list[str]
+
+    @classmethod
+    def of(cls, source: Text, code: GivenCode) -> _Known:
+        lines = {} if source.root is None else node_lines(source.root, source.text)
+        data = source.data if isinstance(source.data, Mapping) else {}
+        edges = islice(() if source.root is None else edge_lines(source.root), MOST_EDGES // 2)
+        given = data.get("input")
+        names = [given] if isinstance(given, str) else given if isinstance(given, list) else []
+        return cls(
+            [*_nodes(data, (), lines, code)],
+            [CheckedEdge(**asdict(edge), line=line) for edge, line in edges],
+            [*_fields(data.get("state"), code)],
+            [_cut(one) for one in names if isinstance(one, str)],
+        )
+
+
+def _nodes(
+    data: Mapping[str, Any], path: tuple[str, ...], lines: Mapping[tuple[str, ...], NodeLines], code: GivenCode
+) -> Iterator[CheckedNode]:
+    nodes = data.get("nodes")
+    if not isinstance(nodes, Mapping) or len(path) >= _DEEPEST:
+        return
+    following: dict[str, dict[str, None]] = {}
+    for edge in _edges(data.get("edges")):
+        following.setdefault(edge.source, {})[edge.target] = None
+    for name, spec in nodes.items():
+        place = (*path, str(name))
+        where = lines.get(place, NodeLines(0, 0))
+        kind = spec.get("kind") if isinstance(spec, Mapping) else "function"
+        yield CheckedNode(
+            name="/".join(place), kind=_cut(str(kind or "")), first=where.first, last=where.last,
+            outcomes=_outcomes(spec, code), next=[*following.get(str(name), ())],
+        )  # fmt: skip
+        inner = spec.get("graph") if isinstance(spec, Mapping) else None
+        if isinstance(inner, Mapping):
+            yield from _nodes(inner, place, lines, code)
+
+
+def _edges(text: object) -> Iterator[Edge]:
+    """The edges of a text, without the statements that cannot be read."""
+    if isinstance(text, list):
+        parts: Sequence[object] = text
+    else:
+        parts = text.split("\n") if isinstance(text, str) else ()
+    for part in parts:
+        with suppress(ArrowSyntaxError):
+            yield from parse_edges(part if isinstance(part, str) else [cast("Any", part)])
+
+
+def _outcomes(spec: object, code: GivenCode) -> list[str] | None:
+    """The outcomes of a node that can be read by itself."""
+    try:
+        if isinstance(spec, str):
+            found = code.follow(spec, "node")
+            node = found if isinstance(found, Node) else node_from_data({"kind": "function", "ref": spec}, resolve=code)
+        elif isinstance(spec, Mapping):
+            inner = spec.get("graph")  # it need not be right for the outcomes of the node around
+            if isinstance(inner, Mapping):
+                said = spec.get("outcomes")
+                return [*map(str, said)] if isinstance(said, list) else ["done"]
+            node = node_from_data(spec, resolve=code)
+        else:
+            return None
+    except (GraphError, RecursionError):
+        return None
+    return list(node.outcomes)
+
+
+def _fields(state: object, code: GivenCode) -> Iterator[CheckedField]:
+    """The fields of a state, by their names and types."""
+    try:
+        if isinstance(state, str) or (isinstance(state, Mapping) and "ref" in state):
+            ref = state if isinstance(state, str) else str(state["ref"])
+            schema = StateSchema.of(code.follow(ref, "state"))
+            for name in schema.fields:
+                field = schema.field(name)
+                yield CheckedField(
+                    name=name, type=type_name(field.annotation), required=field.required, reducer=field.reducer
+                )
+            return
+    except (GraphError, RecursionError):
+        return
+    fields = state.get("fields") if isinstance(state, Mapping) else None
+    for name, spec in fields.items() if isinstance(fields, Mapping) else ():
+        kind = spec.get("type") if isinstance(spec, Mapping) else spec
+        reducer = spec.get("reducer") if isinstance(spec, Mapping) else None
+        yield CheckedField(
+            name=_cut(str(name)), type=_cut(kind) if isinstance(kind, str) else "",
+            required=not (isinstance(spec, Mapping) and "default" in spec),
+            reducer=_cut(reducer) if isinstance(reducer, str) else "",
+        )  # fmt: skip

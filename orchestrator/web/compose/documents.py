@@ -1,0 +1,150 @@
+"""What the answers about texts of graphs say, as models that describe them in OpenAPI."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from orchestrator.graph.report import Claim, Verdict
+from orchestrator.nodes.catalog import Category
+from orchestrator.web.documents import Document
+
+
+class KindField(Document):
+    """A field of a kind of node."""
+
+    name: str
+    required: bool
+    type: str
+    default: str
+    port: Annotated[str, Field(description="`reads` or `writes` if it names a state field, with its type; else empty.")]
+    summary: str
+
+
+class KindRow(Document):
+    """A kind of node."""
+
+    name: str
+    summary: str
+    category: Category
+    fields: Annotated[list[KindField], Field(description="Those beside the fields of every kind.")]
+    outcomes: Annotated[list[str] | None, Field(description="null: the node's fields decide.")]
+    example: Annotated[str, Field(description="A node of it with what it must have, as YAML, without its name.")]
+    node: Annotated[dict[str, object], Field(description="The same node as data.")]
+
+
+class ToolRow(Document):
+    """A tool that nodes may name."""
+
+    name: str
+    description: str
+    risk: str
+    effect: str
+    ref: Annotated[str | None, Field(description="`module:attr` by which a text may name it; null: by its name only.")]
+
+
+class StrategyRow(Document):
+    """A graph that comes with the library, to begin with."""
+
+    name: str
+    summary: str
+    yaml: str
+
+
+class KindList(Document):
+    """What a text of a graph is made of."""
+
+    kinds: list[KindRow]
+    common: Annotated[list[KindField], Field(description="The fields of every kind.")]
+    tools: list[ToolRow]
+    models: Annotated[list[str], Field(description="The names of models that nodes may use.")]
+    default_model: Annotated[str | None, Field(description="The model of nodes that name none; null: there is none.")]
+    joins: list[str]
+    words: Annotated[
+        dict[str, dict[str, str]],
+        Field(description="The keys of a text by their place: `graph`, `state`, `field`, `limits`, `edges`; and the "
+              "`types` and `reducers` of fields. Each with what it is for."),
+    ]  # fmt: skip
+    strategies: list[StrategyRow]
+
+
+class GraphProblem(Document):
+    """A problem of a text."""
+
+    code: str
+    message: str
+    line: Annotated[int, Field(description="From 1; 0: no single line.")]
+    column: Annotated[int, Field(description="From 1; 0: not known.")]
+    nodes: list[str]
+    edges: list[str]
+
+
+class CheckedNode(Document):
+    """A node of a text, as far as the text can be read."""
+
+    name: Annotated[str, Field(description="Inside of subgraphs with the names of the nodes around it, `outer/inner`.")]
+    kind: str
+    first: Annotated[int, Field(description="Its first line, from 1; 0: not known.")]
+    last: int
+    outcomes: Annotated[list[str] | None, Field(description="null: not known.")]
+    next: Annotated[list[str], Field(description="Where its edges lead, in their order, each once.")]
+
+
+class CheckedEdge(Document):
+    """An edge of a text."""
+
+    source: str
+    target: str
+    outcome: str | None
+    each: Annotated[str | None, Field(description="The field of its map; null: it is none.")]
+    line: Annotated[int, Field(description="The line of its statement, from 1; 0: not known.")]
+
+
+class CheckedField(Document):
+    """A field of the state."""
+
+    name: str
+    type: Annotated[str, Field(description="Empty: not known.")]
+    required: bool
+    reducer: str
+
+
+class WitnessDocument(Document):
+    """A step of a path that breaks a claim."""
+
+    node: str
+    outcome: str
+    note: str
+
+
+class ProofDocument(Document):
+    """A claim about all runs of a graph."""
+
+    about: Claim
+    claim: str
+    verdict: Verdict
+    reason: str
+    tool: Annotated[str, Field(description="The tool whose graph it is about; empty: the graph itself.")]
+    witness: list[WitnessDocument]
+    beside: Annotated[list[WitnessDocument], Field(description="The path of a second branch, if it takes two.")]
+
+
+class CheckDocument(Document):
+    """What the check of a text found."""
+
+    graph: str | None
+    ok: bool
+    problems: Annotated[list[GraphProblem], Field(description="In the order of their lines, 200 at most.")]
+    more_problems: Annotated[int, Field(description="How many problems are left out.")]
+    notes: list[str]
+    skipped: Annotated[list[str], Field(description="What only code could tell that this server was not given.")]
+    nodes: Annotated[list[CheckedNode], Field(description="In the order of the text.")]
+    edges: Annotated[list[CheckedEdge], Field(description="Those outside of subgraphs, 5,000 at most.")]
+    fields: Annotated[list[CheckedField], Field(description="The fields of the state.")]
+    input: Annotated[list[str], Field(description="The fields that an input without names fills.")]
+    proofs: Annotated[list[ProofDocument], Field(description="With `prove`, of a graph without problems.")]
+    form: Annotated[
+        dict[str, object] | None, Field(description="JSON Schema of what a run starts with; null: there are problems.")
+    ]
+    drawing: Annotated[str | None, Field(description="SVG, with `draw`; null: there are problems, or it is too large.")]

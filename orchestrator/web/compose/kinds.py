@@ -1,0 +1,125 @@
+"""What a text of a graph is made of, for a palette and for completion."""
+
+from __future__ import annotations
+
+import pkgutil
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+
+import orchestrator.strategies as shipped_graphs
+from orchestrator.errors import NotSerialisable
+from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.file_form import to_yaml
+from orchestrator.graph.files import GRAPH_KEYS
+from orchestrator.graph.inline_types import SHIPPED_TYPES
+from orchestrator.graph.limits import Limits
+from orchestrator.graph.node import Node
+from orchestrator.graph.nodedata import node_from_data, tool_ref
+from orchestrator.graph.plain_form import node_text, to_plain_yaml
+from orchestrator.graph.reducers import BUILTIN
+from orchestrator.graph.refs import resolve
+from orchestrator.graph.routes import ANY, END, IF_NAMED, START, STOP
+from orchestrator.graph.statedata import FIELD_KEYS, STATE_KEYS
+from orchestrator.graph.typetext import TYPE_NAMES
+from orchestrator.nodes.catalog import (
+    FieldFacts,
+    category,
+    chosen_outcomes,
+    common_fields,
+    kinds,
+    own_fields,
+    sample,
+    summary,
+)
+from orchestrator.tools.tool import Tool
+from orchestrator.verbs import Graph
+from orchestrator.web.compose.documents import KindField, KindList, KindRow, StrategyRow, ToolRow
+from orchestrator.web.documents import blank
+from orchestrator.web.endpoint import Call
+from orchestrator.web.requests import NoQuery
+from orchestrator.web.runs import away
+
+_LONGEST = 500
+"""Characters of the description of a tool: servers of others say what they like."""
+
+
+async def listing(call: Call[NoQuery]) -> KindList:
+    """Kinds of nodes, tools, models and words that a text may use here."""
+    executor = call.executor
+    tools = [_tool(tool) for tool in executor.tools.tools] if executor.tools.ready else []
+    default = None if executor.model is None else executor.model.name
+    fixed = await away(_fixed)
+    return fixed.model_copy(update={"tools": tools, "models": sorted(executor.models), "default_model": default})
+
+
+def _tool(tool: Tool) -> ToolRow:
+    description = str(blank(tool.description))
+    if len(description) > _LONGEST:
+        description = f"{description[: _LONGEST - 1]}…"
+    return ToolRow(
+        name=tool.name, description=description, risk=tool.risk, effect=tool.effect, ref=tool_ref(tool)
+    )  # fmt: skip
+
+
+@cache
+def _fixed() -> KindList:
+    """What is the same for all servers."""
+    rows = [
+        KindRow(
+            name=kind, summary=summary(cls), category=category(cls), fields=[_field(one) for one in own_fields(cls)],
+            outcomes=None if chosen_outcomes(cls) else list(_outcomes(cls)), example=node_text(sample(kind)),
+            node=dict(sample(kind)),
+        )
+        for kind, cls in kinds().items()
+    ]  # fmt: skip
+    return KindList(
+        kinds=rows, common=[_field(one) for one in common_fields()], tools=[], models=[], default_model=None,
+        joins=["all", "each"], words={place: dict(words) for place, words in _words().items()},
+        strategies=[*_strategies()],
+    )  # fmt: skip
+
+
+def _field(facts: FieldFacts) -> KindField:
+    return KindField(
+        name=facts.name, required=facts.required, type=facts.type, default="" if facts.required else facts.default,
+        port=facts.port, summary=facts.meaning,
+    )  # fmt: skip
+
+
+def _outcomes(cls: type[Node]) -> tuple[str, ...]:
+    return node_from_data(sample(cls.kind), strict=True).outcomes
+
+
+def _words() -> Mapping[str, Mapping[str, str]]:
+    said = dict(re.findall(r"^ {8}(\w+): ((?:.+\n(?: {12}.+\n)*))", Graph.__doc__ or "", re.M))
+    return {
+        "graph": {key: " ".join(said.get(key, "").split()) for key in GRAPH_KEYS},
+        "state": STATE_KEYS,
+        "field": FIELD_KEYS,
+        "types": dict.fromkeys((*TYPE_NAMES, *SHIPPED_TYPES), ""),
+        "reducers": dict.fromkeys((*BUILTIN, "local"), ""),
+        "limits": dict.fromkeys(Limits.model_fields, ""),
+        "edges": {START: "where runs begin", END: "where a branch ends", STOP: "where a run ends", ANY: "every node",
+                  "each": "a branch for each item of a list", **dict.fromkeys(IF_NAMED, "only if an edge names it")},
+    }  # fmt: skip
+
+
+def strategies() -> tuple[str, ...]:
+    """The names of the graphs that come with the library."""
+    return tuple(sorted(module.name for module in pkgutil.iter_modules(shipped_graphs.__path__)))
+
+
+def _strategies() -> Iterator[StrategyRow]:
+    for name in strategies():
+        graph = resolve(f"graphs.{name}:graph")
+        assert isinstance(graph, GraphDefinition)
+        yield StrategyRow(name=name, summary=graph.description, yaml=_text(graph))
+
+
+def _text(graph: GraphDefinition) -> str:
+    """The graph as a text to edit: with its state written out, if a text can say it."""
+    try:
+        return to_plain_yaml(graph)
+    except NotSerialisable:
+        return to_yaml(graph)
