@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from types import MappingProxyType
 from typing import Literal, Self
 
 import anyio
@@ -15,6 +14,7 @@ from orchestrator.executor.arguments import check_arguments
 from orchestrator.executor.host import recovery
 from orchestrator.executor.host.child_runs import ChildRuns
 from orchestrator.executor.host.contexts import MakeContext
+from orchestrator.executor.host.executor_code import ExecutorCode
 from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.manner import Manner
 from orchestrator.executor.host.observers import Observation, RunObserver
@@ -32,12 +32,11 @@ from orchestrator.seals import Seal
 from orchestrator.stores import Codec, open_store, with_codec
 from orchestrator.stores.base import Store
 from orchestrator.tools.collect import ToolsLike, toolbox_of
-from orchestrator.tools.toolbox import Toolbox
 from orchestrator.typevars import StateT
 from orchestrator.views.run import Run
 
 
-class Executor(RunWorker, RunReplaying, RunStreams):
+class Executor(RunWorker, RunReplaying, RunStreams, ExecutorCode):
     """Starts, resumes, answers, pauses, cancels and inspects runs of graphs.
 
         async with Executor(store="sqlite:///runs.db", graphs=[graph], model=model) as executor:
@@ -130,26 +129,6 @@ class Executor(RunWorker, RunReplaying, RunStreams):
     def seal(self) -> Seal | None:
         """The seal of the records that this executor writes."""
         return self._host.seal
-
-    @property
-    def graphs(self) -> Mapping[str, GraphDefinition]:
-        """The graphs that the executor has, by name: of several versions the newest."""
-        return MappingProxyType(self._host.resources.graphs)
-
-    @property
-    def tools(self) -> Toolbox:
-        """The tools that nodes may call; those of servers are known while the executor is open."""
-        return self._host.resources.tools
-
-    @property
-    def model(self) -> Model | None:
-        """The model of nodes that name no model."""
-        return self._host.resources.model
-
-    @property
-    def models(self) -> Mapping[str, Model]:
-        """The models by the names that nodes use."""
-        return MappingProxyType(dict(self._host.resources.models))
 
     async def __aenter__(self) -> Self:
         if self._host.tasks is not None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import pkgutil
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -22,6 +23,11 @@ from orchestrator.jsontypes import digest
 _STRATEGIES = "orchestrator.strategies."
 _AS_WRITTEN = "graphs."
 _FOLDER = Path(__file__).parents[1] / "strategies"
+
+
+def strategies() -> tuple[str, ...]:
+    """The names of the strategies that come with the library. Imports none of them."""
+    return tuple(sorted(module.name for module in pkgutil.iter_modules([str(_FOLDER)]) if module.name[0] != "_"))
 
 
 def ref_of(thing: object) -> str | None:

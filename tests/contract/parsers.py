@@ -556,6 +556,9 @@ OWN: Mapping[str, str] = {
     "orchestrator.web.runs:export()": "an id that was checked, sign by sign",
     "orchestrator.web.settings:_PREFIX": "an option of the program",
     "orchestrator.web.settings:_TOKEN": "an option that the user types",
+    "orchestrator.nodes.catalog:summary()": "docstrings of ours",
+    "orchestrator.nodes.catalog:failures()": "docstrings of ours",
+    "orchestrator.web.compose.kinds:_words()": "a docstring of ours",
     "orchestrator.tools.schema:_is_key()": "annotations of functions in the program",
 }
 """Patterns that see nothing of others, and why."""

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import pkgutil
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 
-import orchestrator.strategies as shipped_graphs
 from orchestrator.errors import NotSerialisable
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.file_form import to_yaml
@@ -18,7 +16,7 @@ from orchestrator.graph.node import Node
 from orchestrator.graph.nodedata import node_from_data, tool_ref
 from orchestrator.graph.plain_form import node_text, to_plain_yaml
 from orchestrator.graph.reducers import BUILTIN
-from orchestrator.graph.refs import resolve
+from orchestrator.graph.refs import resolve, strategies
 from orchestrator.graph.routes import ANY, END, IF_NAMED, START, STOP
 from orchestrator.graph.statedata import FIELD_KEYS, STATE_KEYS
 from orchestrator.graph.typetext import TYPE_NAMES
@@ -103,11 +101,6 @@ def _words() -> Mapping[str, Mapping[str, str]]:
         "edges": {START: "where runs begin", END: "where a branch ends", STOP: "where a run ends", ANY: "every node",
                   "each": "a branch for each item of a list", **dict.fromkeys(IF_NAMED, "only if an edge names it")},
     }  # fmt: skip
-
-
-def strategies() -> tuple[str, ...]:
-    """The names of the graphs that come with the library."""
-    return tuple(sorted(module.name for module in pkgutil.iter_modules(shipped_graphs.__path__)))
 
 
 def _strategies() -> Iterator[StrategyRow]:
