@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from orchestrator.kernel.records import Failure
@@ -17,19 +17,22 @@ def failure_text(error: Failure | None) -> str:
     return "" if error is None else told(str(error), 400)
 
 
+def changed_fields(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """The fields whose values differ, or that only one side has."""
+    names = dict.fromkeys((*one, *other))
+    return [name for name in names if one.get(name) != other.get(name) or (name in one) != (name in other)]
+
+
 def fields_diff(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     """Field -> the lines in which its values differ."""
     found: dict[str, tuple[str, ...]] = {}
-    for name in dict.fromkeys((*one, *other)):
-        a, b = (side.get(name) for side in (one, other))
-        if a != b or (name in one) != (name in other):
-            found[name] = line_diff(
-                value_lines({name: a} if name in one else {}), value_lines({name: b} if name in other else {})
-            )
+    for name in changed_fields(one, other):
+        a, b = ({name: side[name]} if name in side else {} for side in (one, other))
+        found[name] = line_diff(value_lines(a), value_lines(b))
     return found
 
 
-def names_of(fields: Mapping[str, object]) -> str:
+def names_of(fields: Iterable[str]) -> str:
     return ", ".join(told(name, 80) for name in fields) or "how they are merged"
 
 

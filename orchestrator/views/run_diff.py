@@ -97,6 +97,12 @@ class RunFigures:
         return (told(self.run_id, 40), told(self.graph, 40), self.status, *map(str, figures), f"{usage.cost:g}")
 
 
+def figures_of(run: Run) -> RunFigures:
+    """A run in figures."""
+    graph = run.definition
+    return RunFigures(run.run_id, graph.name, graph.content, run.status, run.steps, run.machine.usage)
+
+
 _COLUMNS = ("run", "graph", "status", "steps", "calls", "tokens in", "tokens out", "cost")
 
 

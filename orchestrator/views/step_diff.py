@@ -11,17 +11,24 @@ from orchestrator.kernel.question import FAMILY, OWN_PARTS
 from orchestrator.views.call_text import line_diff, request_lines, short, value_lines
 from orchestrator.views.calls import JournaledCall
 from orchestrator.views.compared_run import ComparedRun, NumberedCall, Place, request_of, was_cut_off
-from orchestrator.views.field_diff import failure_text, fields_diff, flat, names_of
+from orchestrator.views.field_diff import changed_fields, failure_text, fields_diff, flat, names_of
 from orchestrator.views.run_diff import Difference, DifferenceKind
 from orchestrator.views.safe_text import told
 from orchestrator.views.timeline import AskedQuestion, TimelineRow
 
 
 class StepPair:
-    """The same step of both runs."""
+    """The same step of both runs.
 
-    def __init__(self, place: Place, one: ComparedRun, other: ComparedRun) -> None:
-        self.place, self.reads = place, (one, other)
+    Args:
+        place: the step.
+        one: a run.
+        other: another run.
+        texts: whether differences have their lines.
+    """
+
+    def __init__(self, place: Place, one: ComparedRun, other: ComparedRun, *, texts: bool = True) -> None:
+        self.place, self.reads, self._texts = place, (one, other), texts
         self.rows = one.steps.get(place), other.steps.get(place)
 
     def differences(self) -> Iterator[Difference]:
@@ -73,10 +80,6 @@ class StepPair:
 
     def _request(self, mine: JournaledCall | None, theirs: JournaledCall | None) -> Difference:
         both = mine, theirs
-        lines = [
-            [] if call is None else request_lines(call.intended, read.messages)
-            for call, read in zip(both, self.reads, strict=True)
-        ]
         names = [None if call is None else f"{call.intended.kind} {told(call.intended.name, 80)}" for call in both]
         if names[0] is None or names[1] is None:
             what = f"only the {'second' if mine is None else 'first'} run called {names[0] or names[1]}"
@@ -85,7 +88,19 @@ class StepPair:
         else:
             what = f"the first run called {names[0]}, the second one {names[1]}"
         seqs = tuple(None if call is None else call.intended.seq for call in both)
-        return self._of("request", (seqs[0], seqs[1]), what, line_diff(*lines))
+        return self._of("request", (seqs[0], seqs[1]), what, self._request_diff(both))
+
+    def _request_diff(self, both: tuple[JournaledCall | None, JournaledCall | None]) -> tuple[str, ...]:
+        if not self._texts:
+            return ()
+        lines = [
+            [] if call is None else request_lines(call.intended, read.messages)
+            for call, read in zip(both, self.reads, strict=True)
+        ]
+        return line_diff(*lines)
+
+    def _value_diff(self, one: object, other: object) -> tuple[str, ...]:
+        return line_diff(value_lines(one), value_lines(other)) if self._texts else ()
 
     def _result(self, mine: JournaledCall, theirs: JournaledCall) -> Iterator[Difference]:
         results = [_result_of(call) for call in (mine, theirs)]
@@ -93,7 +108,7 @@ class StepPair:
             return
         name = f"{mine.intended.kind} {told(mine.intended.name, 80)}"
         seqs = [call.intended.seq if call.settled is None else call.settled.seq for call in (mine, theirs)]
-        lines = line_diff(*(value_lines(one) for one in results))
+        lines = self._value_diff(*results)
         yield self._of("result", (seqs[0], seqs[1]), f"{name} gave another result", lines)
 
     def _questions(self, one: TimelineRow, other: TimelineRow) -> Iterator[Difference]:
@@ -109,8 +124,7 @@ class StepPair:
                 continue
             shown, beside = _question(mine), _question(theirs)
             if shown != beside:
-                lines = line_diff(value_lines(shown), value_lines(beside))
-                yield self._of("question", seqs, "it asked something else", lines)
+                yield self._of("question", seqs, "it asked something else", self._value_diff(shown, beside))
             given, taken = _answer(mine), _answer(theirs)
             if given != taken:
                 words = f"the answers are {_said(given)} and {_said(taken)}"
@@ -166,10 +180,11 @@ class StepPair:
         if faults[0] != faults[1]:
             yield self._of("error", seqs, f"the errors are {faults[0] or 'none'} and {faults[1] or 'none'}")
         if (one.update, one.ops) != (other.update, other.ops):
-            lines = fields_diff(one.update, other.update)
-            if not lines:  # the same values, merged otherwise
-                lines = fields_diff(one.ops, other.ops)
-            yield self._of("update", seqs, f"the updates differ in {names_of(lines)}", flat(lines))
+            a, b = one.update, other.update
+            if not changed_fields(a, b):  # the same values, merged otherwise
+                a, b = one.ops, other.ops
+            lines = flat(fields_diff(a, b)) if self._texts else ()
+            yield self._of("update", seqs, f"the updates differ in {names_of(changed_fields(a, b))}", lines)
 
 
 def _paired(

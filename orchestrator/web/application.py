@@ -19,6 +19,7 @@ from orchestrator.errors import InvalidValue, OrchestratorError, RunUnknown
 from orchestrator.executor.host.run_status import with_status
 from orchestrator.executor.host.start import check_run_id
 from orchestrator.web import openapi, problems
+from orchestrator.web.alignments import Alignments
 from orchestrator.web.bodies import body_of, query_of
 from orchestrator.web.compose.texts import Texts
 from orchestrator.web.documents import Document
@@ -43,7 +44,9 @@ if TYPE_CHECKING:
 
 def make(executor: Executor, settings: Settings) -> Starlette:
     """Make the application."""
-    service = Service(executor, settings, OpenStreams(settings.streams), RunFeeds(executor), Texts(executor))
+    service = Service(
+        executor, settings, OpenStreams(settings.streams), RunFeeds(executor), Texts(executor), Alignments()
+    )
     offered = routes(read_only=settings.read_only)
     by_path: dict[str, list[Endpoint]] = {}
     for endpoint in offered:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from orchestrator.executor import Executor
     from orchestrator.views.approval_context import ApprovalContext
+    from orchestrator.web.alignments import Alignments
     from orchestrator.web.compose.texts import Texts
     from orchestrator.web.screens.run_feed import RunFeeds
     from orchestrator.web.streams import OpenStreams
@@ -43,6 +44,7 @@ class Service:
     streams: OpenStreams
     feeds: RunFeeds
     texts: Texts
+    alignments: Alignments
     surroundings: dict[tuple[str, str], tuple[str, ApprovalContext]] = field(default_factory=dict)
     """(run, question) -> the first line of the run's input, and what surrounds the question in its journal."""
 

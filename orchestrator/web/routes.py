@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from orchestrator.web import (
+    aligned_runs,
+    comparison_documents,
     comparisons,
     documents,
     events,
@@ -119,6 +121,15 @@ ROUTES: tuple[Endpoint, ...] = (
     Endpoint(
         "GET", "/api/diff", "diff_runs", comparisons.diff, "Compare runs with the first of them.",
         documents.DiffDocument, query=requests.DiffQuery, problems=(404,),
+    ),
+    Endpoint(
+        "GET", "/api/diff/steps", "align_runs", aligned_runs.listing, "Put the steps of runs side by side.",
+        comparison_documents.AlignedRuns, query=comparison_documents.AlignedQuery, problems=(404,),
+        streams=comparison_documents.AlignedEvent,
+    ),
+    Endpoint(
+        "GET", "/api/diff/step", "compare_step", aligned_runs.texts, "Compare the texts of one step of runs.",
+        comparison_documents.RowTexts, query=comparison_documents.TextsQuery, problems=(404,),
     ),
 )  # fmt: skip
 

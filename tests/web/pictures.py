@@ -1,6 +1,7 @@
 """The pictures of the live page in docs/pictures: each screen, light and dark, at three widths, over real runs.
 
-`python -m tests.web.pictures` takes them; it needs Chromium and Playwright.
+`python -m tests.web.pictures` takes them, `python -m tests.web.pictures compare` those of one screen. It needs Chromium
+and Playwright.
 """
 
 from __future__ import annotations
@@ -8,6 +9,8 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from playwright.sync_api import Page, sync_playwright
@@ -25,7 +28,8 @@ SIZES = {"": (1280, 800), "_390": (390, 844), "_2000": (2000, 1100)}
 """What a file's name says -> width and height, pixels."""
 
 
-SCREENS = (("/runs", "runs", 0), ("/inbox", "inbox", 0), ("/runs/run-4", "run", 380), ("/workers", "workers", 0))
+SCREENS = (("/runs", "runs", 0), ("/inbox", "inbox", 0), ("/runs/run-4", "run", 380), ("/workers", "workers", 0),
+           ("/compare?runs=run-2,cheaper&step=1:/think", "compare", 400))  # fmt: skip
 """Address, name, and how much higher than others, pixels."""
 
 
@@ -86,8 +90,15 @@ RUNS = [
 ]  # fmt: skip
 
 
-def main() -> None:
-    """Take all pictures."""
+ASKED = "Which of the two cheaper coffee machines suits an office of twelve?"
+CHEAPER = [
+    _call("I compare the offers of the cheaper ones.", "search_web", query="cheap coffee machine offers"),
+    _says("The first one: it makes a cup at a time, which does for twelve people, and costs half as much."),
+]
+
+
+def main(only: Sequence[str] = ()) -> None:
+    """Take all pictures, or those of some screens."""
     replies: list[Reply] = []
     graph: Graph = react(tools=_tools())
     with api(graph, model=ScriptedModel(lambda request: replies.pop(0))) as served:
@@ -99,8 +110,13 @@ def main() -> None:
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
             for path, name, more in SCREENS:
+                if only and name not in only:
+                    continue
                 if name == "workers":  # its runs are on no other picture
                     _announce(served)
+                if name == "compare":
+                    replies[:] = CHEAPER
+                    served.post("runs", 201, graph="react", input=ASKED, run_id="cheaper", wait=True)
                 for (size, (width, height)), theme in itertools.product(SIZES.items(), ("light", "dark")):
                     page = browser.new_page(
                         viewport={"width": width, "height": height + more}, reduced_motion="reduce",
@@ -130,9 +146,10 @@ def _take(page: Page, address: str, file: Path) -> None:
     page.wait_for_selector("html[data-ready]")
     if "/runs/" in address:
         page.wait_for_selector("#questions article.card")
+    page.evaluate("scrollTo(0, 0)")
     file.write_bytes(indexed(page.screenshot()))
     page.close()
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

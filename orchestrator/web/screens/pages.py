@@ -20,6 +20,7 @@ from orchestrator.web import workers as worker_lists
 from orchestrator.web.documents import AskedDocument, RunPage, blank, first_line, question_of
 from orchestrator.web.endpoint import Call, Endpoint
 from orchestrator.web.requests import NoQuery, Query, QuestionsQuery, RunsQuery, WorkersQuery
+from orchestrator.web.screens import compare as comparison
 from orchestrator.web.screens.costs import CostsQuery, costs
 from orchestrator.web.screens.graphs import graphs
 from orchestrator.web.screens.inbox import InboxAddress, card_of, summary_of
@@ -190,6 +191,7 @@ SCREENS: tuple[Endpoint, ...] = (
     Endpoint("GET", "/workers", "view_workers", workers, "The workers.", None, query=WorkersQuery, media="text/html"),
     Endpoint("GET", "/graphs", "view_graphs", graphs, "The graphs of the server.", None, media="text/html"),
     Endpoint("GET", "/costs", "view_costs", costs, "What runs cost.", None, query=CostsQuery, media="text/html"),
+    *comparison.SCREENS,
 )
 """The pages that people see."""
 

@@ -36,7 +36,7 @@ const SCREENS = [
 
 /** The buttons at the top of the screen. @returns {Entry[]} */
 function buttons() {
-  const found = /** @type {NodeListOf<HTMLButtonElement>} */ (document.querySelectorAll(".actions button, .views button, .heading button, #notify"));
+  const found = /** @type {NodeListOf<HTMLButtonElement>} */ (document.querySelectorAll(".actions button, .bulk button, .views button, .heading button, #notify"));
   return [...found].filter((one) => !one.disabled && one.offsetParent !== null)
     .map((one) => ({ name: one.textContent?.trim() || one.getAttribute("aria-label") || "", about: one.title || "here", act: () => one.click() }));
 }

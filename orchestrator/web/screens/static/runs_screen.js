@@ -1,5 +1,5 @@
 // @ts-check
-// The list of runs: it follows the store, runs are chosen by keys, and several are retried or deleted at once.
+// The list of runs: it follows the store, runs are chosen by keys, and several are compared, retried or deleted at once.
 
 import { call, Problem, root } from "./api.js";
 import { byId, make } from "./elements.js";
@@ -9,6 +9,7 @@ import { tell } from "./times.js";
 
 const fresh = byId("fresh");
 const bulk = byId("bulk");
+const MOST_COMPARED = 6;
 let pointed = false; // whether the pointer is over the rows: then none moves
 /** @type {Document | null} */
 let held = null; // the newest page, whose new rows wait until they may push others down
@@ -89,7 +90,16 @@ function shown() {
   const chosen = picked();
   bulk.hidden = chosen.length === 0;
   byId("bulk-count").textContent = chosen.length === 1 ? "1 run selected" : `${chosen.length} runs selected`;
+  const compare = bulk.querySelector("[data-bulk=compare]");
+  if (compare instanceof HTMLButtonElement) compare.disabled = chosen.length < 2 || chosen.length > MOST_COMPARED;
   for (const row of rows()) row.classList.toggle("picked", box(row).checked);
+}
+
+/** The query of the chosen runs, the oldest first. An id may have commas. */
+function query() {
+  const ids = picked().map((row) => row.dataset.run ?? "").reverse();
+  const plain = ids.length > 1 && !ids.some((id) => id.includes(","));
+  return new URLSearchParams(plain ? [["runs", ids.join(",")]] : ids.map((id) => ["runs", id]));
 }
 
 /** @param {number} by */
@@ -108,6 +118,7 @@ async function act(what) {
     shown();
     return;
   }
+  if (what === "compare") return location.assign(`${root}/compare?${query()}`);
   if (what === "delete" && !(await sure(`Delete ${chosen.length === 1 ? "this run" : `these ${chosen.length} runs`}? Their journals are gone for good.`, "Delete"))) return;
   let done = 0;
   for (const row of chosen) {
@@ -187,7 +198,6 @@ addKeys([
   { keys: "x", does: "select the run", act: () => { const row = document.activeElement?.closest("#runs tbody tr"); if (row instanceof HTMLTableRowElement) { box(row).checked = !box(row).checked; shown(); } } },
   { keys: "/", does: "search", act: () => byId("q").focus() },
 ]);
-if (document.body.hasAttribute("data-read-only")) for (const one of document.querySelectorAll("td.pick input")) one.setAttribute("hidden", "");
 drawViews();
 shown();
 following(follow);

@@ -1,0 +1,352 @@
+"""Two to six runs side by side: their figures, aligned rows of steps, and the texts of one step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import quote, urlencode
+
+from pydantic import Field
+from starlette.responses import Response
+
+from orchestrator.web import aligned_runs
+from orchestrator.web.comparison_documents import STEP, AlignedQuery, TextsQuery
+from orchestrator.web.endpoint import Call, Endpoint
+from orchestrator.web.screens.diff_lines import Line, lines_of
+from orchestrator.web.screens.runs import lasting
+from orchestrator.web.screens.shell import key_of, open_questions, page, root_of
+
+if TYPE_CHECKING:
+    from orchestrator.web.comparison_documents import (
+        AlignedRuns,
+        ComparedFigures,
+        ComparedRow,
+        ComparedStep,
+        DifferenceNote,
+        RowTexts,
+    )
+
+_LETTERS = "ABCDEF"
+_NOT_HERE = "did not come here"
+
+
+class CompareQuery(AlignedQuery):
+    """The runs, which rows, and the row whose texts are shown."""
+
+    step: STEP | None = Field(None, description="The `key` of a row.")
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A number of a run, and how it differs from that of the first."""
+
+    text: str
+    change: str
+    """As `+12`; empty: it is the same, or it is that of the first run."""
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedRun:
+    """One of the runs."""
+
+    letter: str
+    id: str
+    graph: str
+    other_version: bool
+    """Whether it is of the graph of the first run in another version."""
+    status: str
+    input: str
+    output: str
+    figures: Sequence[tuple[str, Figure]]
+    """Name and number: steps, tokens, cost, time."""
+    without: str
+    """The address without this run; empty: two are needed."""
+    first: str
+    """The address in which the others are compared with this one; empty: they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A step of one run."""
+
+    letter: str
+    run_id: str
+    address: str
+    """Of the step on the page of its run; empty: the run did not come there."""
+    status: str
+    said: str
+    figures: Sequence[tuple[str, Figure]]
+    kinds: Sequence[str]
+    """What differs from the first run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of the table."""
+
+    key: str
+    element: str
+    version: str
+    number: int
+    name: str
+    place: str
+    differs: bool
+    first: bool
+    """Whether it is the first that differs."""
+    cells: Sequence[Cell]
+    address: str
+    """The page with the texts of this row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """How one run differs from the first in one row."""
+
+    letter: str
+    notes: Sequence[tuple[str, str, Sequence[Line]]]
+    """Kind, sentence and lines of each difference."""
+    state: Sequence[Line]
+    state_said: str
+    """What is to be said of the state; empty: it is not compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """The texts of one row."""
+
+    key: str
+    title: str
+    sides: Sequence[Side]
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """The address of a comparison, with something else in it."""
+
+    root: str
+    ids: Sequence[str]
+    query: Mapping[str, str]
+
+    def __call__(self, ids: Sequence[str] | None = None, **changes: str | None) -> str:
+        """The address with other runs or parameters; None takes one away."""
+        return f"{self.root}/compare?{self.parameters(ids, **changes)}"
+
+    def parameters(self, ids: Sequence[str] | None = None, **changes: str | None) -> str:
+        """The query of this address."""
+        given = self.ids if ids is None else ids
+        kept = {**self.query, **changes}
+        return urlencode([*runs_query(given), *((name, value) for name, value in kept.items() if value is not None)])
+
+
+def runs_query(ids: Sequence[str]) -> list[tuple[str, str]]:
+    """The parameters that name some runs. An id may have commas."""
+    plain = len(ids) > 1 and not any("," in name for name in ids)
+    return [("runs", ",".join(ids))] if plain else [("runs", name) for name in ids]
+
+
+async def compare(call: Call[CompareQuery]) -> Response:
+    """Runs side by side."""
+    query, root = call.query, root_of(call)
+    found = await aligned_runs.rows_of(call, query)
+    ids = [run.run_id for run in found.runs]
+    kept = {"different": "true"} if query.different else {}
+    given = kept | {name: str(getattr(query, name)) for name in ("after", "limit", "step") if _is_given(query, name)}
+    address = Address(root, ids, given)
+    rows = [_row(row, found, address) for row in found.rows]
+    texts = None if query.step is None else await aligned_runs.texts_of(call, query.runs, query.step)
+    waiting = await open_questions(call)
+    first = found.first
+    return page(
+        call, "compare",
+        {
+            "title": f"Compare {len(ids)} runs", "runs": _runs(found, address), "rows": rows, "address": address,
+            "total": len(found.rows), "summary": _summary(found), "differing": found.differing,
+            "first": None if first is None else _row(first, found, address), "first_said": _first_said(first),
+            "first_address": "" if first is None else _leading_to(first, found, query, address),
+            "different": query.different, "texts": None if texts is None else _texts(texts, found.runs),
+            "after": query.after, "shown": _shown(found, query),
+            "earlier": address(after=str(max(0, query.after - query.limit)) if query.after > query.limit else None,
+                               step=None) if query.after else "",
+            "later": "" if found.cursor is None else address(after=str(found.cursor), step=None),
+            "open_questions": waiting, "changes": f"/diff/steps?{urlencode(runs_query(ids))}", "letters": _LETTERS,
+        },
+        root=root,
+        version=["compare", given, waiting, found.model_dump(mode="json"), texts and texts.model_dump(mode="json")],
+    )  # fmt: skip
+
+
+async def step(call: Call[TextsQuery]) -> Response:
+    """The texts of one row, which the page puts below it."""
+    found = await aligned_runs.texts(call)
+    names = aligned_runs.names_of(call.query.runs)
+    texts = _texts(found, names)
+    return page(
+        call,
+        "compare_step",
+        {"texts": texts},
+        root=root_of(call),
+        version=["step", names, found.model_dump(mode="json")],
+    )
+
+
+def _is_given(query: CompareQuery, name: str) -> bool:
+    return name in query.model_fields_set and getattr(query, name) != CompareQuery.model_fields[name].default
+
+
+def _runs(found: AlignedRuns, address: Address) -> list[ComparedRun]:
+    base = found.runs[0]
+    ids = [run.run_id for run in found.runs]
+    shown = []
+    for at, run in enumerate(found.runs):
+        others = [name for name in ids if name != run.run_id]
+        shown.append(
+            ComparedRun(
+                letter=_LETTERS[at], id=run.run_id, graph=run.graph, status=run.status, input=run.input,
+                output=run.output, other_version=run.graph == base.graph and run.content != base.content,
+                figures=_figures(run, base if at else None),
+                without=address(others, after=None, step=None) if len(ids) > aligned_runs.FEWEST else "",
+                first=address([run.run_id, *others], after=None, step=None) if at else "",
+            )
+        )  # fmt: skip
+    return shown
+
+
+def _figures(
+    run: ComparedFigures | ComparedStep, base: ComparedFigures | ComparedStep | None
+) -> list[tuple[str, Figure]]:
+    """The numbers of a run or a step. Of a step, zeros that both have are left out."""
+    found = []
+    steps, before = getattr(run, "steps", None), getattr(base, "steps", None)
+    if steps is not None:
+        found.append(("steps", Figure(f"{steps:,}", _change(steps, before, "{:,}"))))
+    tokens, cost = (None, None) if base is None else (base.tokens, base.cost)
+    if steps is not None or run.tokens or tokens:
+        found.append(("tokens", Figure(f"{run.tokens:,}", _change(run.tokens, tokens, "{:,}"))))
+    if steps is not None or run.cost or cost:
+        found.append(("cost", Figure(f"{run.cost:.4f}", _change(run.cost, cost, "{:.4f}"))))
+    more = 0.0 if base is None else run.seconds - base.seconds
+    small = base is None or abs(more) < max(0.05 * base.seconds, 0.01)
+    change = "" if small else f"{'+' if more > 0 else '−'}{lasting(abs(more))}"
+    return [*found, ("time", Figure(lasting(run.seconds), change))]
+
+
+def _change(now: float, before: float | None, form: str) -> str:
+    """How a number differs; empty: it does not, as far as it is shown."""
+    if before is None:
+        return ""
+    text = form.format(abs(now - before))
+    return "" if not text.strip("0.,") else f"{'+' if now > before else '−'}{text}"
+
+
+def _row(row: ComparedRow, found: AlignedRuns, address: Address) -> Row:
+    first = found.first is not None and found.first.key == row.key
+    make = _cell if row.kind == "step" else _whole
+    return Row(
+        key=row.key, element=key_of(row.key), version=key_of(row.model_dump_json() + str(first)), number=row.number,
+        name=_name(row), place=_place(row), differs=any(row.differences), first=first,
+        cells=[make(row, at, found, address) for at in range(len(found.runs))], address=address(step=row.key),
+    )  # fmt: skip
+
+
+def _name(row: ComparedRow) -> str:
+    return {"start": "Start", "end": "End"}.get(row.kind, row.name)
+
+
+def _place(row: ComparedRow) -> str:
+    """Where a row is, if its name does not say so."""
+    if row.kind != "step":
+        return "what the runs began with" if row.kind == "start" else "how they ended"
+    visit = f" (visit {row.visit})" if row.visit > 1 else ""
+    if row.path:
+        return f"{row.path}/{row.node}{visit}"
+    return f"{row.node}{visit}" if visit or row.node != row.name else ""
+
+
+def _whole(row: ComparedRow, at: int, found: AlignedRuns, address: Address) -> Cell:
+    """What a run began with, or how it ended."""
+    run, end = found.runs[at], row.kind == "end"
+    link = f"{address.root}/runs/{quote(run.run_id, safe='')}"
+    said = (run.output or run.status) if end else run.input
+    return Cell(_LETTERS[at], run.run_id, link, run.status if end else "", said, [], _kinds(row, at))
+
+
+def _cell(row: ComparedRow, at: int, found: AlignedRuns, address: Address) -> Cell:
+    run, one = found.runs[at], row.steps[at]
+    kinds = _kinds(row, at)
+    if one is None:
+        return Cell(_LETTERS[at], run.run_id, "", "", _NOT_HERE, [], kinds)
+    base = row.steps[0] if at else None
+    said = one.outcome if one.status == "done" else one.status
+    link = f"{address.root}/runs/{quote(run.run_id, safe='')}#step={one.number}"
+    return Cell(_LETTERS[at], run.run_id, link, one.status, said, _figures(one, base), kinds)
+
+
+def _kinds(row: ComparedRow, at: int) -> list[str]:
+    return [] if at == 0 else [*dict.fromkeys(note.kind for note in row.differences[at - 1])]
+
+
+def _summary(found: AlignedRuns) -> str:
+    rows = f"{found.total:,} rows"
+    if not found.differing:
+        return f"All took the same steps, asked and got the same, and ended the same ({rows})"
+    return f"{found.differing:,} of {rows} differ"
+
+
+def _first_said(first: ComparedRow | None) -> str:
+    """The first difference as a sentence."""
+    if first is None:
+        return ""
+    at, note = next((at, notes[0]) for at, notes in enumerate(first.differences, 1) if notes)
+    return f"{_name(first)}: {_said(note, at)}"
+
+
+def _said(note: DifferenceNote, at: int) -> str:
+    """A difference of two runs in the words of more than two: the runs have letters."""
+    said = note.what
+    for words, letter in (("the first run", "A"), ("the second run", _LETTERS[at]), ("the second one", _LETTERS[at]),
+                          ("in the second", f"in {_LETTERS[at]}")):  # fmt: skip
+        said = said.replace(words, letter)
+    return said
+
+
+def _leading_to(first: ComparedRow, found: AlignedRuns, query: CompareQuery, address: Address) -> str:
+    """The page on which the first difference is, with its texts."""
+    at = 0 if query.different else first.number // query.limit * query.limit
+    return f"{address(after=str(at) if at else None, step=first.key)}#row-{key_of(first.key)}"
+
+
+def _shown(found: AlignedRuns, query: CompareQuery) -> str:
+    """Which rows the page has; empty: all."""
+    if not query.after and found.cursor is None:
+        return ""
+    of = found.differing if query.different else found.total
+    last = query.after + len(found.rows)
+    return f"rows {query.after + 1:,} to {last:,} of {of:,}" if found.rows else f"no rows behind {of:,}"
+
+
+def _texts(found: RowTexts, runs: Sequence[ComparedFigures] | Sequence[str]) -> Texts:
+    ids = [run if isinstance(run, str) else run.run_id for run in runs]
+    states = {one.run_id: one for one in found.states}
+    sides = []
+    for at, notes in enumerate(found.row.differences, 1):
+        state = states.get(ids[at])
+        said = "" if state is None else "The state behind it is the same." if state.same else "The state behind it:"
+        sides.append(
+            Side(
+                _LETTERS[at], [(note.kind, _said(note, at), lines_of(note.lines)) for note in notes],
+                [] if state is None else lines_of(state.lines), said,
+            )
+        )  # fmt: skip
+    return Texts(found.row.key, _name(found.row), sides)
+
+
+_HTML = "text/html"
+SCREENS = (
+    Endpoint("GET", "/compare", "view_comparison", compare, "Runs compared.", None, query=CompareQuery, media=_HTML),
+    Endpoint(
+        "GET", "/compare/step", "view_compared_step", step, "The texts of one of its rows.", None, query=TextsQuery,
+        media=_HTML,
+    ),
+)  # fmt: skip
+"""The comparison, and a part of it."""
