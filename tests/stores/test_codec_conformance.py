@@ -10,16 +10,23 @@ import pytest
 from orchestrator.stores import Store, open_store
 from orchestrator.stores.aes_gcm import AESGCMCodec
 from orchestrator.testing.store_conformance import STORE_CHECKS, StoreCheck
+from tests.support.postgres import PostgresDatabase
 
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
-    url = "memory://" if request.param == "memory" else f"sqlite:///{tmp_path}/dir/runs.db"
-    store = open_store(url, codec=AESGCMCodec({"k1": bytes(range(32))}))
+    store = open_store(_url(request, tmp_path), codec=AESGCMCodec({"k1": bytes(range(32))}))
     yield store
     await store.close()
+
+
+def _url(request: pytest.FixtureRequest, folder: Path) -> str:
+    if request.param == "postgres":
+        database: PostgresDatabase = request.getfixturevalue("postgres")
+        return database.url
+    return "memory://" if request.param == "memory" else f"sqlite:///{folder}/dir/runs.db"
 
 
 SEARCHES = {"check_search", "check_search_with_filters"}

@@ -13,7 +13,7 @@ from orchestrator.kernel.records import FINAL
 from orchestrator.stores.base import Holder, Lease, Message, RunInfo, RunSummary, Store
 from orchestrator.stores.forks import watch
 from orchestrator.stores.owner import Owner
-from orchestrator.stores.postgres import changes, claims, leases, reads, turn_index
+from orchestrator.stores.postgres import changes, claims, leases, reads
 from orchestrator.stores.postgres.beside import Beside
 from orchestrator.stores.postgres.connections import Connection
 from orchestrator.stores.postgres.item_store import PostgresItems
@@ -21,6 +21,7 @@ from orchestrator.stores.postgres.lane import LaneStatistics
 from orchestrator.stores.postgres.list_store import PostgresLists
 from orchestrator.stores.postgres.listener import Listener
 from orchestrator.stores.postgres.readers import Readers
+from orchestrator.stores.postgres.turn_indexes import TurnIndexes
 from orchestrator.stores.postgres.url import address_of
 from orchestrator.stores.postgres.writer import Writer
 from orchestrator.stores.postgres.writes import Change, NewRun
@@ -62,11 +63,11 @@ class PostgresStore(PostgresLists, PostgresItems):
         self._readers = Readers(self._address)
         self._writer = Writer(self._address)
         self._texts: tuple[tuple[JsonObject, str], ...] = ()
-        self._turn_indexes: set[str] = set()
-        """Labels whose index is known to be there."""
+        self._turn_indexes = TurnIndexes(self._address)
         self._listener = Listener(self._address)
         watch(self._readers)
         watch(self._listener)
+        watch(self._turn_indexes)
         # not patiently: a server that was never there is no server that went away
         self._readers.read_now(lambda connection: None, patience=0.0)
 
@@ -218,9 +219,8 @@ class PostgresStore(PostgresLists, PostgresItems):
     ) -> list[tuple[RunInfo, Lease]]:
         if limit < 1 or not await self._read(partial(claims.claimable, owner=owner, graphs=graphs)):
             return []  # as nearly always: nothing is locked
-        if turns is not None and turns.label not in self._turn_indexes:
-            await self._change(partial(turn_index.make, label=turns.label))
-            self._turn_indexes.add(turns.label)
+        if turns is not None and not await self._turn_indexes.ready(turns.label):
+            turns = None  # each value would be looked for among all runs
         return await self._change(
             partial(claims.claim, owner=owner, graphs=graphs, limit=limit, ttl=ttl, most=most, turns=turns)
         )
@@ -258,7 +258,7 @@ class PostgresStore(PostgresLists, PostgresItems):
     # --------------------------------------------------------------------------------- close
 
     async def close(self) -> None:
-        threads = [*self._writer.stop(), self._listener.stop()]
+        threads = [*self._writer.stop(), self._listener.stop(), *self._turn_indexes.stop()]
         with CancelScope(shield=True):
             for thread in filter(None, threads):
                 await to_thread.run_sync(thread.join)
@@ -269,4 +269,5 @@ class PostgresStore(PostgresLists, PostgresItems):
         if hasattr(self, "_writer"):
             self._writer.stop()
             self._listener.stop()
+            self._turn_indexes.stop()
             self._readers.close()

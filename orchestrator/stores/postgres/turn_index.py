@@ -1,6 +1,6 @@
 """Runs that wait, by the value of a label that takes turns (see `orchestrator.stores.turns`).
 
-The first claim of a store that takes turns by a label adds an index for that label. It only has runs without a holder
+The first claim of a store that takes turns by a label has an index made for that label (see `turn_indexes`). It only has runs without a holder
 and that wait to be taken up or for a time, so a walk from one value to the next never meets runs that have ended, wait
 for people, or are driven. A value is what the text of the labels says between its quotes, 200 characters at most.
 """
@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from orchestrator.stores.postgres.schema import LOCK
+from orchestrator.stores.postgres import schema
 from orchestrator.stores.rows import MAX_DEATHS
 from orchestrator.stores.turns import Turns
 
@@ -36,15 +36,35 @@ _SPANS = f"(VALUES (0, 0), (5e-324, {WALL})) AS span (lo, hi)"
 before those that waited for a long time."""
 
 
+LOCK = schema.LOCK + 1
+"""The advisory lock of who makes such an index."""
+
+
+def state(connection: Connection, label: str) -> Literal["missing", "valid", "invalid", "being made"]:
+    """How far the index of a label is."""
+    found = connection.execute(
+        "SELECT indisvalid, EXISTS (SELECT 1 FROM pg_locks JOIN pg_database ON pg_database.oid = pg_locks.database"
+        " WHERE datname = current_database() AND locktype = 'relation' AND relation = indrelid AND granted"
+        " AND mode = 'ShareUpdateExclusiveLock') FROM pg_index WHERE indexrelid = to_regclass(%s)",
+        (_name(label),),
+    ).fetchone()
+    if found is None:
+        return "missing"
+    if found[0]:
+        return "valid"
+    return "being made" if found[1] else "invalid"  # by whose making ended in the middle of it
+
+
 def make(connection: Connection, label: str) -> None:
-    """Make the index of a label, if it is not there."""
+    """Make the index of a label anew, outside of any transaction, while others write. Waits for older transactions."""
     name = _name(label)
-    known = connection.execute("SELECT to_regclass(%s)", (name,)).fetchone()
-    if known is not None and known[0] is not None:
-        return
-    connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
-    index = f"CREATE INDEX IF NOT EXISTS {name} ON runs ({_value(label)}, graph, {_READY}, created) WHERE {_WAITS}"
-    connection.execute(index.encode())
+    if state(connection, label) == "invalid":
+        connection.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {name}".encode(), prepare=False)
+    connection.execute(
+        f"CREATE INDEX CONCURRENTLY IF NOT EXISTS {name} ON runs ({_value(label)}, graph, {_READY}, created)"
+        f" WHERE {_WAITS}".encode(),
+        prepare=False,
+    )
 
 
 def ready_values(

@@ -1,0 +1,172 @@
+"""Making the indexes of labels that take turns, in a thread of its own, while the store is used.
+
+`CREATE INDEX CONCURRENTLY` lets others write, and waits for every transaction that began before it: behind one that is
+left open, for hours. So it has a connection of its own, and claims go on without the index meanwhile. Of several
+processes one makes the index, under a lock that a second connection holds in a transaction without a snapshot, which an
+index does not wait for. An index whose making ended with its session is invalid: it is dropped, and made again.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from time import monotonic
+from typing import Any
+
+from anyio import move_on_after
+
+from orchestrator.stores.postgres import turn_index
+from orchestrator.stores.postgres.connections import Connection, connect, store_error, will_pass
+from orchestrator.stores.postgres.lane import leave_to_parent
+from orchestrator.stores.postgres.url import Address
+from orchestrator.stores.wake import Bell
+
+_PATIENCE = 2.0
+"""Seconds for which claims wait for an index that is made. Without open transactions that takes milliseconds."""
+_AGAIN = 1.0
+"""Seconds between two attempts, and between two looks at an index that another process makes."""
+_GUARD = (
+    b"BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout = 0;"
+    b" SET LOCAL lock_timeout = 0"
+)
+
+
+class _Making:
+    """An index that is being made."""
+
+    def __init__(self) -> None:
+        self.until = monotonic() + _PATIENCE
+        self.done = False
+        self.error: Exception | None = None
+        self.bells: set[Bell] = set()
+
+
+class TurnIndexes:
+    """The indexes of one database. `stop` ends it."""
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+        self._known: set[str] = set()
+        """Labels whose index is known to be there."""
+        self._making: dict[str, _Making] = {}
+        self._threads: set[threading.Thread] = set()
+        self._connections: set[Connection] = set()
+
+    async def ready(self, label: str) -> bool:
+        """Whether the index of a label is there. If it is not, it is made, and waited for a moment.
+
+        Raises:
+            StoreError, StoreUnavailable: the database refuses to make it.
+        """
+        if label in self._known:
+            return True
+        bell = Bell()
+        with self._lock:
+            making = self._making.get(label)
+            if making is None:
+                making = self._begin(label)
+            making.bells.add(bell)
+            done = making.done
+        try:
+            if not done:
+                with move_on_after(max(making.until - monotonic(), 0.0)):
+                    await bell.wait()
+        finally:
+            with self._lock:
+                making.bells.discard(bell)
+        if making.error is not None:
+            raise store_error(making.error, self._address) or making.error
+        return label in self._known
+
+    def stop(self) -> list[threading.Thread]:
+        """Make no more; gives the threads that end now. The server goes on with what it is making."""
+        with self._lock:
+            self._closed.set()
+            for connection in self._connections:
+                with suppress(OSError):  # the thread meets the end of its connection
+                    hung_up = socket.socket(fileno=os.dup(connection.fileno()))
+                    hung_up.shutdown(socket.SHUT_RDWR)
+                    hung_up.close()
+            return [*self._threads]
+
+    def before_fork(self) -> None:
+        """See `Forkable`. The connections stay: they are the parent's."""
+        self._lock.acquire()
+
+    def after_fork(self, *, child: bool) -> None:
+        """See `Forkable`."""
+        if not child:
+            self._lock.release()
+            return
+        self._lock, self._making, self._threads = threading.Lock(), {}, set()
+        for connection in self._connections:
+            leave_to_parent(connection)
+        self._connections = set()
+
+    def _begin(self, label: str) -> _Making:
+        making = self._making[label] = _Making()
+        thread = threading.Thread(
+            target=self._run, args=(label, making), name=f"store {self._address.url} index", daemon=True
+        )
+        self._threads.add(thread)
+        thread.start()
+        return making
+
+    # -------------------------------------------------------------------------- in the thread
+
+    def _run(self, label: str, making: _Making) -> None:
+        made = False
+        try:
+            while not made and not self._closed.is_set():
+                made = self._attempt(label)
+                if not made:
+                    self._closed.wait(_AGAIN)
+        except Exception as error:  # the claims of this moment raise it; the next one tries again
+            making.error = error
+        with self._lock:
+            if made:
+                self._known.add(label)
+            self._making.pop(label, None)
+            self._threads.discard(threading.current_thread())
+            making.done = True
+            bells, making.bells = making.bells, set()
+        for bell in bells:
+            bell.ring()
+
+    def _attempt(self, label: str) -> bool:
+        """Make an index, unless it is there or another process makes it; whether it is there now."""
+        try:
+            with self._connected() as connection:
+                while not self._closed.is_set():
+                    if turn_index.state(connection, label) == "valid":
+                        return True
+                    with self._connected() as guard:
+                        guard.execute(_GUARD, prepare=False)
+                        found: Any = guard.execute("SELECT pg_try_advisory_xact_lock(%s)", (turn_index.LOCK,)).fetchone()
+                        if found[0] and turn_index.state(connection, label) != "being made":
+                            turn_index.make(connection, label)
+                            continue
+                    self._closed.wait(_AGAIN)
+                return False
+        except Exception as error:
+            if not will_pass(error) and not self._closed.is_set():
+                raise
+            return False
+
+    @contextmanager
+    def _connected(self) -> Iterator[Connection]:
+        connection = connect(self._address)
+        with self._lock:
+            self._connections.add(connection)
+        try:
+            yield connection
+        finally:
+            with self._lock:
+                self._connections.discard(connection)
+            with suppress(Exception):
+                connection.close()
