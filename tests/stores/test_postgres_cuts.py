@@ -275,6 +275,7 @@ async def test_a_write_whose_connection_breaks_is_made_once(
 ) -> None:
     await run(stores[0], "first")  # it has its connections now
     await stores[0].put_item("memory", item("first"))
+    await stores[0].beat("nobody", 0.0)
     await facts(stores[0], "first")
     between.watch()
     whole, exchanges = await tried(name, between, stores, "t0")

@@ -15,7 +15,7 @@ import pytest
 
 from orchestrator import Executor
 from orchestrator.stores.owner import Owner
-from orchestrator.stores.postgres.connections import BEGIN, connect_bare
+from orchestrator.stores.postgres.connections import begin, connect_bare
 from orchestrator.stores.postgres.url import address_of
 from orchestrator.stores.rows import Lease
 from tests.executor.errand_program import ERRAND
@@ -85,7 +85,7 @@ async def test_who_falls_silent_in_the_middle_of_a_claim_holds_nobody_up_for_as_
         await executor.enqueue(ERRAND, 1, run_id="r")
         silent = connect_bare(address_of(postgres.url))
         try:
-            silent.execute(BEGIN, prepare=False)
+            silent.execute(begin(), prepare=False)
             silent.execute("SELECT 1 FROM runs FOR NO KEY UPDATE")
             owner = Owner.here()
             began = time.monotonic()

@@ -317,9 +317,12 @@ async def test_a_change_that_the_server_cannot_have_committed_is_made(postgres: 
         run_id = await created(store)
         with psycopg.connect(postgres.conninfo, autocommit=True) as connection:
             adapt(connection)
-            last: Any = connection.execute("SELECT pg_current_xact_id()::text").fetchone()
+            with connection.transaction():
+                connection.execute("SELECT pg_current_xact_id()")
+                last = changes.transaction_of(connection)
+            assert last is not None
             job = ChangeJob(partial(changes.post, run_id=run_id, body='{"type": "x"}', key=None))
-            job.number, job.promised = str(int(last[0]) + 1_000_000), -1
+            job.transaction, job.promised = replace(last, number=str(int(last.number) + 1_000_000)), -1
             changes.change_all(connection, [job])
         assert [message.id for message in await store.inbox([run_id])] == [job.result()]
     finally:

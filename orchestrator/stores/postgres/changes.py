@@ -3,16 +3,21 @@
 When a connection is cut while a transaction is committed, the client does not know whether it was. The server is asked
 for the fate of the transaction by its number, which was read before. So a function is never made a second time after
 it took effect, and its result is that of the one time.
+
+A standby that took over may give the numbers that it never saw to transactions of its own. What it has is all that was
+in the log before the place at which it took over: it has our transaction only if that place lies behind the one that
+was read with the number.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from orchestrator.errors import OrchestratorError, RunUnknown, StoreUnavailable
-from orchestrator.stores.postgres.connections import BEGIN, WORK
+from orchestrator.stores.postgres.connections import IDLE_SECONDS, WORK, begin
 from orchestrator.stores.postgres.lane import Job
 from orchestrator.stores.postgres.leases import drop, rob
 from orchestrator.stores.rows import NOTICE
@@ -28,33 +33,48 @@ _LONGEST = 30.0
 """Seconds for which the end of a transaction is waited for whose connection was cut."""
 
 
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """A transaction that is about to be committed.
+
+    Attributes:
+        number: its number.
+        timeline: that of the server's log, which a server that takes over increases.
+        place: a place of the log behind all that the transaction changed, and before its commit.
+    """
+
+    number: str
+    timeline: str
+    place: str
+
+
 class ChangeJob(Job[T]):
     """A change that was asked for. `change` raises an `OrchestratorError` only before it has changed anything."""
 
-    __slots__ = ("change", "number", "promised")
+    __slots__ = ("change", "promised", "transaction")
 
     def __init__(self, change: Callable[[Connection], T]) -> None:
         super().__init__()
         self.change = change
-        self.number: object = None
-        """Of the transaction whose fate is not known."""
+        self.transaction: Transaction | None = None
+        """The one whose fate is not known."""
         self.promised: T | None = None
         """What it gives if that one was committed."""
 
 
-def change_all(connection: Connection, jobs: list[ChangeJob[Any]]) -> None:
-    """Make changes, one after the other."""
+def change_all(connection: Connection, jobs: list[ChangeJob[Any]], idle: float = IDLE_SECONDS) -> None:
+    """Make changes, one after the other. The server ends a transaction in which this client is silent for `idle` s."""
     for job in jobs:
-        _change(connection, job)
+        _change(connection, job, idle)
 
 
-def _change(connection: Connection, job: ChangeJob[Any]) -> None:
-    if job.number is not None:
-        if _was_committed(connection, job.number):
-            job.value, job.number = job.promised, None
+def _change(connection: Connection, job: ChangeJob[Any], idle: float) -> None:
+    if job.transaction is not None:
+        if was_committed(connection, job.transaction):
+            job.value, job.transaction = job.promised, None
             return
-        job.number = None
-    connection.execute(BEGIN, prepare=False)
+        job.transaction = None
+    connection.execute(begin(idle), prepare=False)
     try:
         try:
             job.value = job.change(connection)
@@ -62,24 +82,33 @@ def _change(connection: Connection, job: ChangeJob[Any]) -> None:
             connection.execute("ROLLBACK")
             job.error = refusal
             return
-        row = connection.execute("SELECT pg_current_xact_id_if_assigned()::text").fetchone()
-        number = row[0] if row else None
-        job.number, job.promised = number, job.value
+        job.transaction, job.promised = transaction_of(connection), job.value
         connection.execute("COMMIT")
-        job.number = None
+        job.transaction = None
     except BaseException:
         if not connection.closed and connection.info.transaction_status:
             connection.rollback()
-            job.number = None  # the server said what was wrong: it is not committed
+            job.transaction = None  # the server said what was wrong: it is not committed
         raise
 
 
-def _was_committed(connection: Connection, number: object) -> bool:
+def transaction_of(connection: Connection) -> Transaction | None:
+    """The transaction of a connection; None: it has changed nothing."""
+    row = connection.execute(
+        f"SELECT pg_current_xact_id_if_assigned()::text, {_TIMELINE}, pg_current_wal_insert_lsn()::text"
+    ).fetchone()
+    return None if row is None or row[0] is None else Transaction(*row)
+
+
+def was_committed(connection: Connection, transaction: Transaction) -> bool:
     """Whether a transaction took effect.
 
     Raises:
         StoreUnavailable: the server does not know yet, or not any more.
     """
+    number = transaction.number
+    if not _has_seen(connection, transaction):
+        return False
     deadline = time.monotonic() + _LONGEST
     while (status := _status(connection, number)) == "in progress" and time.monotonic() < deadline:
         # Its session has not noticed that its client is gone. If COMMIT is still on its way, it is too late for it now.
@@ -94,6 +123,31 @@ def _was_committed(connection: Connection, number: object) -> bool:
         if status is None
         else "the connection was cut while something was written, which the server is still doing; ask again"
     )
+
+
+_TIMELINE = "left(pg_walfile_name(pg_current_wal_lsn()), 8)"
+
+
+def _has_seen(connection: Connection, transaction: Transaction) -> bool:
+    """Whether the transaction of this number is the one that is meant, on this server.
+
+    Raises:
+        StoreUnavailable: the server does not know any more where it took over.
+    """
+    row: Any = connection.execute(
+        f"SELECT CASE WHEN NOT pg_is_in_recovery() THEN {_TIMELINE} END, %s::text::pg_lsn <= pg_last_wal_replay_lsn()",
+        (transaction.place,),
+    ).fetchone()
+    timeline, seen = row
+    if timeline == transaction.timeline:
+        return True
+    # A server that took over says where it did, until it is restarted. There may have been others before it.
+    if timeline is None or seen is None or int(timeline, 16) != int(transaction.timeline, 16) + 1:
+        raise StoreUnavailable(
+            "the connection was cut while something was written, another server has taken over since, and it does not"
+            " know whether it was written"
+        )
+    return bool(seen)
 
 
 def _status(connection: Connection, number: object) -> str | None:

@@ -28,11 +28,9 @@ A lease lasts 30 s unless it is said otherwise, and a beat comes every third of 
 up within 9 s, so there is time for two more on new connections.
 """
 
-_IDLE_SECONDS = 5
-"""So long may a client keep locks without saying a word, as one that was stopped does, before the server ends it.
-
-Others may wait for these locks, and beats of theirs behind that, so it is well below a lease.
-"""
+IDLE_SECONDS = 5.0
+"""So long may a client keep locks without saying a word, as one that was stopped does, before the server ends it."""
+LEAST_IDLE = 0.5
 
 _WATCH_CLIENT = (
     b"SET tcp_keepalives_idle = 5; SET tcp_keepalives_interval = 2; SET tcp_keepalives_count = 3;"
@@ -41,7 +39,18 @@ _WATCH_CLIENT = (
 """The server's side of the same: else it keeps the sessions of a client that was cut off for two hours, and each time
 that the network fails there are more, until it takes no others. A pooler sees to its own connections."""
 
-BEGIN = f"BEGIN; SET LOCAL idle_in_transaction_session_timeout = '{_IDLE_SECONDS}s'".encode()
+
+def idle_within(ttl: float) -> float:
+    """For how many seconds a silent client may keep locks on which heartbeats of leases of `ttl` seconds may wait.
+
+    Heartbeats come every third of a lease: one that waits for another third is still in time.
+    """
+    return max(LEAST_IDLE, min(ttl / 3, IDLE_SECONDS))
+
+
+def begin(idle: float = IDLE_SECONDS) -> bytes:
+    """The statements that begin a transaction, in which its client may be silent for `idle` seconds."""
+    return f"BEGIN; SET LOCAL idle_in_transaction_session_timeout = {int(idle * 1000)}".encode()
 
 
 WORK = "orchestrator_work"

@@ -12,12 +12,20 @@ from orchestrator.clock import SYSTEM_CLOCK
 from orchestrator.errors import RunUnknown
 from orchestrator.jsontypes import canonical
 from orchestrator.stores.base import Holder, Lease
+from orchestrator.stores.postgres.connections import LEAST_IDLE
 from orchestrator.stores.postgres.writes import NOW, RELEASED
 from orchestrator.stores.presence import is_present
 from orchestrator.stores.shared import DIED, STEP_LANDED, json_object, retry_delay
 
 if TYPE_CHECKING:
     from orchestrator.stores.postgres.connections import Connection
+
+_IDLE = "idle_in_transaction_session_timeout"
+_ROB = (
+    f"UPDATE holders SET robbed = TRUE WHERE holder = %s RETURNING set_config('{_IDLE}', least((SELECT"
+    f" setting::double precision FROM pg_settings WHERE name = '{_IDLE}'), greatest(ttl / 3, {LEAST_IDLE}) * 1000"
+    ")::bigint::text, TRUE)"
+).encode()
 
 _KEPT_SECONDS = 3600.0
 """Rows of holders whose leases expired so long ago are deleted if no run names them."""
@@ -94,8 +102,11 @@ def die(connection: Connection, number: int, fault: str) -> int:
 
 
 def rob(connection: Connection, holder: str | None) -> None:
-    """Note that a lease of a holder was taken from it, so that its next beat finds out."""
-    connection.execute("UPDATE holders SET robbed = TRUE WHERE holder = %s", (holder,))
+    """Note that a lease of a holder was taken from it, so that its next beat finds out.
+
+    Its heartbeats wait for this transaction from now on, so its client may not be silent for longer than they can.
+    """
+    connection.execute(_ROB, (holder,))
 
 
 def beat(connection: Connection, holder: str, ttl: float) -> bool:

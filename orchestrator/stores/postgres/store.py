@@ -108,6 +108,8 @@ class PostgresStore(PostgresLists, PostgresItems):
         ttl: float = 30.0,
     ) -> None:
         check_new(info, records, graph, lease)
+        if lease is not None:
+            self._writer.note_lease(ttl)
         beside = Beside(
             rows_of(info.run_id, records), info.summary, info.totals, info.questions or None, info.waiting or None
         )
@@ -199,10 +201,12 @@ class PostgresStore(PostgresLists, PostgresItems):
         return await self._read(partial(leases.read, run_id=run_id))
 
     async def take_lease(self, lease: Lease, *, ttl: float, replaces: str | None = None) -> bool:
+        self._writer.note_lease(ttl)
         return await self._change(partial(leases.take, lease=lease, ttl=ttl, replaces=replaces))
 
     async def beat(self, holder: str, ttl: float) -> bool:
-        return await self._change(partial(leases.beat, holder=holder, ttl=ttl))
+        self._writer.note_lease(ttl)
+        return await self._writer.beat(partial(leases.beat, holder=holder, ttl=ttl))
 
     async def drop_lease(self, run_id: str, token: str, *, fault: str | None = None) -> None:
         await self._change(partial(changes.drop_lease, run_id=run_id, token=token, fault=fault))
@@ -221,13 +225,15 @@ class PostgresStore(PostgresLists, PostgresItems):
             return []  # as nearly always: nothing is locked
         if turns is not None and not await self._turn_indexes.ready(turns.label):
             turns = None  # each value would be looked for among all runs
+        self._writer.note_lease(ttl)
         return await self._change(
             partial(claims.claim, owner=owner, graphs=graphs, limit=limit, ttl=ttl, most=most, turns=turns)
         )
 
     async def announce(self, owner: Owner, *, ttl: float) -> None:
+        self._writer.note_lease(ttl)
         text = canonical(owner.data())
-        await self._change(partial(leases.hold, holder=owner.executor, owner=text, ttl=ttl))
+        await self._writer.beat(partial(leases.hold, holder=owner.executor, owner=text, ttl=ttl))
 
     async def holders(self, *, runs: int = 20) -> list[Holder]:
         return await self._read(partial(leases.holders, runs=runs))

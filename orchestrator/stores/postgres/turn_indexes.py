@@ -154,9 +154,9 @@ class TurnIndexes:
                     self._closed.wait(_AGAIN)
                 return False
         except Exception as error:
-            if not will_pass(error) and not self._closed.is_set():
-                raise
-            return False
+            if _will_pass(error) or self._closed.is_set():
+                return False
+            raise
 
     @contextmanager
     def _connected(self) -> Iterator[Connection]:
@@ -170,3 +170,7 @@ class TurnIndexes:
                 self._connections.discard(connection)
             with suppress(Exception):
                 connection.close()
+
+
+def _will_pass(error: Exception) -> bool:
+    return will_pass(error) or getattr(error, "sqlstate", None) == "57014"  # it took too long, or was cancelled

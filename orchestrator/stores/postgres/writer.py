@@ -1,7 +1,8 @@
-"""Writing: appends and new runs in batches by one thread, all other changes one by one by another.
+"""Writing: appends and new runs in batches by one thread, heartbeats by another, other changes one by one by a third.
 
 While a batch is on its way, what is asked for queues up and shares the next statement: an append alone costs a round
-trip and a commit, a hundred at the same time cost one together.
+trip and a commit, a hundred at the same time cost one together. A change may wait for a row that another client has
+locked; a heartbeat must not wait behind that, or the leases of a healthy executor expire.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from orchestrator.stores.forks import watch
 from orchestrator.stores.postgres.changes import ChangeJob, change_all
-from orchestrator.stores.postgres.connections import Connection
+from orchestrator.stores.postgres.connections import IDLE_SECONDS, Connection, idle_within
 from orchestrator.stores.postgres.lane import Lane, LaneStatistics
 from orchestrator.stores.postgres.url import Address
 from orchestrator.stores.postgres.writes import AppendJob, Change, CreateJob, NewRun, append_all, create_all
@@ -32,9 +33,11 @@ class Writer:
 
     def __init__(self, address: Address) -> None:
         self._runs: Lane[_RunJob] = Lane(address, f"{address.url} writer", _take, _do)
-        self._others: Lane[ChangeJob[Any]] = Lane(address, f"{address.url} changes", _take_one, change_all)
-        watch(self._runs)
-        watch(self._others)
+        self._others: Lane[ChangeJob[Any]] = Lane(address, f"{address.url} changes", _take_one, self._change_all)
+        self._beats: Lane[ChangeJob[Any]] = Lane(address, f"{address.url} heartbeats", _take_one, self._change_all)
+        self._idle = IDLE_SECONDS
+        for lane in (self._runs, self._others, self._beats):
+            watch(lane)
 
     async def append(self, change: Change) -> int:
         """Make an append and give the new head; it is durable then."""
@@ -58,13 +61,28 @@ class Writer:
         await self._others.ask(job)
         return job.result()
 
+    async def beat(self, change: Callable[[Connection], T]) -> T:
+        """See `change`; for heartbeats, which wait for no other change of this process."""
+        job = ChangeJob(change)
+        await self._beats.ask(job)
+        return job.result()
+
+    def note_lease(self, ttl: float) -> None:
+        """Note that this process has leases of so many seconds: its transactions must not be silent for longer."""
+        if ttl > 0:
+            self._idle = min(self._idle, idle_within(ttl))
+
     def stop(self) -> list[Any]:
         """Take no more writes and finish those that wait; gives the threads that do so."""
-        return [thread for thread in (self._runs.stop(), self._others.stop()) if thread is not None]
+        lanes = (self._runs.stop(), self._others.stop(), self._beats.stop())
+        return [thread for thread in lanes if thread is not None]
 
     def statistics(self) -> LaneStatistics:
         """What was done about appends and new runs so far: `jobs / batches` shared a commit."""
         return self._runs.statistics
+
+    def _change_all(self, connection: Connection, jobs: list[ChangeJob[Any]]) -> None:
+        change_all(connection, jobs, self._idle)
 
 
 def _take_one(waiting: deque[ChangeJob[Any]]) -> list[ChangeJob[Any]]:
