@@ -147,6 +147,23 @@ async def test_a_worker_whose_event_loop_is_blocked_is_not_alive() -> None:
     assert "blocked" in found[0][1]
 
 
+async def test_however_many_clients_are_silent_a_probe_is_answered_by_few_threads() -> None:
+    def answering() -> int:
+        return sum("process_request_thread" in one.name for one in threading.enumerate())
+
+    with WorkerHealth().serving() as port:
+        clients = [socket.create_connection(("127.0.0.1", port)) for _ in range(100)]
+        try:
+            for _ in range(3):
+                before = time.monotonic()
+                assert (await asked(port, "/healthz"))[0] == 503
+                assert time.monotonic() - before < 4.0, "it waited until silent clients were given up"
+                assert 0 < answering() <= 16
+        finally:
+            for one in clients:
+                one.close()
+
+
 async def test_clients_that_hang_up_leave_no_lines(capfd: pytest.CaptureFixture[str]) -> None:
     with WorkerHealth().serving() as port:
         for said in (b"", b"GET /heal", b"GET /metrics HTTP/1.1\r\nHost: x\r\n"):

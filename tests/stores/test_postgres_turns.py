@@ -16,12 +16,14 @@ from orchestrator.stores.owner import Owner
 from orchestrator.stores.rows import RunInfo
 from orchestrator.stores.turns import Turns
 from orchestrator.testing.store_conformance.helpers import a_lease, started
-from tests.support.postgres import PostgresDatabase
+from tests.support.postgres import USER, PostgresDatabase
 from tests.support.sizes import quick_on
 
 pytestmark = [pytest.mark.anyio, quick_on("asyncio")]
 
 INDEXES = "SELECT indisvalid FROM pg_index WHERE indexrelid::regclass::text LIKE 'runs_in_turn%'"
+
+DROPPING = "query LIKE 'DROP INDEX%' AND state = 'active' AND datname = current_database()"
 
 
 @pytest.fixture
@@ -94,8 +96,8 @@ async def test_an_index_whose_making_was_broken_off_is_made_again(
     (one,) = postgres.execute("SELECT pid FROM pg_stat_progress_create_index")
     assert postgres.execute(f"SELECT pg_terminate_backend({one[0]})") == [(True,)]
     with anyio.fail_after(30):
-        while postgres.execute("SELECT pid FROM pg_stat_progress_create_index") in ([], [one]):
-            await anyio.sleep(0.05)  # until it is tried again: the first thing is to drop what was left
+        while postgres.execute(f"SELECT 1 FROM pg_stat_activity WHERE {DROPPING}") == []:
+            await anyio.sleep(0.05)
     left_open.rollback()
     await valid(postgres)
     with anyio.fail_after(30):
@@ -132,15 +134,15 @@ async def test_a_store_that_is_closed_waits_for_no_index_and_the_server_finishes
 
 
 async def test_a_user_who_may_not_make_it_is_told(store: Store, postgres: PostgresDatabase) -> None:
-    postgres.execute("DROP ROLE IF EXISTS reader_of_turns")
-    postgres.execute("CREATE ROLE reader_of_turns LOGIN")
-    postgres.execute("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO reader_of_turns")
-    other = open_store(postgres.url.replace("orchestrator@", "reader_of_turns@"))
+    role = f"user_of_{postgres.name}"
+    postgres.execute(f"CREATE ROLE {role} LOGIN")
+    postgres.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {role}")
+    other = open_store(postgres.url.replace(f"{USER}@", f"{role}@"))
     try:
         for _ in range(2):
             with pytest.raises(StoreUnavailable, match="may not do that"):
                 await claimed(other)
     finally:
         await other.close()
-        postgres.execute("DROP OWNED BY reader_of_turns")
-        postgres.execute("DROP ROLE reader_of_turns")
+        postgres.execute(f"DROP OWNED BY {role}")
+        postgres.execute(f"DROP ROLE {role}")

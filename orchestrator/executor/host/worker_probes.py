@@ -8,13 +8,13 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from socket import SHUT_RDWR, socket
 from socketserver import TCPServer, ThreadingMixIn
 from typing import TYPE_CHECKING, Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 if TYPE_CHECKING:
-    from socket import socket
     from wsgiref.types import StartResponse, WSGIEnvironment
 
     from prometheus_client.core import Metric
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 _PATIENCE = 5.0
 """Seconds for which a client may be silent."""
+_MOST = 16
+"""Clients that are answered at the same time. A probe takes milliseconds: the longest connected client is hung up on
+when another one comes, so that silent or slow ones neither fill the process with threads nor keep probes from it."""
 _TEXT = "text/plain; charset=utf-8"
 
 
@@ -44,6 +47,42 @@ def serve(health: WorkerHealth, host: str, port: int) -> Iterator[int]:
 class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
     block_on_close = False
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self._free = threading.BoundedSemaphore(_MOST)
+        self._lock = threading.Lock()
+        self._clients: dict[socket, None] = {}
+        """Those that are being answered, the longest connected first."""
+        super().__init__(*args, **options)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer a client in a thread, when fewer than the most are answered."""
+        if not self._free.acquire(blocking=False):
+            with self._lock, suppress(OSError):
+                for longest in [*self._clients][:1]:
+                    longest.shutdown(SHUT_RDWR)  # its thread meets the end of the connection
+            if not self._free.acquire(timeout=_PATIENCE):
+                self.shutdown_request(request)
+                return
+        with self._lock:
+            self._clients[request] = None
+        try:
+            super().process_request(request, client_address)
+        except BaseException:  # there is no thread that would do it
+            self._forget(request)
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """See `ThreadingMixIn`."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._forget(request)
+
+    def _forget(self, request: socket) -> None:
+        with self._lock:
+            self._clients.pop(request, None)
+        self._free.release()
 
     def server_bind(self) -> None:
         # not that of `HTTPServer`, which looks the host's name up in the DNS

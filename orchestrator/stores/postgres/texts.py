@@ -1,7 +1,8 @@
 """Texts as PostgreSQL can hold them: escaped on their way in, and back on their way out, by every connection.
 
 A text of PostgreSQL holds no zero byte and no half of a surrogate pair, and texts of users may. The escapes keep the
-order of texts by code points, so ranges and `ORDER BY` of a column with `COLLATE "C"` are those of Python.
+order of texts by code points, so ranges and `ORDER BY` of a column with `COLLATE "C"` are those of Python, except that
+halves of surrogate pairs come directly behind U+0001 and in Python behind U+D7FF. So no range may end at one of them.
 """
 
 from __future__ import annotations
