@@ -132,6 +132,7 @@ class Store(ItemStore, Protocol):
 
         Raises:
             RunExists: a run with this id exists; nothing was written, neither the graph nor the lease.
+            InvalidValue: the run's id or the name of its graph is longer than 1,000 bytes.
             ValueError: the records, the graph or the lease do not fit `info`.
         """
         ...
@@ -183,7 +184,8 @@ class Store(ItemStore, Protocol):
 
         Raises:
             RunUnknown: the store has no such run.
-            RunConflict: the run's head is not `after`, or its lease is not `lease`; nothing was written.
+            RunConflict: the run's head is not `after`, or its lease is not `lease`; nothing was written. Without
+                records an append with `release` that finds the run free, and as it would leave it, was made before.
             ValueError: the records' `seq` do not follow `after` one by one, or `release` comes without a `lease`.
         """
         ...
@@ -582,6 +584,9 @@ class Store(ItemStore, Protocol):
     async def post(self, run_id: str, body: JsonObject, *, key: str | None = None) -> int:
         """Leave a message for the executor that drives the run.
 
+        A run that has ended takes notices only, in any order of this and the append that ends it: no other message of
+        an ended run is left.
+
         Args:
             run_id: the run's id.
             body: the message as plain JSON.
@@ -593,6 +598,8 @@ class Store(ItemStore, Protocol):
 
         Raises:
             RunUnknown: the store has no such run.
+            RunEnded: the run has ended, and the message is no notice.
+            InvalidValue: the key is longer than 1,000 bytes.
         """
         ...
 
@@ -656,6 +663,9 @@ class Store(ItemStore, Protocol):
 
         Args:
             schedule: the schedule.
+
+        Raises:
+            InvalidValue: its name is longer than 1,000 bytes.
         """
         ...
 

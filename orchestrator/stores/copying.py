@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from orchestrator.errors import GraphUnknown, RunUnknown
+from orchestrator.kernel.records import FINAL
 from orchestrator.stores.base import RunInfo, Store
 from orchestrator.stores.rows import NOTICE
 from orchestrator.stores.shared import graphs_named, whole_row
@@ -152,6 +153,6 @@ async def _copy(source: Store, run_id: str, to: Store, graphs: set[str]) -> str:
     else:
         kind = "skipped"
     for message in await source.inbox([run_id]):  # asked again, each one is there once
-        if message.body.get("type") != NOTICE:
+        if message.body.get("type") != NOTICE and info.status not in FINAL:
             await to.post(run_id, message.body, key=f"copy of {message.id} in {source.url}")
     return kind

@@ -9,10 +9,10 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, get_args
 
-from orchestrator.errors import GraphUnknown, RunConflict, StoreCorrupt, StoreError, StoreTooNew
+from orchestrator.errors import GraphUnknown, InvalidValue, RunConflict, RunEnded, StoreCorrupt, StoreError, StoreTooNew
 from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel import records as r
-from orchestrator.kernel.records import RunStatus
+from orchestrator.kernel.records import FINAL, RunStatus
 from orchestrator.stores.base import Lease, RunInfo, Store
 from orchestrator.stores.rows import NOTICE
 
@@ -35,6 +35,8 @@ def check_new(
 ) -> None:
     """Refuse a new run whose row does not fit its records, its graph or its lease."""
     check_seqs(info.run_id, records, 0)
+    check_key("a run's id", info.run_id)
+    check_key("the name of a graph", info.graph)
     if info.head != len(records):
         raise ValueError(f"run {info.run_id!r}: head is {info.head} but {len(records)} records were given")
     if graph is not None and not info.content:
@@ -47,6 +49,50 @@ def check_release(run_id: str, lease: str | None, release: bool) -> None:
     """Refuse to give back a lease that is not named."""
     if release and lease is None:
         raise ValueError(f"run {run_id!r}: release gives back the lease that the append names; name it (lease=)")
+
+
+MAX_KEY_BYTES = 1000
+"""Bytes of a name by which a store finds something: indexes of databases have no room for much longer ones."""
+
+
+def check_key(what: str, text: str) -> None:
+    """Refuse a name that is too long for the index of some store.
+
+    Raises:
+        InvalidValue: it is.
+    """
+    if len(text) * 4 > MAX_KEY_BYTES and len(text.encode("utf-8", "surrogatepass")) > MAX_KEY_BYTES:
+        raise InvalidValue(
+            f"{what} begins with {text[:40]!r} and has more than {MAX_KEY_BYTES} bytes in UTF-8; take a shorter one"
+        )
+
+
+def check_postable(run_id: str, status: str, notice: bool) -> None:
+    """Refuse a message to a run that has ended, unless it is a notice: nobody would read it.
+
+    Raises:
+        RunEnded: it has.
+    """
+    if status in FINAL and not notice:
+        raise RunEnded(run_id, status)
+
+
+def is_released(
+    info: tuple[int, str, float | None, int], after: int, status: str | None, due: float | None, waiting: int | None
+) -> bool:
+    """Whether a run that nobody holds is as an append without records, which gives its lease back, leaves it.
+
+    Args:
+        info: head, status, due and waiting of the run.
+        after, status, due, waiting: arguments of the append.
+    """
+    head, has_status, has_due, has_waiting = info
+    return (
+        head == after
+        and (status is None or (status, due) == (has_status, has_due))
+        and (status is not None or due is None or due == has_due)
+        and (waiting is None or waiting == has_waiting)
+    )
 
 
 def moved(run_id: str, head: int, after: int) -> RunConflict:
@@ -192,7 +238,8 @@ async def copy_run(source: Store, run_id: str, to: Store) -> None:
         await to.put_graph(name, data)
     await to.create(await whole_row(source, info), records)
     for message in await source.inbox([run_id]):
-        if message.body.get("type") != NOTICE:  # it is about observers of the runs of the other store
+        # notices are about observers of the runs of the other store, and nobody reads what else an ended run has
+        if message.body.get("type") != NOTICE and info.status not in FINAL:
             await to.post(run_id, message.body)
 
 

@@ -11,8 +11,8 @@ import psycopg
 import pytest
 
 from orchestrator.stores import Store, open_store
-from orchestrator.stores.postgres import changes
-from orchestrator.stores.postgres.connections import begin, connect
+from orchestrator.stores.postgres import PostgresStore, changes
+from orchestrator.stores.postgres.connections import Connection, begin, connect
 from orchestrator.stores.postgres.url import address_of
 from orchestrator.stores.rows import Lease, RunInfo
 from orchestrator.testing.store_conformance.helpers import a_lease, started
@@ -89,7 +89,7 @@ async def test_who_deletes_a_run_and_falls_silent_does_not_end_the_leases_of_its
         silent.execute(begin(), prepare=False)
         assert changes.delete(silent, "mine")
         await beats(store, store, lease, 2 * TTL)
-        with pytest.raises(psycopg.OperationalError):
+        with pytest.raises(psycopg.errors.IdleInTransactionSessionTimeout):
             silent.execute("COMMIT")
     assert await store.take_lease(lease, ttl=TTL, replaces=lease.token), "the run was not deleted"
 
@@ -110,3 +110,26 @@ async def test_a_session_that_was_cut_off_from_its_client_does_not_end_the_lease
     assert between.cuts == 1
     between.deliver()
     await cut.close()
+
+
+async def test_a_change_in_which_its_process_stood_still_is_made_when_it_goes_on(
+    store: Store, postgres: PostgresDatabase
+) -> None:
+    """The server has ended its transaction meanwhile."""
+    own = open_store(postgres.url)
+    assert isinstance(own, PostgresStore)
+    assert await own.take_lease(a_lease("mine", "t"), ttl=0.1)
+    times: list[int] = []
+
+    def post(connection: Connection) -> int:
+        found = changes.post(connection, "other", "{}", None)
+        times.append(found)
+        if len(times) == 1:
+            time.sleep(1.5)
+        return found
+
+    try:
+        assert await own._change(post) == times[1]
+    finally:
+        await own.close()
+    assert [message.id for message in await store.inbox(["other"])] == times[1:]

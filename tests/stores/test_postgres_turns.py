@@ -23,6 +23,7 @@ pytestmark = [pytest.mark.anyio, quick_on("asyncio")]
 
 INDEXES = "SELECT indisvalid FROM pg_index WHERE indexrelid::regclass::text LIKE 'runs_in_turn%'"
 
+MAKING = "SELECT pid FROM pg_stat_progress_create_index WHERE datname = current_database()"
 DROPPING = "query LIKE 'DROP INDEX%' AND state = 'active' AND datname = current_database()"
 
 
@@ -31,7 +32,9 @@ async def store(postgres: PostgresDatabase) -> AsyncIterator[Store]:
     found = open_store(postgres.url)
     for tenant in ("many", "few"):
         for number in range(6 if tenant == "many" else 1):
-            await waiting(found, f"{tenant} {number}", tenant, created=float(number) + (100.0 if tenant == "few" else 1))
+            await waiting(
+                found, f"{tenant} {number}", tenant, created=float(number) + (100.0 if tenant == "few" else 1)
+            )
     yield found
     await found.close()
 
@@ -57,7 +60,7 @@ async def claimed(store: Store, limit: int = 2) -> list[str]:
 async def valid(postgres: PostgresDatabase) -> None:
     """Wait until there is one index, and it can be used."""
     with anyio.fail_after(30):
-        while postgres.execute(INDEXES) != [(True,)]:
+        while postgres.execute(INDEXES) != [(True,)]:  # noqa: ASYNC110  the server makes it
             await anyio.sleep(0.05)
 
 
@@ -93,10 +96,10 @@ async def test_an_index_whose_making_was_broken_off_is_made_again(
     store: Store, postgres: PostgresDatabase, left_open: psycopg.Connection
 ) -> None:
     await claimed(store, 1)
-    (one,) = postgres.execute("SELECT pid FROM pg_stat_progress_create_index")
+    (one,) = postgres.execute(MAKING)
     assert postgres.execute(f"SELECT pg_terminate_backend({one[0]})") == [(True,)]
     with anyio.fail_after(30):
-        while postgres.execute(f"SELECT 1 FROM pg_stat_activity WHERE {DROPPING}") == []:
+        while postgres.execute(f"SELECT 1 FROM pg_stat_activity WHERE {DROPPING}") == []:  # noqa: ASYNC110  a thread
             await anyio.sleep(0.05)
     left_open.rollback()
     await valid(postgres)
@@ -111,7 +114,7 @@ async def test_of_two_processes_one_makes_the_index(
     other = open_store(postgres.url)
     for one in (store, other):
         await claimed(one, 1)
-    assert len(postgres.execute("SELECT pid FROM pg_stat_progress_create_index")) == 1
+    assert len(postgres.execute(MAKING)) == 1
     left_open.rollback()
     await valid(postgres)
     for one in (store, other):

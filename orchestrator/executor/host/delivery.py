@@ -159,7 +159,10 @@ async def post(host: Host, run_id: str, command: Command) -> tuple[bool, Record 
     if host.seal is not None and isinstance(command, AnswerQuestion):
         body["seal"] = host.seal.message(run_id, body)
     head = (await host.store.info(run_id)).head
-    message = await host.store.post(run_id, body)
+    try:
+        message = await host.store.post(run_id, body)
+    except RunEnded:
+        return False, None
     taken = True
     while taken and any(other.id == message for other in await host.store.inbox([run_id])):
         info = await host.store.info(run_id)

@@ -33,15 +33,18 @@ from orchestrator.stores.memory.leases import Holders, MemoryRun
 from orchestrator.stores.memory.questions import in_order, page_of
 from orchestrator.stores.owner import Owner
 from orchestrator.stores.presence import held_here
-from orchestrator.stores.rows import MAX_DEATHS, OpenQuestion, QuestionPage, RunTotals
+from orchestrator.stores.rows import MAX_DEATHS, NOTICE, OpenQuestion, QuestionPage, RunTotals
 from orchestrator.stores.shared import (
     DIED,
     as_statuses,
+    check_key,
     check_new,
+    check_postable,
     check_release,
     check_seqs,
     copy_run,
     graph_unknown,
+    is_released,
     moved,
     page_cursor,
     parse_cursor,
@@ -137,6 +140,9 @@ class MemoryStore(MemoryItems):
                     return run.info.head  # asked again
                 raise moved(run_id, run.info.head, after)
             if lease is not None and run.token != lease:
+                stands = run.info.head, run.info.status, run.info.due, run.info.waiting
+                if release and not encoded and run.token is None and is_released(stands, after, status, due, waiting):
+                    return after  # asked again
                 raise taken_over(run_id)
             run.records.extend(encoded)
             facts = {} if summary is None else summary.facts()
@@ -425,8 +431,9 @@ class MemoryStore(MemoryItems):
 
     async def post(self, run_id: str, body: JsonObject, *, key: str | None = None) -> int:
         text = canonical(body)
+        check_key("the key of a message", key or "")
         with self._writing():
-            self._run(run_id)
+            check_postable(run_id, self._run(run_id).info.status, body.get("type") == NOTICE)
             return self._inbox.post(run_id, text, key)
 
     async def inbox(self, run_ids: Collection[str]) -> list[Message]:
@@ -445,6 +452,7 @@ class MemoryStore(MemoryItems):
     # ----------------------------------------------------------------------------- schedules
 
     async def put_schedule(self, schedule: Schedule) -> None:
+        check_key("the name of a schedule", schedule.name)
         with self._writing():
             self._schedules[schedule.name] = schedule
 

@@ -21,7 +21,7 @@ from orchestrator.stores.postgres.connections import IDLE_SECONDS, WORK, begin
 from orchestrator.stores.postgres.lane import Job
 from orchestrator.stores.postgres.leases import drop, rob
 from orchestrator.stores.rows import NOTICE
-from orchestrator.stores.shared import json_object
+from orchestrator.stores.shared import check_postable, json_object
 from orchestrator.stores.stored import checksum
 
 if TYPE_CHECKING:
@@ -179,12 +179,18 @@ def put_snapshot(connection: Connection, run_id: str, seq: int, data: bytes) -> 
 
 def post(connection: Connection, run_id: str, body: str, key: str | None) -> int:
     """See `Store.post`."""
-    number = locked(connection, run_id)
+    found: Any = connection.execute(
+        "SELECT id, status FROM runs WHERE run_id = %s FOR NO KEY UPDATE", (run_id,)
+    ).fetchone()
+    if found is None:
+        raise RunUnknown(run_id)
+    number, status = found
+    notice = json_object(body).get("type") == NOTICE
+    check_postable(run_id, status, notice)
     if key is not None:
         known: Any = connection.execute("SELECT id FROM inbox WHERE run = %s AND key = %s", (number, key)).fetchone()
         if known is not None:
             return int(known[0])
-    notice = json_object(body).get("type") == NOTICE
     made: Any = connection.execute(
         "INSERT INTO inbox (run, body, key, notice) VALUES (%s, %s, %s, %s) RETURNING id", (number, body, key, notice)
     ).fetchone()

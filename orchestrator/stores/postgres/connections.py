@@ -151,10 +151,10 @@ def will_pass(error: BaseException) -> bool:
     """Whether what failed may succeed if it is tried again, on a new connection if this one is lost."""
     import psycopg
 
+    if isinstance(error, psycopg.Error) and error.sqlstate is not None:
+        return error.sqlstate.startswith(_PASSING)
     if not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
         return False
-    if error.sqlstate is not None:
-        return error.sqlstate.startswith(_PASSING)
     if not is_connecting(error):
         return True
     text = str(error)
@@ -172,9 +172,9 @@ def is_lost(error: BaseException, connection: Connection | None) -> bool:
 
     if connection is None or connection.closed or connection.broken:
         return True
-    if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
-        return error.sqlstate is None or error.sqlstate.startswith(_LOST)
-    return False
+    if isinstance(error, psycopg.Error) and error.sqlstate is not None:
+        return error.sqlstate.startswith(_LOST)
+    return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
 
 
 def store_error(error: BaseException, address: Address) -> Exception | None:

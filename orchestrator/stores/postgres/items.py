@@ -29,6 +29,7 @@ from orchestrator.stores.items import (
 from orchestrator.stores.postgres.changes import locked
 from orchestrator.stores.postgres.plans import execute, reading, streamed, walking
 from orchestrator.stores.postgres.schema import LOCK
+from orchestrator.stores.postgres.texts import index_key
 from orchestrator.stores.postgres.word_keys import key_of, keys_of
 from orchestrator.stores.ranking import best, candidate, nearest, terms_of
 from orchestrator.stores.words import words
@@ -210,18 +211,18 @@ def _written(connection: Connection, write: ItemWrite | None) -> bool | None:
     number = locked(connection, write.run_id)
     done = connection.execute(
         "INSERT INTO item_writes (key, run, found) VALUES (%s, %s, FALSE) ON CONFLICT (key) DO NOTHING",
-        (write.key, number),
+        (index_key(write.key), number),
     )
     if done.rowcount:
         return None
-    row = connection.execute("SELECT found FROM item_writes WHERE key = %s", (write.key,)).fetchone()
+    row = connection.execute("SELECT found FROM item_writes WHERE key = %s", (index_key(write.key),)).fetchone()
     return row is not None and bool(row[0])
 
 
 def _note(connection: Connection, write: ItemWrite | None, *, there: bool) -> None:
     """Note what a call returned."""
     if write is not None and there:
-        connection.execute("UPDATE item_writes SET found = TRUE WHERE key = %s", (write.key,))
+        connection.execute("UPDATE item_writes SET found = TRUE WHERE key = %s", (index_key(write.key),))
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------

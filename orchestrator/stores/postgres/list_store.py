@@ -10,7 +10,7 @@ from orchestrator.stores.base import Finding, Page, Relation, Schedule
 from orchestrator.stores.postgres import checking, listing, maintenance, questions, schedules, totals
 from orchestrator.stores.postgres.connections import Connection
 from orchestrator.stores.rows import OpenQuestion, QuestionPage, RunTotals
-from orchestrator.stores.shared import as_statuses, page_cursor
+from orchestrator.stores.shared import as_statuses, check_key, page_cursor
 from orchestrator.stores.statistics import By, StatsRow
 from orchestrator.stores.words import words
 
@@ -89,6 +89,7 @@ class PostgresLists:
     # ----------------------------------------------------------------------------- schedules
 
     async def put_schedule(self, schedule: Schedule) -> None:
+        check_key("the name of a schedule", schedule.name)
         await self._change(partial(schedules.put, schedule=schedule))
 
     async def schedules(self) -> list[Schedule]:

@@ -26,7 +26,7 @@ from orchestrator.stores.postgres.url import address_of
 from orchestrator.stores.postgres.writer import Writer
 from orchestrator.stores.postgres.writes import Change, NewRun
 from orchestrator.stores.rows import OpenQuestion, RunTotals
-from orchestrator.stores.shared import check_new, check_release, check_seqs, copy_run
+from orchestrator.stores.shared import check_key, check_new, check_release, check_seqs, copy_run
 from orchestrator.stores.stored import rows_of
 from orchestrator.stores.turns import Turns
 
@@ -248,6 +248,7 @@ class PostgresStore(PostgresLists, PostgresItems):
         return await self._read(partial(claims.next_due, graphs=graphs))
 
     async def post(self, run_id: str, body: JsonObject, *, key: str | None = None) -> int:
+        check_key("the key of a message", key or "")
         return await self._change(partial(changes.post, run_id=run_id, body=canonical(body), key=key))
 
     async def inbox(self, run_ids: Collection[str]) -> list[Message]:

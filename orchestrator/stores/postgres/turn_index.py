@@ -1,8 +1,9 @@
 """Runs that wait, by the value of a label that takes turns (see `orchestrator.stores.turns`).
 
-The first claim of a store that takes turns by a label has an index made for that label (see `turn_indexes`). It only has runs without a holder
-and that wait to be taken up or for a time, so a walk from one value to the next never meets runs that have ended, wait
-for people, or are driven. A value is what the text of the labels says between its quotes, 200 characters at most.
+The first claim of a store that takes turns by a label has an index made for that label (see `turn_indexes`). It only
+has runs without a holder and that wait to be taken up or for a time, so a walk from one value to the next never meets
+runs that have ended, wait for people, or are driven. A value is what the text of the labels says between its quotes,
+200 characters at most.
 """
 
 from __future__ import annotations

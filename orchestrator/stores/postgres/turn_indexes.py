@@ -147,8 +147,7 @@ class TurnIndexes:
                         return True
                     with self._connected() as guard:
                         guard.execute(_GUARD, prepare=False)
-                        found: Any = guard.execute("SELECT pg_try_advisory_xact_lock(%s)", (turn_index.LOCK,)).fetchone()
-                        if found[0] and turn_index.state(connection, label) != "being made":
+                        if _is_ours(guard) and turn_index.state(connection, label) != "being made":
                             turn_index.make(connection, label)
                             continue
                     self._closed.wait(_AGAIN)
@@ -170,6 +169,15 @@ class TurnIndexes:
                 self._connections.discard(connection)
             with suppress(Exception):
                 connection.close()
+
+
+def _is_ours(guard: Connection) -> bool:
+    """Whether no other process makes an index now; then none does until the transaction of `guard` ends."""
+    # without parameters, by the simple protocol: in the other one its snapshot would live on, and be waited for
+    found: Any = guard.execute(
+        f"SELECT pg_try_advisory_xact_lock({turn_index.LOCK})".encode(), prepare=False
+    ).fetchone()
+    return bool(found[0])
 
 
 def _will_pass(error: Exception) -> bool:

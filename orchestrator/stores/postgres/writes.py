@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import RunConflict, RunExists, RunUnknown
 from orchestrator.jsontypes import canonical
+from orchestrator.kernel.records import FINAL
 from orchestrator.stores.base import Lease, RunInfo
 from orchestrator.stores.postgres.arrays import Table, table
 from orchestrator.stores.postgres.beside import Beside, Statement, add_beside
@@ -23,7 +24,7 @@ from orchestrator.stores.postgres.connections import WORK
 from orchestrator.stores.postgres.lane import Job
 from orchestrator.stores.postgres.texts import index_key
 from orchestrator.stores.postgres.word_keys import keys_of
-from orchestrator.stores.shared import moved, taken_over
+from orchestrator.stores.shared import is_released, moved, taken_over
 from orchestrator.stores.stored import Row, checksum
 
 if TYPE_CHECKING:
@@ -136,6 +137,20 @@ def append_all(connection: Connection, jobs: Sequence[AppendJob]) -> None:
             job.value = job.change.head
         else:
             _look_why(connection, job)
+    _forget_late_messages(connection, [job for job in jobs if job.change.consumed is None and job.error is None])
+
+
+def _forget_late_messages(connection: Connection, ended: Sequence[AppendJob]) -> None:
+    """Delete messages that came while the last append of a run waited for the row that their sender had locked.
+
+    The statement that made the append does not see them.
+    """
+    if ended:
+        connection.execute(
+            "DELETE FROM inbox USING runs WHERE runs.run_id = ANY(%s) AND runs.status = ANY(%s)"
+            " AND inbox.run = runs.id AND NOT notice",
+            ([job.change.run_id for job in ended], [*FINAL]),
+        )
 
 
 _LONG = (
@@ -175,16 +190,19 @@ def _look_why(connection: Connection, job: AppendJob) -> None:
     """Say why an append was not made, or that it was made when it was asked for the first time."""
     change, rows = job.change, job.change.beside.rows
     found: Any = connection.execute(
-        "SELECT id, head, token, status FROM runs WHERE run_id = %s", (change.run_id,)
+        "SELECT id, head, token, status, due, waiting FROM runs WHERE run_id = %s", (change.run_id,)
     ).fetchone()
     if found is None:
         job.error = RunUnknown(change.run_id)
         return
-    number, head, token, status = found
+    number, head, token, *stands = found
     # With `release` the lease went with the records; they say whose they are.
     ours = change.lease is not None and (token == change.lease or (change.release and token is None))
     if (rows and ((ours and head == change.head) or job.again) and _stored(connection, number, rows)) or (
-        job.again and not rows and head == change.after and status == change.status and change.release and not token
+        not rows
+        and change.release
+        and token is None
+        and is_released((head, *stands), change.after, change.status, change.due, change.beside.waiting)
     ):
         job.value = change.head
     elif head != change.after:

@@ -30,7 +30,15 @@ from orchestrator.stores.base import (
 from orchestrator.stores.forks import watch
 from orchestrator.stores.owner import Owner
 from orchestrator.stores.rows import OpenQuestion, QuestionPage, RunTotals
-from orchestrator.stores.shared import as_statuses, check_new, check_release, check_seqs, copy_run, page_cursor
+from orchestrator.stores.shared import (
+    as_statuses,
+    check_key,
+    check_new,
+    check_release,
+    check_seqs,
+    copy_run,
+    page_cursor,
+)
 from orchestrator.stores.sqlite import (
     claims,
     leases,
@@ -161,7 +169,7 @@ class SQLiteStore(SQLiteItems):
         return await self._writer.write(
             lambda connection: writes.append(
                 connection, self._numbers, run_id, rows, after, row, handled, lease, release, summary, totals, asked,
-                waiting, folded,
+                (status, due, waiting), folded,
             ),
             size=_size(rows) + len(folded or b""),
         )  # fmt: skip
@@ -363,6 +371,7 @@ class SQLiteStore(SQLiteItems):
 
     async def post(self, run_id: str, body: JsonObject, *, key: str | None = None) -> int:
         text = canonical(body)
+        check_key("the key of a message", key or "")
         return await self._writer.write(partial(writes.post, run_id=run_id, body=text, key=key), size=len(text))
 
     async def inbox(self, run_ids: Collection[str]) -> list[Message]:
@@ -392,6 +401,7 @@ class SQLiteStore(SQLiteItems):
     # ----------------------------------------------------------------------------- schedules
 
     async def put_schedule(self, schedule: Schedule) -> None:
+        check_key("the name of a schedule", schedule.name)
         await self._writer.write(partial(schedules.put, schedule=schedule))
 
     async def schedules(self) -> list[Schedule]:

@@ -14,8 +14,8 @@ from orchestrator.errors import RunExists, RunUnknown
 from orchestrator.jsontypes import canonical
 from orchestrator.stores import parts
 from orchestrator.stores.base import Lease, RunInfo, RunSummary
-from orchestrator.stores.rows import OpenQuestion, RunTotals
-from orchestrator.stores.shared import moved, taken_over
+from orchestrator.stores.rows import NOTICE, OpenQuestion, RunTotals
+from orchestrator.stores.shared import check_postable, is_released, json_object, moved, taken_over
 from orchestrator.stores.sqlite.leases import IS_NOTICE, RELEASED, rob
 from orchestrator.stores.sqlite.searching import forget
 from orchestrator.stores.statistics import numbers_of
@@ -179,17 +179,18 @@ def append(
     summary: RunSummary | None,
     totals: RunTotals | None,
     questions: Sequence[OpenQuestion] | None,
-    waiting: int | None,
+    asked: tuple[str | None, float | None, int | None],
     snapshot: bytes | None,
 ) -> int:
     """The compare-and-set. `numbers` remembers runs' numbers between calls; a wrong one does no harm.
 
-    `consumed`: the messages to delete; None: all of the run's but notices. `waiting`: how many questions
-    are open, if `row` says it.
+    `consumed`: the messages to delete; None: all of the run's but notices. `asked`: status, due, and how many questions
+    are open, as `row` sets them.
     """
+    waiting = asked[2]
     number = numbers.get(run_id, 0)
     if not _move(connection, row, number, run_id, after, lease):
-        if lease is not None and _is_done(connection, run_id, rows, after, lease, release):
+        if lease is not None and _is_done(connection, run_id, rows, after, lease, release, asked):
             return after + len(rows)
         number = _number_at(connection, run_id, after, lease)
         _remember(numbers, run_id, number)
@@ -217,12 +218,22 @@ def append(
 
 
 def _is_done(
-    connection: sqlite3.Connection, run_id: str, rows: Sequence[Row], after: int, lease: str, release: bool
+    connection: sqlite3.Connection,
+    run_id: str,
+    rows: Sequence[Row],
+    after: int,
+    lease: str,
+    release: bool,
+    asked: tuple[str | None, float | None, int | None],
 ) -> bool:
     """Whether these records were appended already, under this lease, by a caller that asks again."""
-    found = connection.execute("SELECT id, head, token FROM runs WHERE run_id = ?", (run_id,)).fetchone()
-    if found is None or not rows or found[1] != after + len(rows):
+    found = connection.execute(
+        "SELECT id, head, token, status, due, waiting FROM runs WHERE run_id = ?", (run_id,)
+    ).fetchone()
+    if found is None or found[1] != after + len(rows):
         return False
+    if not rows:
+        return release and found[2] is None and is_released((found[1], *found[3:]), after, *asked)
     # With `release` the lease went with the records; they say whose they are.
     return (found[2] == lease or (release and found[2] is None)) and _stored(connection, found[0], rows)
 
@@ -328,7 +339,11 @@ def _add_snapshot(connection: sqlite3.Connection, number: int, run_id: str, seq:
 
 
 def post(connection: sqlite3.Connection, run_id: str, body: str, key: str | None) -> int:
-    number = run_number(connection, run_id)
+    found = connection.execute("SELECT id, status FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+    if found is None:
+        raise RunUnknown(run_id)
+    number, status = found
+    check_postable(run_id, status, json_object(body).get("type") == NOTICE)
     if key is not None:
         known = connection.execute("SELECT id FROM inbox WHERE run = ? AND key = ?", (number, key)).fetchone()
         if known is not None:

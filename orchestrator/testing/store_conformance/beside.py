@@ -145,7 +145,7 @@ async def check_copy(store: Store) -> None:
     for name in names:
         await store.put_graph(name, {"graph": name})
     info, _ = new_run(labels={"user": "ann"})
-    info = replace(info, structure=names[0], content=names[1], head=3, status="completed", waiting=1, due=5.0)
+    info = replace(info, structure=names[0], content=names[1], head=3, status="paused", waiting=1, due=5.0)
     records = [started(info), Resumed(seq=2, ts=2.0, content=names[2]), Ended(seq=3, ts=3.0, status="completed")]
     await store.create(info, records)
     await store.post(info.run_id, {"kind": "answer"})

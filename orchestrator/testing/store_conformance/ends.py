@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from uuid import uuid4
 
-from orchestrator.errors import GraphUnknown, RunConflict, RunExists, RunUnknown
+from orchestrator.errors import GraphUnknown, RunConflict, RunEnded, RunExists, RunUnknown
 from orchestrator.kernel.records import Ended, Reopened
 from orchestrator.stores.base import Store
+from orchestrator.stores.rows import NOTICE
 from orchestrator.testing.store_conformance.helpers import (
     a_lease,
     append,
@@ -130,10 +132,48 @@ async def check_release(store: Store) -> None:
     equal(await store.lease(run_id), None, "the lease of a run that ended")
     equal(await messages(), kept, "the messages after a run ended: only those of other runs")
     equal(await store.lease(other), theirs, "the lease of another run")
-    message = await store.post(run_id, {"late": True})
-    equal(await messages(), [*kept, message], "a message posted after the end, taken back by its sender")
+    await raises(RunEnded, store.post(run_id, {"late": True}), "post to a run that has ended")
+    equal(await messages(), kept, "the messages of a run that has ended")
+    message = await store.post(run_id, {"type": NOTICE})
+    equal(await messages(), [*kept, message], "a notice that was posted after the end")
     await store.discard([message])
     equal(await append(store, other, 1), 2, "the head of another run")
+
+
+async def check_a_message_is_read_or_refused(store: Store) -> None:
+    """While a run ends, a message comes before the end, and goes with it, or its sender is told that the run ended."""
+    for _ in range(15):
+        run_id = await created(store)
+        lease = a_lease(run_id, "t")
+        await store.take_lease(lease, ttl=60.0)
+        end = partial(store.append, run_id, [_ended(2)], after=1, status="completed", lease="t", release=True)
+        posts = [store.post(run_id, {"n": number}) for number in range(3)]
+        told = await together(posts[0], end(), *posts[1:])
+        equal(told[1], 2, "the head after the end of a run to which messages come")
+        for one in (told[0], *told[2:]):
+            that(isinstance(one, int | RunEnded), f"a message to a run that ends is {one!r}")
+        equal(await store.inbox([run_id]), [], "the messages of a run to which some came while it ended")
+
+
+async def check_release_without_records(store: Store) -> None:
+    """A lease that is given back by an append without records is given back once, also if that is asked for again."""
+    for status, due in ((None, None), ("paused", 5.0), ("paused", None)):
+        run_id = await created(store)
+        await store.take_lease(a_lease(run_id, "t"), ttl=60.0)
+        give_back = partial(
+            store.append, run_id, [], after=1, status=status, due=due, waiting=0, lease="t", release=True
+        )
+        for what in ("given back", "asked again"):
+            equal(await give_back(), 1, f"the head, {what}")
+            equal(await store.lease(run_id), None, f"the lease, {what}")
+        info = await store.info(run_id)
+        equal((info.status, info.due), (status or "running", due), "the row of a run that was given back twice")
+        call = store.append(run_id, [], after=1, status="cancelled", lease="t", release=True)
+        await raises(RunConflict, call, "another change under a lease that was given back")
+        await store.take_lease(a_lease(run_id, "other"), ttl=60.0)
+        await raises(RunConflict, give_back(), "give a lease back that another one has taken over")
+        equal(await store.append(run_id, events(2), after=1, lease="other", release=True), 2, "the head of the other")
+        await raises(RunConflict, give_back(), "give a lease back of a run that has moved on")
 
 
 def _ended(seq: int) -> Ended:

@@ -11,7 +11,7 @@ from uuid import uuid4
 import anyio
 import anyio.lowlevel
 
-from orchestrator.errors import RunConflict, RunExists
+from orchestrator.errors import RunConflict, RunEnded, RunExists
 from orchestrator.kernel.records import StepDone
 from orchestrator.stores.base import Holder, RunInfo, Store
 from orchestrator.stores.rows import MAX_DEATHS
@@ -285,7 +285,7 @@ async def check_claims(store: Store) -> None:
     addressed = await run("addressed", "paused", waiting=1)
     await store.post(addressed, {"answer": 1})
     ended = await run("ended", "completed")
-    await store.post(ended, {"late": 1})
+    await raises(RunEnded, store.post(ended, {"late": 1}), "post to a run that has ended")
     overdue = await run("overdue", "paused", due=past)
     later = await run("later", "paused", due=past + 3600)
     enqueued, for_later = await run("enqueued", due=past), await run("enqueued for later", due=past + 1800)
