@@ -15,7 +15,7 @@ from orchestrator.executor import Executor
 from orchestrator.executor.effects.callers import child_id, old_child_id
 from orchestrator.render import to_svg
 from orchestrator.render.image_element import image_element
-from orchestrator.stores import open_store
+from orchestrator.stores import Codec, open_store
 from orchestrator.tools import ToolsLike, toolbox_of
 from orchestrator.views.critical_path import CompletedCall, critical_path
 from orchestrator.views.spending import spending
@@ -145,6 +145,7 @@ async def compare(
     approve: str | None = None,
     limits: Limits | None = None,
     labels: Mapping[str, str] | None = None,
+    codec: Codec | None = None,
 ) -> Comparison:
     """Run each graph on the question, one after the other, with the same models and tools.
 
@@ -161,6 +162,7 @@ async def compare(
         approve: approve calls of tools up to this risk without asking.
         limits: the limits of each run; the explicitly set fields replace those of its graph.
         labels: labels of every run.
+        codec: encrypts what the store keeps of values; see `Executor`.
 
     Returns:
         A row for each graph, in the order of `graphs`.
@@ -171,7 +173,7 @@ async def compare(
     """
     rows: list[Compared] = []
     tools = toolbox_of(tools)
-    kept = open_store(store)
+    kept = open_store(store, codec=codec)
     try:
         for graph in graphs:
             # An executor for each: two settings of one strategy have the same name.

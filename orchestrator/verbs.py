@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from orchestrator.executor.effects.graph_tools import GraphTool
     from orchestrator.graph.report import CheckReport
     from orchestrator.models import Model
+    from orchestrator.stores import Codec
     from orchestrator.tools import ToolsLike
     from orchestrator.tools.result import Risk
 
@@ -117,6 +118,7 @@ class Graph(GraphDefinition[StateT]):
         approve: str | None = None,
         limits: Limits | None = None,
         check: bool = False,
+        codec: Codec | None = None,
     ) -> Run[StateT]:
         """Run the graph until it ends or pauses.
 
@@ -132,6 +134,7 @@ class Graph(GraphDefinition[StateT]):
             approve: approve calls of tools up to this risk without asking.
             limits: the explicitly set fields replace those of the graph's limits; the others stay.
             check: raise if the run does not complete; see `Run.raise_for_status`.
+            codec: encrypts what the store keeps of values; see `Executor`.
 
         Returns:
             The run, when it ends or pauses.
@@ -144,7 +147,7 @@ class Graph(GraphDefinition[StateT]):
         from orchestrator.executor import Executor
 
         async with Executor(
-            store=store, graphs=[self], model=model, models=models or {}, tools=tools, deps=deps
+            store=store, graphs=[self], model=model, models=models or {}, tools=tools, deps=deps, codec=codec
         ) as executor:
             run = await executor.start(self, input, run_id=run_id, labels=labels, approve=approve, limits=limits)
         return run.raise_for_status() if check else run
@@ -163,6 +166,7 @@ class Graph(GraphDefinition[StateT]):
         approve: str | None = None,
         limits: Limits | None = None,
         check: bool = False,
+        codec: Codec | None = None,
     ) -> Run[StateT]:
         """Run the graph from code without an event loop. The arguments and errors are those of `run`.
 
@@ -172,7 +176,11 @@ class Graph(GraphDefinition[StateT]):
         import anyio
 
         with_these = partial(self.run, input, store=store, model=model, models=models, tools=tools, deps=deps)
-        return anyio.run(partial(with_these, run_id=run_id, labels=labels, approve=approve, limits=limits, check=check))
+        return anyio.run(
+            partial(
+                with_these, run_id=run_id, labels=labels, approve=approve, limits=limits, check=check, codec=codec
+            )
+        )  # fmt: skip
 
     def as_tool(
         self, name: str, description: str, *, risk: Risk = "dangerous", limits: Limits | None = None, depth: int = 10

@@ -13,12 +13,13 @@ if TYPE_CHECKING:
 
 KEYS = "ORCHESTRATOR_KEYS"
 CODEC = "ORCHESTRATOR_CODEC"
+CLEAR = "ORCHESTRATOR_CLEAR_VALUES"
 _FORM = f"{KEYS}: write ID=env:VARIABLE, separated by commas; the first key writes, all of them read"
 
 
 def codec_of(environment: Mapping[str, str]) -> Codec | None:
     """`ORCHESTRATOR_KEYS`, ids of keys with the variables that hold them, or `ORCHESTRATOR_CODEC`, a reference to a
-    codec; None: neither is set.
+    codec; None: neither is set. With the former, `ORCHESTRATOR_CLEAR_VALUES` is `accept` or `refuse`.
 
     Raises:
         UsageError: one of them is wrong, both are set, or a variable is not set.
@@ -26,15 +27,23 @@ def codec_of(environment: Mapping[str, str]) -> Codec | None:
     keys, ref = environment.get(KEYS, "").strip(), environment.get(CODEC, "").strip()
     if keys and ref:
         raise UsageError(f"{KEYS} and {CODEC} are set: unset one of them")
+    clear = environment.get(CLEAR, "").strip()
+    if clear and not keys:
+        raise UsageError(f"{CLEAR} is set, and {KEYS} is not: a codec of your own has an attribute `clear`")
     if keys:
-        return _aes_gcm(keys)
+        return _aes_gcm(keys, clear or "accept")
     return _named(ref) if ref else None
 
 
-def _aes_gcm(text: str) -> Codec:
+def _aes_gcm(text: str, clear: str) -> Codec:
     from orchestrator.errors import InvalidValue
     from orchestrator.stores.aes_gcm import AESGCMCodec
+    from orchestrator.stores.codec import check_clear
 
+    try:
+        said = check_clear(clear)
+    except InvalidValue:
+        raise UsageError(f"{CLEAR}={clear}: use accept or refuse") from None
     keys: dict[str, str | bytes] = {}
     for part in text.split(","):
         name, equals, variable = part.strip().partition("=env:")
@@ -42,7 +51,7 @@ def _aes_gcm(text: str) -> Codec:
             raise UsageError(_FORM)  # never with the text: a key may stand in it
         keys[name] = f"env:{variable}"
     try:
-        codec = AESGCMCodec(keys)
+        codec = AESGCMCodec(keys, clear=said)
         codec.check_keys()
         return codec
     except (InvalidValue, ImportError, LookupError) as error:

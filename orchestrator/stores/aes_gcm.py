@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.errors import InvalidValue
 from orchestrator.redaction import know
-from orchestrator.stores.codec import About, WrongKey, about_bytes, check_key_id
+from orchestrator.stores.codec import About, Clear, WrongKey, about_bytes, check_clear, check_key_id
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -54,13 +54,16 @@ class AESGCMCodec:
         keys: key id -> key: `env:NAME`, which is read from the environment when the key is first used, or 32 bytes. The
             environment has 32 bytes in base64 (see `new_key`). The first key writes, all of them read. Ids are stored
             in clear.
+        clear: `accept`: values that are not encrypted are read as they are, as those from before the codec was set.
+            `refuse`: they are damaged. Use it for stores that had a codec from the beginning, or are encrypted copies:
+            who can write to the store, and has no key, cannot add values then.
 
     Raises:
-        InvalidValue: there is no key, an id cannot be stored, or a key is none.
+        InvalidValue: there is no key, an id cannot be stored, a key is none, or `clear` is neither.
         ImportError: the package `cryptography` is missing.
     """
 
-    def __init__(self, keys: Mapping[str, str | bytes]) -> None:
+    def __init__(self, keys: Mapping[str, str | bytes], *, clear: Clear = "accept") -> None:
         try:
             import cryptography.hazmat.primitives.ciphers.aead  # noqa: F401  at once, not at the first write
         except ImportError as error:
@@ -69,6 +72,7 @@ class AESGCMCodec:
             ) from error
         if not keys:
             raise InvalidValue("AESGCMCodec was given no key: give one, such as {'2026': 'env:RUNS_KEY'}", where="keys")
+        self.clear = check_clear(clear)
         self._given = {check_key_id(name): _checked(name, key) for name, key in keys.items()}
         self._key_id = next(iter(self._given))
         self._keys: dict[str, bytes] = {}

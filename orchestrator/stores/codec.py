@@ -4,6 +4,9 @@ A codec turns bytes into other bytes and back. Beside the bytes it is given fact
 value they are, of which run, and where they lie. A codec that binds them to the facts as associated data has every
 value refused that was moved to another place. `orchestrator.stores.aes_gcm` has the codec that comes with the library.
 
+Values that were stored before the codec was set are clear. They are accepted, unless the codec has an attribute `clear`
+that says "refuse": then they count as damaged, since who has no key can write such values, too.
+
 An encoded value is kept as `$encrypted KEY BASE64`, so that a reader without the codec can say which key it needs.
 """
 
@@ -13,7 +16,7 @@ import base64
 import binascii
 import json
 from collections.abc import Mapping
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 from orchestrator.errors import EncryptionKeyMissing, InvalidValue, StoreUnavailable, message_of
 from orchestrator.stores.rows import MARK
@@ -79,6 +82,8 @@ class Coding:
             )
         self._codec = codec
         check_key_id(codec.key_id)
+        self.refuses_clear = check_clear(getattr(codec, "clear", "accept")) == "refuse"
+        """Whether values that are not encoded count as damaged."""
 
     def encode(self, data: bytes, about: About) -> tuple[str, bytes]:
         """The id of the key that was used, and the encoded value.
@@ -129,6 +134,21 @@ def check_key_id(key_id: object) -> str:
             where="codec",
         )
     return key_id
+
+
+Clear: TypeAlias = Literal["accept", "refuse"]
+"""What a codec says of values that are not encoded: they are read as they are, or count as damaged."""
+
+
+def check_clear(clear: object) -> Clear:
+    """What is said of values that are not encoded, if it is one of the two.
+
+    Raises:
+        InvalidValue: it is not.
+    """
+    if clear == "accept" or clear == "refuse":
+        return clear
+    raise InvalidValue(f"clear={clear!r:.80} of a codec: use 'accept' or 'refuse'", where="codec")
 
 
 def described(about: About) -> str:

@@ -1,6 +1,6 @@
 """Each kind of value that a store keeps, as a codec leaves it: what is encoded, what stays clear, what it is bound to.
 
-Values that were stored before the codec was set are read as they are.
+Values that were stored before the codec was set are read as they are, unless the codec refuses clear values.
 """
 
 from __future__ import annotations
@@ -86,8 +86,9 @@ class Values:
             if coded is not None:
                 behind = True
                 found.append(self._decoded(run_id, coded, found))
-            elif behind:
-                raise corrupt(run_id, one.seq, "it is not encrypted, and those before it are", found)
+            elif behind or self._coding.refuses_clear:
+                why = "those before it are" if behind else "the codec refuses clear values"
+                raise corrupt(run_id, one.seq, f"it is not encrypted, and {why}", found)
             else:
                 found.append(one)
         return found
@@ -125,6 +126,8 @@ class Values:
                 info = replace(info, error="", input=encrypted_with(error.key_id))
             except (Damaged, ValueError):
                 info = replace(info, error="", input="(encrypted, and damaged)")
+        elif self._coding.refuses_clear and any((info.error, info.input, info.output, info.question)):
+            info = info.changed(error="", input="(not encrypted)", output="", question="", indexed=False)
         if info.fault.startswith(f"{MARK} "):
             try:
                 info = replace(info, fault=str(json.loads(self._clear(info.fault, _about_fault(info.run_id)))))
@@ -154,7 +157,7 @@ class Values:
         try:
             return replace(one, data=self._of_object(one.data, _about_question(run_id, one)))
         except (EncryptionKeyMissing, Damaged):
-            return one
+            return one if encoded_in(one.data) is not None else replace(one, data={})
 
     def body(self, run_id: str, body: JsonObject) -> JsonObject:
         """A message as it is stored: its type stays clear, and notices do, which hold no values."""
@@ -170,6 +173,8 @@ class Values:
         Raises:
             EncryptionKeyMissing: its key is missing.
         """
+        if one.body.get("type") == NOTICE:
+            return one
         try:
             return replace(one, body=self._of_object(one.body, _about_message(one.run_id, one.body)))
         except Damaged as error:
@@ -188,6 +193,8 @@ class Values:
         Raises:
             StoreError: it is damaged.
         """
+        if not one.values:
+            return one
         try:
             return replace(one, values=self._of_object(one.values, _about_schedule(one)))
         except EncryptionKeyMissing:
@@ -217,6 +224,7 @@ class Values:
         """
         text = _encoded_json(item.data)
         if text is None:
+            self._check_clear()
             return item
         data, words, vector = json.loads(self._clear(text, _about_item(area, item)))
         vector = bytes.fromhex(vector)
@@ -246,6 +254,10 @@ class Values:
 
     # -- parts ---------------------------------------------------------------------------------
 
+    def _check_clear(self) -> None:
+        if self._coding.refuses_clear:
+            raise Damaged("it is not encrypted, and the codec refuses clear values")
+
     def _text(self, text: str, about: About) -> str:
         return as_text(*self._coding.encode(text.encode(), about))
 
@@ -261,6 +273,7 @@ class Values:
     def _of_object(self, value: JsonObject, about: About) -> JsonObject:
         text = encoded_in(value)
         if text is None:
+            self._check_clear()
             return value
         found = json.loads(self._clear(text, about))
         if not isinstance(found, dict):
