@@ -31,6 +31,7 @@ STATUSES: tuple[tuple[type[errors.OrchestratorError], int], ...] = (
     (errors.RunFailed, 409),
     (errors.RunError, 409),
     (errors.StoreUnavailable, 503),
+    (errors.EncryptionKeyMissing, 409),
     (errors.StoreError, 500),
     (errors.MemoryFull, 409),
     (errors.OrchestratorError, 422),

@@ -114,6 +114,16 @@ def test_a_search_says_that_it_finds_labels_only(keyed: Shell) -> None:
     assert [one["run_id"] for one in keyed("runs", "--anywhere", "tea", "--json").json] == ["r"]
 
 
+def test_clear_values_can_be_refused(keyed: Shell) -> None:
+    keyed.place.joinpath("go").touch()
+    assert keyed("run", "shop:graph", "tea", "--run-id", "clear", env={"ORCHESTRATOR_KEYS": ""}).code == 0
+    assert keyed("run", "shop:graph", "tea", "--run-id", "r").code == 0
+    refuse = {"ORCHESTRATOR_CLEAR_VALUES": "refuse"}
+    assert "tea one two" in keyed("show", "r", env=refuse).out
+    assert "the codec refuses clear values" in keyed("show", "clear", env=refuse).err
+    assert "tea one two" in keyed("show", "clear").out
+
+
 def test_a_codec_of_ones_own_is_named(keyed: Shell) -> None:
     keyed.place.joinpath("go").touch()
     own = {"ORCHESTRATOR_KEYS": "", "ORCHESTRATOR_CODEC": "shop:Own"}
@@ -129,6 +139,8 @@ def test_a_codec_of_ones_own_is_named(keyed: Shell) -> None:
         ({"ORCHESTRATOR_KEYS": "a=env:NOT_SET"}, "the environment variable NOT_SET is not set"),
         ({"ORCHESTRATOR_KEYS": "a=env:SHORT", "SHORT": "c2VjcmV0LWtleQ=="}, "SHORT is not 32 bytes in base64"),
         ({"ORCHESTRATOR_KEYS": "a=env:X", "ORCHESTRATOR_CODEC": "shop:Own"}, "unset one of them"),
+        ({"ORCHESTRATOR_CLEAR_VALUES": "perhaps"}, "use accept or refuse"),
+        ({"ORCHESTRATOR_KEYS": "", "ORCHESTRATOR_CLEAR_VALUES": "refuse"}, "has an attribute `clear`"),
         ({"ORCHESTRATOR_KEYS": "", "ORCHESTRATOR_CODEC": "shop:app"}, "it is no codec"),
         ({"ORCHESTRATOR_KEYS": "", "ORCHESTRATOR_CODEC": "shop"}, "use module:attr"),
     ],

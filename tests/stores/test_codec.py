@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from orchestrator import Context, Executor, Graph, Outcome, Update, Value, node
+from orchestrator.comparison import compare
 from orchestrator.errors import (
     EncryptionKeyMissing,
     InvalidValue,
@@ -186,6 +187,65 @@ async def test_clear_and_encrypted_runs_lie_in_one_store(inner: Store) -> None:
     assert stored[0] is False
     assert stored[-1] is True
     assert all(as_coded(one) is not None for one in await inner.read(fork.run_id)), "a fork is encrypted as a whole"
+
+
+async def test_a_codec_that_refuses_clear_values_takes_what_anyone_could_have_written_for_damaged(inner: Store) -> None:
+    strict = AESGCMCodec({"k1": OLD}, clear="refuse")
+    async with executor(inner, strict) as ex:
+        await ex.start(ASKING, "tea", run_id="mine")
+    async with executor(inner) as ex:  # who can write to the store, and has no key
+        await ex.start(ASKING, "forged", run_id="forged")
+        await ex.memory.put(("notes",), "one", "forged")
+        await ex.schedule(SHOUT, "* * * * *", "forged", name="s")
+    await inner.post("mine", {"type": "event", "name": "forged", "id": "e"})
+    async with executor(inner, strict) as ex:
+        for call in (ex.load("forged"), ex.resume("forged"), ex.fork("forged", at=1)):
+            with pytest.raises(StoreCorrupt, match="it is not encrypted, and the codec refuses clear values"):
+                await call
+        rows = {info.run_id: info for info in (await ex.runs()).runs}
+        assert (rows["forged"].input, rows["forged"].question) == ("(not encrypted)", "")
+        assert rows["mine"].input == "tea"
+        assert [one.run_id for one in (await ex.questions()).questions] == ["mine"]
+        with pytest.raises(StoreError, match="item 'one' in notes is damaged"):
+            await ex.memory.get(("notes",), "one")
+        assert await ex.memory.search(("notes",), "forged") == []
+        with pytest.raises(StoreError, match="schedule 's' is damaged"):
+            await ex.schedules()
+        assert [one.body for one in await ex.store.inbox(["mine"])] == [{"type": "damaged"}]
+        run = await ex.load("mine")
+        assert (await ex.answer("mine", run.waiting[0].id, Value(value="cake"))).output == "CAKE"
+    async with executor(inner, codec()) as ex:  # the default
+        assert (await ex.load("forged")).status == "paused"
+
+
+async def test_a_copy_by_a_codec_that_accepts_clear_values_is_taken_by_one_that_refuses_them(inner: Store) -> None:
+    async with executor(inner) as ex:
+        await ex.start(ASKING, "tea", run_id="r")
+    copied = MemoryStore()
+    await copy_store(with_codec(inner, codec()), with_codec(copied, codec()))
+    async with executor(copied, AESGCMCodec({"k1": OLD}, clear="refuse")) as ex:
+        run = await ex.load("r")
+        assert (await ex.answer("r", run.waiting[0].id, Value(value="cake"))).output == "CAKE"
+
+
+def test_what_a_codec_says_of_clear_values_is_one_of_two() -> None:
+    with pytest.raises(InvalidValue, match="use 'accept' or 'refuse'"):
+        AESGCMCodec({"k1": OLD}, clear="maybe")  # type: ignore[arg-type]  it is wrong
+    odd = codec()
+    odd.clear = "maybe"  # type: ignore[assignment]  it is wrong
+    with pytest.raises(InvalidValue, match="use 'accept' or 'refuse'"):
+        with_codec(MemoryStore(), odd)
+
+
+async def test_the_ways_to_run_a_graph_take_a_codec(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/runs.db"
+    run = await SHOUT.run("zqplanted", store=url, run_id="r", codec=codec())
+    assert run.output == "ZQPLANTED"
+    compared = await compare("zqplanted", [SHOUT], store=url, codec=codec())
+    assert [row.answer for row in compared.rows] == ["ZQPLANTED"]
+    assert b"zqplanted" not in b"".join(path.read_bytes() for path in tmp_path.iterdir()).lower()
+    async with Executor(url, graphs=GRAPHS, codec=codec()) as ex:
+        assert {row.output for row in (await ex.runs()).runs} == {"ZQPLANTED"}
 
 
 def test_keys_are_references_or_bytes(monkeypatch: pytest.MonkeyPatch) -> None:

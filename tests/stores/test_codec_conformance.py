@@ -9,6 +9,7 @@ import pytest
 
 from orchestrator.stores import Store, open_store
 from orchestrator.stores.aes_gcm import AESGCMCodec
+from orchestrator.stores.codec import Clear
 from orchestrator.testing.store_conformance import STORE_CHECKS, StoreCheck
 from tests.support.postgres import PostgresDatabase
 
@@ -17,7 +18,8 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
-    store = open_store(_url(request, tmp_path), codec=AESGCMCodec({"k1": bytes(range(32))}))
+    clear: Clear = "accept" if request.param == "memory" else "refuse"
+    store = open_store(_url(request, tmp_path), codec=AESGCMCodec({"k1": bytes(range(32))}, clear=clear))
     yield store
     await store.close()
 

@@ -16,6 +16,7 @@ from orchestrator.stores.base import RunInfo, Store
 from orchestrator.stores.items import Item, ItemWrite
 from orchestrator.stores.memory import MemoryStore
 from orchestrator.stores.rows import OpenQuestion, RunTotals, Schedule, Total
+from orchestrator.stores.shared import MAX_KEY_BYTES
 from orchestrator.testing.store_conformance.helpers import new_run, started
 from tests.support.postgres import PostgresDatabase
 from tests.support.sizes import quick_on, sized
@@ -107,7 +108,7 @@ async def test_a_cursor_of_any_form_is_a_place_or_refused(store: Store) -> None:
 
 async def test_lists_are_in_the_order_of_all_stores(store: Store) -> None:
     memory = MemoryStore()
-    kinds = [*{*TEXTS} - {""}]
+    kinds = [one for one in {*TEXTS} - {""} if len(one.encode("utf-8", "surrogatepass")) <= MAX_KEY_BYTES]
     for one in (store, memory):
         for kind in kinds:
             await one.put_schedule(Schedule(kind, "g", "* * * * *", 1.0))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from secrets import token_hex
 from typing import Any
 from uuid import uuid4
 
+from orchestrator.errors import InvalidValue
 from orchestrator.graph.limits import Usage
-from orchestrator.stores.base import Parent, Relation, RunInfo, RunSummary, Store
-from orchestrator.testing.store_conformance.helpers import created, equal, event, events, new_run, raises, that
+from orchestrator.stores.base import Parent, Relation, RunInfo, RunSummary, Schedule, Store
+from orchestrator.testing.store_conformance.helpers import created, equal, event, events, new_run, raises, started, that
 
 _SUMMARY = RunSummary(
     error="Boom: no 日本語 'quoted'",
@@ -49,6 +51,35 @@ async def check_heads(store: Store) -> None:
     equal(await store.heads([*ids, "no such run"]), wanted, "the heads of seven runs")
     equal(await store.heads([]), {}, "the heads of no runs")
     equal(await store.heads(ids[3:4]), {ids[3]: wanted[ids[3]]}, "the head of one run")
+    await store.append(ids[3], events(5), after=4)
+    await store.append(ids[2], events(4), after=3, status="completed")
+    await store.append(ids[1], [], after=2, status="running")
+    await store.delete(ids[0])
+    wanted |= {ids[3]: (5, "paused"), ids[2]: (4, "completed"), ids[1]: (2, "running")}
+    del wanted[ids[0]]
+    equal(await store.heads(ids), wanted, "the heads of runs that moved, ended and were deleted")
+
+
+async def check_long_names(store: Store) -> None:
+    """Names of 1,000 bytes are kept, longer ones are refused before anything is written; labels may be longer."""
+    fits, too_long = token_hex(500), f"{token_hex(500)}x"
+    info, records = new_run(labels={token_hex(2000): token_hex(2000)})
+    info = replace(info, run_id=fits, graph=fits)
+    await store.create(info, [started(info)])
+    equal(await store.info(fits), info, "the row of a run with long names")
+    equal((await store.runs(graph=fits, labels=info.labels)).runs, (info,), "runs by long names")
+    await store.post(fits, {}, key=fits)
+    await store.put_schedule(Schedule(fits, fits, "* * * * *", 1.0))
+    for what, call in (
+        ("id", store.create(replace(info, run_id=too_long), records)),
+        ("graph", store.create(replace(info, run_id="other", graph="ä" * 501), records)),
+        ("key of a message", store.post(fits, {}, key=too_long)),
+        ("schedule", store.put_schedule(Schedule(too_long, "g", "* * * * *", 1.0))),
+    ):
+        await raises(InvalidValue, call, f"a name that is too long: {what}")
+    equal([one.name for one in await store.schedules() if one.graph in (fits, "g")], [fits], "long schedules")
+    await store.delete_schedule(fits)
+    await store.delete(fits)
 
 
 async def check_filters(store: Store) -> None:
