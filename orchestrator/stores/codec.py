@@ -146,8 +146,10 @@ def check_clear(clear: object) -> Clear:
     Raises:
         InvalidValue: it is not.
     """
-    if clear == "accept" or clear == "refuse":
-        return clear
+    if clear == "accept":
+        return "accept"
+    if clear == "refuse":
+        return "refuse"
     raise InvalidValue(f"clear={clear!r:.80} of a codec: use 'accept' or 'refuse'", where="codec")
 
 

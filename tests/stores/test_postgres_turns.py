@@ -69,8 +69,8 @@ async def test_claims_go_on_while_an_index_waits_for_a_transaction_that_is_left_
 ) -> None:
     lease = a_lease("many 5", "t")
     assert await store.take_lease(lease, ttl=60.0)
+    first: list[str] = []
     async with anyio.create_task_group() as tasks:
-        first: list[str] = []
 
         async def claim() -> None:
             first.extend(await claimed(store))
