@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated, Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from orchestrator.graph.limits import Limits
 from orchestrator.kernel.lineage import Relation
 from orchestrator.kernel.question import Answer, Approve, Deny, QuestionKind, Value
 from orchestrator.kernel.records import RunStatus
+from orchestrator.web.moments import Moment, Since, Until
 from orchestrator.web.settings import Risk
 
 Seq = Annotated[int, Field(ge=1, le=2**53, description="The number of a record.")]
 After = Annotated[int, Field(ge=0, le=2**53, description="The number of the last record to leave out; 0: none.")]
-Moment = Annotated[
-    Annotated[float, Field(allow_inf_nan=False)] | AwareDatetime,
-    Field(description="Unix seconds, or ISO 8601 with a time zone."),
-]
 Name = Annotated[str, StringConstraints(max_length=200)]
 Labels = Annotated[dict[Annotated[str, StringConstraints(min_length=1, max_length=200)], str], Field(max_length=100)]
 """Labels of a run. Lists show all of them."""
@@ -59,6 +55,10 @@ class RunsQuery(Query):
     waiting: bool | None = Field(None, description="Whether questions are open.")
     failed_tool: Name | None = Field(None, description="The name of a tool of which a call failed; `*` is any tool.")
     since: Moment | None = Field(None, description="Runs created or written to since.")
+    begun_since: Since | None = Field(None, description="Runs created since: a moment, or a day in UTC.")
+    begun_until: Until | None = Field(
+        None, description="Runs created before a moment, or up to the end of a day in UTC."
+    )
     q: Annotated[str, StringConstraints(max_length=1000)] | None = Field(
         None,
         description="Words that must all occur in a run's labels, input or output; or, as far as a bounded search "
@@ -110,8 +110,8 @@ class StatsQuery(Query):
     by: Annotated[str, StringConstraints(max_length=500)] = Field(
         "day,graph", description="`day`, `graph`, `model`, `tool`, `node`, `label:KEY`, with commas between them."
     )
-    since: Moment | None = Field(None, description="Runs begun since.")
-    until: Moment | None = Field(None, description="Runs begun before.")
+    since: Since | None = Field(None, description="Runs begun since: a moment, or a day in UTC.")
+    until: Until | None = Field(None, description="Runs begun before a moment, or up to the end of a day in UTC.")
     graph: Name | None = Field(None, description="The name of a graph.")
     label: Annotated[
         list[Label], Field(default_factory=list, description="A label as `name:value`; repeated: all of them.")
@@ -281,8 +281,3 @@ class SendBody(Body):
     data: object = None
     id: Name | None = Field(None, description="Names the event: sent again, it counts once.")
     by: Name = ""
-
-
-def unix(moment: float | datetime | None) -> float | None:
-    """A moment of a query in Unix seconds."""
-    return moment.timestamp() if isinstance(moment, datetime) else moment

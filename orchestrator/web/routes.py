@@ -116,7 +116,7 @@ ROUTES: tuple[Endpoint, ...] = (
     Endpoint("GET", "/api/graphs/{name}", "show_graph", graphs.show, "Show a graph.", documents.GraphDocument),
     Endpoint(
         "GET", "/api/stats", "show_stats", statistics.stats, "Show what runs spent, in groups.",
-        documents.StatsDocument, query=requests.StatsQuery,
+        documents.StatsDocument, query=requests.StatsQuery, streams=statistics.StatsEvent,
     ),
     Endpoint(
         "GET", "/api/diff", "diff_runs", comparisons.diff, "Compare runs with the first of them.",

@@ -33,8 +33,9 @@ from orchestrator.web.documents import (
     row_of,
 )
 from orchestrator.web.endpoint import Call
+from orchestrator.web.moments import unix
 from orchestrator.web.problems import HttpProblem, fields_problem, log
-from orchestrator.web.requests import AtQuery, ExportQuery, NoQuery, PageQuery, RunsQuery, WhyQuery, unix
+from orchestrator.web.requests import AtQuery, ExportQuery, NoQuery, PageQuery, RunsQuery, WhyQuery
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -61,8 +62,9 @@ async def listing(call: Call[RunsQuery]) -> RunPage:
         try:
             page = await call.executor.runs(
                 status=query.status or None, graph=query.graph, labels=labels_of(query.label), parent=query.parent,
-                relation=query.relation, q=query.q, since=unix(query.since), waiting=query.waiting,
-                failed_tool=query.failed_tool, after=cursor, limit=query.limit - len(rows),
+                relation=query.relation, q=query.q, since=unix(query.since), begun_since=unix(query.begun_since),
+                begun_before=unix(query.begun_until), waiting=query.waiting, failed_tool=query.failed_tool,
+                after=cursor, limit=query.limit - len(rows),
             )  # fmt: skip
         except StoreError as error:
             if type(error) is not StoreError:

@@ -1,25 +1,68 @@
-"""What runs spent."""
+"""What runs spent, in groups, as an answer and as a stream that says when it is another one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+import time
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
+
+import anyio
 
 from orchestrator.stores import StatsRow
-from orchestrator.web.documents import StatsDocument, StatsGroup, blank, labels_of
+from orchestrator.web import questions
+from orchestrator.web.documents import Document, StatsDocument, StatsGroup, blank, labels_of
 from orchestrator.web.endpoint import Call
-from orchestrator.web.requests import StatsQuery, unix
+from orchestrator.web.moments import unix
+from orchestrator.web.requests import StatsQuery
+from orchestrator.web.store_watch import StoreWatch
+from orchestrator.web.streams import MEDIA, EventStream
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
 
 
-async def stats(call: Call[StatsQuery]) -> StatsDocument:
-    """What runs spent, in groups."""
+SHARE = 0.1
+"""The part of the time that a stream looks at the store at most: sums over many runs take long."""
+_REST = 2.0
+"""Seconds between two looks of a stream at least."""
+
+
+class StatsEvent(Document):
+    """The data of an event about what runs spent: `ready` when the stream begins, then each `changed`."""
+
+    type: Literal["ready", "changed"]
+
+
+async def stats(call: Call[StatsQuery]) -> StatsDocument | ASGIApp:
+    """What runs spent, in groups; or, if the client wants a stream, when it is something else."""
+    if MEDIA in call.request.headers.get("accept", ""):
+        return EventStream(_changes(call), call.service.streams, call.settings)
+    return StatsDocument(groups=await _asked(call))
+
+
+async def _asked(call: Call[StatsQuery]) -> list[StatsGroup]:
     query = call.query
     names = [name.strip() for name in query.by.split(",") if name.strip()]
-    found = await groups_of(
+    return await groups_of(
         call, names, since=unix(query.since), until=unix(query.until), graph=query.graph, label=query.label
     )
-    return StatsDocument(groups=found)
+
+
+async def _changes(call: Call[StatsQuery]) -> AsyncIterator[str]:
+    watch = StoreWatch(call.executor.store, call.settings, rest=_REST)
+    known: tuple[list[StatsGroup], int] | None = None
+    while True:
+        await watch.turn()
+        begun = time.monotonic()
+        now = await _asked(call), await questions.waiting_for_people(call)
+        lasted = time.monotonic() - begun
+        if now != known:
+            event = StatsEvent(type="ready" if known is None else "changed")
+            yield f"data: {json.dumps(event.model_dump(mode='json'))}\n\n"
+        known = now
+        await anyio.sleep(max(call.settings.poll, lasted / SHARE - lasted))
 
 
 async def groups_of(

@@ -11,7 +11,9 @@ import os
 import shutil
 import sys
 from collections.abc import Sequence
+from datetime import date, timedelta
 from pathlib import Path
+from random import Random
 
 from playwright.sync_api import Page, sync_playwright
 
@@ -20,6 +22,7 @@ from orchestrator.strategies.react import react
 from orchestrator.testing import ScriptedModel
 from tests.notebooks.palette import indexed
 from tests.web.api import Api, api
+from tests.web.costs import called, spent, used
 from tests.web.mail import LETTER
 from tests.web.workers import announced, announced_dead, held, parked
 
@@ -29,7 +32,8 @@ SIZES = {"": (1280, 800), "_390": (390, 844), "_2000": (2000, 1100)}
 
 
 SCREENS = (("/runs", "runs", 0), ("/inbox", "inbox", 0), ("/runs/run-4", "run", 380), ("/workers", "workers", 0),
-           ("/compare?runs=run-2,cheaper&step=1:/think", "compare", 400))  # fmt: skip
+           ("/compare?runs=run-2,cheaper&step=1:/think", "compare", 400),
+           ("/costs?since=2026-10-05&until=2026-11-04", "costs", 0))  # fmt: skip
 """Address, name, and how much higher than others, pixels."""
 
 
@@ -117,6 +121,8 @@ def main(only: Sequence[str] = ()) -> None:
                 if name == "compare":
                     replies[:] = CHEAPER
                     served.post("runs", 201, graph="react", input=ASKED, run_id="cheaper", wait=True)
+                if name == "costs":
+                    _spend(served)
                 for (size, (width, height)), theme in itertools.product(SIZES.items(), ("light", "dark")):
                     page = browser.new_page(
                         viewport={"width": width, "height": height + more}, reduced_motion="reduce",
@@ -138,6 +144,26 @@ def _announce(served: Api) -> None:
     held(served, dead, "order-19", graph="react")
     fault = "ConnectionError: no connection to https://models.example"
     parked(served, "order-12", fault, graph="react", question="Does the order of Mr Weber fit the stock?")
+
+
+def _spend(served: Api) -> None:
+    """Runs of a month."""
+    chance = Random(7)
+    prices = {"gpt-5-mini": 1.2e-6, "claude-haiku": 3e-6, "qwen3-14b": 0.0}
+    for number in range(300):
+        day = date(2026, 10, 5) + timedelta(
+            days=chance.choice([0, 1, 2, 3, 4, 7]) + 7 * chance.randrange(5) - number // 150
+        )
+        if not date(2026, 10, 5) <= day <= date(2026, 11, 4):
+            continue
+        model, tokens = chance.choice([*prices]), chance.randrange(800, 40_000)
+        failed = int(chance.random() < 0.15)
+        spent(
+            served, f"order-{100 + number}", day.isoformat(), used(model, tokens, tokens * prices[model]),
+            called("search_web", chance.randrange(1, 5), failed), graph=chance.choice(["react", "triage", "invoice"]),
+            status=chance.choice(["completed"] * 12 + ["failed"]), seconds=2 + 60 * chance.random() ** 3,
+            labels={"customer": chance.choice(["acme", "globex", "initech"])},
+        )  # fmt: skip
 
 
 def _take(page: Page, address: str, file: Path) -> None:

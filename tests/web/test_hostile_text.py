@@ -103,7 +103,7 @@ def hostile() -> Iterator[Api]:
 
 
 def html(found: Api, path: str, **query: str) -> str:
-    answer = found.client.get(path, params=query)
+    answer = found.client.get(path, params=query or None)
     assert answer.status_code == 200, answer.text
     assert answer.headers["content-type"].startswith("text/html")
     return answer.text

@@ -158,6 +158,8 @@ class RunReader:
         search: str | None = None,
         q: str | None = None,
         since: float | None = None,
+        begun_since: float | None = None,
+        begun_before: float | None = None,
         waiting: bool | None = None,
         failed_tool: str | None = None,
         after: str | None = None,
@@ -180,6 +182,8 @@ class RunReader:
                 count. Case and diacritics do not count.
             q: the same, and words may also occur in prompts, data of tools, questions, answers, events and states.
             since: Unix seconds: the run was created or written to at this time or later.
+            begun_since: the run was created at this time or later.
+            begun_before: the run was created before this time.
             waiting: whether the run has open questions; None: either.
             failed_tool: the name of a tool of which a call failed in the run; `*` is any tool.
             after: the `cursor` of the page before; None: the first page.
@@ -191,7 +195,8 @@ class RunReader:
         """
         return await run_list(
             self._host.store, status=status, graph=graph, labels=labels, parent=parent, relation=relation,
-            search=search, q=q, since=since, waiting=waiting, failed_tool=failed_tool, after=after, limit=limit,
+            search=search, q=q, since=since, begun_since=begun_since, begun_before=begun_before, waiting=waiting,
+            failed_tool=failed_tool, after=after, limit=limit,
         )  # fmt: skip
 
     async def stats(

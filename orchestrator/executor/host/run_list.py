@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from orchestrator.executor.host.run_status import with_status
-from orchestrator.stores.base import Page, Relation, RunInfo, Store
+from orchestrator.stores.base import Page, Placing, Relation, RunInfo, Store
 from orchestrator.values import check_labels, check_text
 
 
@@ -20,6 +20,8 @@ async def run_list(
     search: str | None = None,
     q: str | None = None,
     since: float | None = None,
+    begun_since: float | None = None,
+    begun_before: float | None = None,
     waiting: bool | None = None,
     failed_tool: str | None = None,
     after: str | None = None,
@@ -40,17 +42,24 @@ async def run_list(
             check_text(what, "a filter of the list of runs")
     wanted = {status} if isinstance(status, str) else None if status is None else set(status)
 
+    def begun(info: RunInfo) -> bool:
+        since, before = begun_since, begun_before
+        return (since is None or info.created >= since) and (before is None or info.created < before)
+
     async def listed(*, search: str | None, after: str | None, limit: int) -> Page:
         found: list[RunInfo] = []
+        if after is None and begun_before is not None and isinstance(store, Placing):
+            after = store.cursor_before(begun_before)
         while True:
             page = await store.runs(
                 status=wanted, graph=graph, labels=labels, parent=parent, relation=relation, search=search,
                 since=since, waiting=waiting, failed_tool=failed_tool, after=after, limit=limit - len(found),
             )  # fmt: skip
             seen = [with_status(info) for info in page.runs]
-            found += [info for info in seen if wanted is None or info.status in wanted]
-            if page.cursor is None or len(found) >= limit:
-                return Page(tuple(found), page.cursor)
+            found += [info for info in seen if (wanted is None or info.status in wanted) and begun(info)]
+            past = begun_since is not None and seen and seen[-1].created < begun_since  # the list is by `created`
+            if page.cursor is None or len(found) >= limit or past:
+                return Page(tuple(found), None if past else page.cursor)
             after = page.cursor
 
     if q is None:

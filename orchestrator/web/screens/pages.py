@@ -21,7 +21,8 @@ from orchestrator.web.documents import AskedDocument, RunPage, blank, first_line
 from orchestrator.web.endpoint import Call, Endpoint
 from orchestrator.web.requests import NoQuery, Query, QuestionsQuery, RunsQuery, WorkersQuery
 from orchestrator.web.screens import compare as comparison
-from orchestrator.web.screens.costs import CostsQuery, costs
+from orchestrator.web.screens.cost_query import CostsQuery
+from orchestrator.web.screens.costs import costs
 from orchestrator.web.screens.graphs import graphs
 from orchestrator.web.screens.inbox import InboxAddress, card_of, summary_of
 from orchestrator.web.screens.runs import STATUSES, Address, span_of, view_of

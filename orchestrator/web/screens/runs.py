@@ -119,7 +119,7 @@ class Filter:
 
 _NAMES = {
     "graph": "graph", "label": "label", "q": "search", "parent": "from run", "relation": "made by", "since": "since",
-    "failed_tool": "failed tool",
+    "failed_tool": "failed tool", "begun_since": "begun since", "begun_until": "begun until",
 }  # fmt: skip
 """Filters that are shown with their values, and what they are called."""
 
