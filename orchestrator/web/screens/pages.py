@@ -21,6 +21,7 @@ from orchestrator.web.documents import AskedDocument, RunPage, blank, first_line
 from orchestrator.web.endpoint import Call, Endpoint
 from orchestrator.web.requests import NoQuery, Query, QuestionsQuery, RunsQuery, WorkersQuery
 from orchestrator.web.screens import compare as comparison
+from orchestrator.web.screens import compose as composition
 from orchestrator.web.screens.cost_query import CostsQuery
 from orchestrator.web.screens.costs import costs
 from orchestrator.web.screens.graphs import graphs
@@ -193,6 +194,7 @@ SCREENS: tuple[Endpoint, ...] = (
     Endpoint("GET", "/graphs", "view_graphs", graphs, "The graphs of the server.", None, media="text/html"),
     Endpoint("GET", "/costs", "view_costs", costs, "What runs cost.", None, query=CostsQuery, media="text/html"),
     *comparison.SCREENS,
+    *composition.SCREENS,
 )
 """The pages that people see."""
 

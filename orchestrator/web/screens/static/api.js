@@ -20,15 +20,15 @@ export const object = (fields) => `{${Object.entries(fields).flatMap(([name, tex
 /**
  * Send a request and return the JSON of the answer.
  * @param {string} path below `/api`
- * @param {{method?: string, body?: unknown, texts?: Record<string, string>, signal?: AbortSignal}} [how]  `texts`: more
- *   fields of the body, as JSON text, for numbers that JavaScript would round
+ * @param {{method?: string, body?: unknown, texts?: Record<string, string>, signal?: AbortSignal, base?: string}} [how]  `texts`: more
+ *   fields of the body, as JSON text, for numbers that JavaScript would round; `base`: what `/api` is below, if not `root`
  * @returns {Promise<any>}
  * @throws {Problem} the server refused it
  */
-export async function call(path, { method = "GET", body, texts = {}, signal } = {}) {
+export async function call(path, { method = "GET", body, texts = {}, signal, base = root } = {}) {
   const headers = body === undefined ? undefined : { "Content-Type": "application/json" };
   const sent = body === undefined ? undefined : object({ ...texts, ...Object.fromEntries(Object.entries(Object(body)).map(([name, value]) => [name, JSON.stringify(value)])) });
-  const answer = await fetch(`${root}/api${path}`, { method, headers, signal, body: sent });
+  const answer = await fetch(`${base}/api${path}`, { method, headers, signal, body: sent });
   const text = await answer.text();
   const data = text ? JSON.parse(text) : null;
   if (!answer.ok) throw new Problem(answer.status, data ?? {});

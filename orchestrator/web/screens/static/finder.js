@@ -25,6 +25,7 @@ const go = (path) => () => location.assign(root + path);
 const SCREENS = [
   { name: "Runs", about: "go to", act: go("/runs") },
   { name: "Inbox", about: "go to", act: go("/inbox") },
+  { name: "Compose", about: "go to", act: go("/compose") },
   { name: "Workers", about: "go to", act: go("/workers") },
   { name: "Graphs", about: "go to", act: go("/graphs") },
   { name: "Costs", about: "go to", act: go("/costs") },

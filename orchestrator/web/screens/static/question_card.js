@@ -19,10 +19,11 @@ const LOOK = 700; // milliseconds in which a key is still meant for the card bef
 export class Card {
   /**
    * @param {HTMLElement} element
-   * @param {{readOnly: boolean, answered: () => unknown, left: (card: Card) => unknown}} how  What to do after an answer,
-   *   and when a card that has the focus is over.
+   * @param {{readOnly: boolean, answered: () => unknown, left: (card: Card) => unknown, base?: string}} how  What to do after
+   *   an answer, and when a card that has the focus is over; `base`: where the run is, if not below `root`.
    */
-  constructor(element, { readOnly, answered, left }) {
+  constructor(element, { readOnly, answered, left, base = root }) {
+    this.base = base;
     this.element = element;
     this.answered = answered;
     this.left = left;
@@ -69,7 +70,7 @@ export class Card {
     } else if (this.kind === "input" || this.kind === "limit") {
       offered = [this.answerForm()];
     } else {
-      offered = [make("a", { href: `${root}/runs/${encodeURIComponent(this.run)}` }, "Open the run")];
+      offered = [make("a", { href: `${this.base}/runs/${encodeURIComponent(this.run)}` }, "Open the run")];
     }
     this.acts.replaceChildren(...offered);
     this.acts.hidden = false;
@@ -134,7 +135,7 @@ export class Card {
 
   /** Let a paused run go on. */
   async go() {
-    await this.saying(() => call(`/runs/${encodeURIComponent(this.run)}/resume`, { method: "POST", body: {} }), "Resumed.");
+    await this.saying(() => call(`/runs/${encodeURIComponent(this.run)}/resume`, { method: "POST", body: {}, base: this.base }), "Resumed.");
   }
 
   /**
@@ -145,7 +146,7 @@ export class Card {
   async send(answer, texts = {}) {
     const body = { question: this.question, digest: this.element.dataset.digest ?? "", ...answer };
     const said = answer.deny ? "Denied." : answer.approve || texts.approve ? "Approved." : "Answered.";
-    await this.saying(() => call(`/runs/${encodeURIComponent(this.run)}/answer`, { method: "POST", body, texts }), said);
+    await this.saying(() => call(`/runs/${encodeURIComponent(this.run)}/answer`, { method: "POST", body, texts, base: this.base }), said);
   }
 
   /** Do something that ends the question. What was written stays if it fails. @param {() => Promise<unknown>} what @param {string} said */
@@ -183,7 +184,7 @@ export class Card {
     for (const one of this.acts.querySelectorAll("button")) one.hidden = true;
     let said = "No longer open.";
     try {
-      const found = await call(`/runs/${encodeURIComponent(this.run)}/records?after=${this.element.dataset.seq}`);
+      const found = await call(`/runs/${encodeURIComponent(this.run)}/records?after=${this.element.dataset.seq}`, { base: this.base });
       const answered = found.records.find((/** @type {any} */ one) => one.type === "answered" && one.question === this.question);
       if (answered) said = `Answered${answered.by ? ` by ${answered.by}` : answered.policy ? " by a rule" : " elsewhere"}.`;
     } catch { /* the run may have been deleted */ }

@@ -1,0 +1,132 @@
+"""The editor of graphs: what it begins with, by the address."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+from starlette.responses import Response
+
+from orchestrator.errors import NotSerialisable
+from orchestrator.graph.file_form import to_yaml
+from orchestrator.graph.plain_form import to_plain_yaml
+from orchestrator.render.style import stylesheet
+from orchestrator.web.compose.kinds import listing
+from orchestrator.web.documents import blank
+from orchestrator.web.endpoint import Endpoint
+from orchestrator.web.requests import Name, Query
+from orchestrator.web.routes import routes
+from orchestrator.web.runs import away
+from orchestrator.web.screens.shell import open_questions, page, root_of
+
+if TYPE_CHECKING:
+    from orchestrator.graph.definition import GraphDefinition
+    from orchestrator.web.endpoint import Call
+    from orchestrator.web.requests import NoQuery
+
+EMPTY = """\
+name: my_graph
+state:
+  fields:
+    question: str
+    answer: {type: str, default: ""}
+input: question
+output: answer
+nodes:
+  write: {kind: complete, prompt: "{question}", result: answer}
+edges: |
+  START -> write
+  write -> END
+"""
+"""What an editor without a graph begins with: the smallest graph that answers something."""
+
+
+class ComposeQuery(Query):
+    """What is edited. Without either, a small graph to begin with."""
+
+    graph: Name | None = Field(None, description="A graph of this server, to change it.")
+    start: Name | None = Field(
+        None, alias="from", description="A graph of this server or of the library, to make another one from it."
+    )
+
+
+async def compose(call: Call[ComposeQuery]) -> Response:
+    """The editor of graphs."""
+    found = await _begin(call)
+    waiting = await open_questions(call)
+    edited = found["graph"] or found["from"]
+    return page(
+        call, "compose",
+        {"title": f"Compose: {edited}" if edited else "Compose", "begin": found, "open_questions": waiting},
+        root=root_of(call), version=["compose", found, waiting],
+    )  # fmt: skip
+
+
+async def drawing_css(call: Call[NoQuery]) -> Response:
+    """The style of drawings that are a part of a page."""
+    return Response(stylesheet(), media_type="text/css", headers={"Cache-Control": "no-cache"})
+
+
+async def _begin(call: Call[Any]) -> dict[str, Any]:
+    """What the editor begins with, for its template and its script.
+
+    Raises:
+        GraphUnknown: there is no graph of the name in the address.
+    """
+    query, text, fault = call.query, EMPTY, ""
+    strategies = {one.name: one.yaml for one in (await listing(call)).strategies}
+    actions = {one.action for one in routes(read_only=call.settings.read_only)}
+    graphs = call.executor.graphs
+    name = query.start if query.graph is None else query.graph
+    if name and query.graph is None and name not in graphs and name in strategies:
+        text = strategies[name]
+    elif name:
+        graph = call.graph(name)
+        try:
+            text = await away(lambda: str(blank(_text(graph))))
+        except NotSerialisable as error:
+            fault = str(error)
+    if query.graph is None and not fault:
+        text = _renamed(text, graphs)
+    return {
+        "text": text, "fault": fault, "graph": query.graph or "", "from": query.start or "",
+        "served": sorted(graphs), "shipped": [one for one in strategies if one not in graphs],
+        "tries": "try_graph" in actions, "saves": "save_graph" in actions,
+    }  # fmt: skip
+
+
+def _text(graph: GraphDefinition) -> str:
+    """A graph as a text to edit: with its state written out, if a text can say it.
+
+    Raises:
+        NotSerialisable: something in it is code that no file can name.
+    """
+    try:
+        return to_plain_yaml(graph)
+    except NotSerialisable:
+        return to_yaml(graph)
+
+
+def _renamed(text: str, taken: Collection[str]) -> str:
+    """The text of a graph under a name of its own, which `name: ` at its begin says."""
+    found = re.match(r"name: ([A-Za-z_][\w-]*)\n", text)
+    if found is None:
+        return text
+    base = found[1] if text == EMPTY else f"{found[1]}_variant"
+    name = next(one for number in count(1) if (one := base if number == 1 else f"{base}_{number}") not in taken)
+    return f"name: {name}\n{text[found.end() :]}"
+
+
+SCREENS: tuple[Endpoint, ...] = (
+    Endpoint(
+        "GET", "/compose", "view_editor", compose, "The editor of graphs.", None, query=ComposeQuery, media="text/html"
+    ),
+    Endpoint(
+        "GET", "/static/drawing.css", "view_drawing_style", drawing_css, "The style of drawings.", None,
+        media="text/css",
+    ),
+)  # fmt: skip
+"""The editor, and the style of its picture."""
