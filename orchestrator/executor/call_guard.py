@@ -11,7 +11,7 @@ from orchestrator.kernel.question import Answer, Approve, Question
 from orchestrator.kernel.records import Answered, Asked, EffectIntended, Forked, Record
 from orchestrator.nodes.confirm import Confirm
 from orchestrator.seals import Audit
-from orchestrator.tools.result import Risk
+from orchestrator.tools.result import Risk, risk_at_most
 from orchestrator.tools.tool import Tool
 
 
@@ -22,17 +22,23 @@ class CallGuard:
     if a believed answer approved it; else the step that is about to make it asks.
     """
 
-    def __init__(self, graph: GraphDefinition | None, audit: Audit, since: int = 0) -> None:
+    def __init__(
+        self, graph: GraphDefinition | None, audit: Audit, since: int = 0, *, ask_from: Risk | None = None
+    ) -> None:
         """
         Args:
             graph: the graph of the run.
             audit: the records of the run, and which of them are believed.
             since: of a fork the number of the record that ended the copy: what was approved before does not count.
+            ask_from: the risk from which on calls are asked about, and irreversible ones of a lower risk, whatever the
+                graph says; None: those that its confirms ask about.
         """
-        self.since = since
+        self.since, self._ask_from = since, ask_from
         self.why = (
             f"It was approved in the run that this one was forked from (record {since} and before)"
             if since
+            else "No step before asked about this call"
+            if ask_from is not None
             else "The journal says it was approved, and has no valid seal for that"
         )
         """Why it asks once more."""
@@ -88,9 +94,16 @@ class CallGuard:
         Args:
             key: of the call, if the journal has it as intended.
         """
-        if key in self._intended or not any(confirm.asks_about(tool.risk) for confirm in self._confirms):
+        if key in self._intended:
+            return False
+        asked = any(confirm.asks_about(tool.risk) for confirm in self._confirms)
+        if not asked and (self._ask_from is None or not self._is_risky(tool)):
             return False
         return self._approved[_call(tool.name, args)] <= 0
+
+    def _is_risky(self, tool: Tool) -> bool:
+        assert self._ask_from is not None
+        return risk_at_most(self._ask_from, tool.risk) or (tool.effect == "irreversible" and tool.risk != "none")
 
     def approved_by_person(self, name: str, args: object) -> bool:
         """Whether a person approved just this call, which was not made since."""

@@ -27,6 +27,11 @@ class PassedChecks:
         known = self._known.get((check, graph.content))
         return known is not None and known[0] is graph and type(tools) is Toolbox and known[1] is tools.current()
 
+    def forget(self, content: str) -> None:
+        """Forget a graph that is gone."""
+        for key in [key for key in self._known if key[1] == content]:
+            del self._known[key]
+
     def note(self, check: str, graph: GraphDefinition, tools: Toolbox) -> None:
         """A check passed. Tools that come and go are looked at each time."""
         self._known[check, graph.content] = graph, tools.current()

@@ -109,6 +109,8 @@ class Resources:
     memory: MemoryOptions = field(default_factory=MemoryOptions)
     begun: dict[str, GraphDefinition] = field(default_factory=dict)
     """Graphs that runs were begun with here, by their content."""
+    asked: dict[str, Any] = field(default_factory=dict)
+    """Contents of graphs, and the risk from which on calls in their runs are asked about, see `add_graph`."""
     passed: PassedChecks = field(default_factory=PassedChecks)
 
     @classmethod

@@ -80,7 +80,7 @@ def given_code(graphs: Iterable[GraphDefinition], tools: Iterable[NodeTool] = ()
         graphs: the graphs of the program.
         tools: its tools beside those of the graphs' nodes.
     """
-    known = [*_with_inner([*graphs, *filter(None, (getattr(tool, "graph", None) for tool in tools))])]
+    known = [*with_inner([*graphs, *filter(None, (getattr(tool, "graph", None) for tool in tools))])]
     things: dict[tuple[Role, str], object] = {}
     kinds: dict[str, type[Node]] = {}
     for graph in known:
@@ -98,7 +98,7 @@ def given_code(graphs: Iterable[GraphDefinition], tools: Iterable[NodeTool] = ()
     return GivenCode(things=things, own_kinds=kinds, graphs=tuple(known))
 
 
-def _with_inner(graphs: Iterable[GraphDefinition]) -> Iterator[GraphDefinition]:
+def with_inner(graphs: Iterable[GraphDefinition]) -> Iterator[GraphDefinition]:
     """Graphs, and those inside their nodes and tools, each once."""
     seen: set[int] = set()
     ahead = [*graphs]

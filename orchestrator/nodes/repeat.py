@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, PositiveInt
+from pydantic import BaseModel, Field
 
 from orchestrator.graph.node import Effect, Node, Port
 
@@ -22,8 +22,8 @@ class Repeat(Node, kind="repeat"):
 
     effect: Effect = "pure"
     """It looks at nothing."""
-    times: PositiveInt
-    """How many."""
+    times: Annotated[int, Field(ge=1, le=100_000)]
+    """How many, at most 100,000."""
     into: Annotated[str, Port(list)] = "rounds"
     """Field that gets the numbers."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -12,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
-from starlette.routing import BaseRoute, Mount, Route
+from starlette.routing import BaseRoute, Mount, Route, Router
 from starlette.staticfiles import StaticFiles
 
 from orchestrator.errors import InvalidValue, OrchestratorError, RunUnknown
@@ -21,6 +22,7 @@ from orchestrator.executor.host.start import check_run_id
 from orchestrator.web import openapi, problems
 from orchestrator.web.alignments import Alignments
 from orchestrator.web.bodies import body_of, query_of
+from orchestrator.web.compose.scratch import Scratch
 from orchestrator.web.compose.texts import Texts
 from orchestrator.web.documents import Document
 from orchestrator.web.endpoint import Call, Endpoint, Service
@@ -28,7 +30,7 @@ from orchestrator.web.guard import Guard
 from orchestrator.web.principals import name_of, refused
 from orchestrator.web.problems import HttpProblem
 from orchestrator.web.requests import NoQuery
-from orchestrator.web.routes import routes
+from orchestrator.web.routes import TRIES, routes, routes_of_tries
 from orchestrator.web.screens.pages import FOLDERS, SCREENS
 from orchestrator.web.screens.run_feed import RunFeeds
 from orchestrator.web.screens.shell import problem_page
@@ -44,22 +46,19 @@ if TYPE_CHECKING:
 
 def make(executor: Executor, settings: Settings) -> Starlette:
     """Make the application."""
-    service = Service(
-        executor, settings, OpenStreams(settings.streams), RunFeeds(executor), Texts(executor), Alignments()
-    )
+    texts = Texts(executor)
+    scratch = None if settings.read_only else Scratch(executor)
+    streams = OpenStreams(settings.streams)
+    service = Service(executor, settings, streams, RunFeeds(executor), texts, Alignments(), scratch)
     offered = routes(read_only=settings.read_only)
-    by_path: dict[str, list[Endpoint]] = {}
-    for endpoint in offered:
-        by_path.setdefault(endpoint.path, []).append(endpoint)
-    made: list[BaseRoute] = [
-        Route(settings.prefix + path, _dispatcher(service, endpoints), methods=[one.method for one in endpoints])
-        for path, endpoints in by_path.items()
-    ]
+    made = _routes(service, offered)
     made.append(Route(settings.prefix + openapi.OPENAPI, _described(service, offered), methods=["GET"]))
-    made += [Route(settings.prefix + one.path, _dispatcher(service, [one]), methods=["GET"]) for one in SCREENS]
-    for path, package, folder in FOLDERS:
-        made.append(Mount(f"{settings.prefix}/static{path}", StaticFiles(packages=[(package, folder)])))
-    made.append(Route(settings.prefix + "/", _entry(settings), methods=["GET"]))
+    if scratch is not None:
+        of_tries = replace(settings, prefix="", scratch=True, refs=None)
+        feeds = RunFeeds(scratch.executor)
+        inner = Service(scratch.executor, of_tries, streams, feeds, texts, Alignments())
+        tries = Router(_routes(inner, routes_of_tries()), redirect_slashes=False)
+        made.append(Mount(settings.prefix + TRIES, tries))
     app = Starlette(
         routes=made,
         middleware=[Middleware(Guard, settings=settings)],
@@ -68,6 +67,23 @@ def make(executor: Executor, settings: Settings) -> Starlette:
     app.router.redirect_slashes = False
     app.state.streams = service.streams
     return app
+
+
+def _routes(service: Service, offered: Sequence[Endpoint]) -> list[BaseRoute]:
+    """The routes of some endpoints, and of the screens and their files."""
+    by_path: dict[str, list[Endpoint]] = {}
+    for endpoint in offered:
+        by_path.setdefault(endpoint.path, []).append(endpoint)
+    prefix = service.settings.prefix
+    made: list[BaseRoute] = [
+        Route(prefix + path, _dispatcher(service, endpoints), methods=[one.method for one in endpoints])
+        for path, endpoints in by_path.items()
+    ]
+    made += [Route(prefix + one.path, _dispatcher(service, [one]), methods=["GET"]) for one in SCREENS]
+    for path, package, folder in FOLDERS:
+        made.append(Mount(f"{prefix}/static{path}", StaticFiles(packages=[(package, folder)])))
+    made.append(Route(prefix + "/", _entry(service.settings), methods=["GET"]))
+    return made
 
 
 def _dispatcher(service: Service, endpoints: Sequence[Endpoint]) -> Callable[[Request], Awaitable[Response]]:
@@ -152,7 +168,8 @@ def _response(service: Service, endpoint: Endpoint, request: Request, answer: Do
     data = answer.model_dump(mode="json", by_alias=True)
     headers = {}
     if "Location" in endpoint.headers:
-        headers["Location"] = f"{_root(request)}{service.settings.prefix}/api/runs/{quote(data['run_id'])}"
+        root = f"{_root(request)}{service.settings.prefix}{endpoint.below}"
+        headers["Location"] = f"{root}/api/runs/{quote(data['run_id'])}"
     return Response(_json(data), endpoint.status, headers=headers, media_type=endpoint.media)
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from orchestrator.executor import Executor
     from orchestrator.views.approval_context import ApprovalContext
     from orchestrator.web.alignments import Alignments
+    from orchestrator.web.compose.scratch import Scratch
     from orchestrator.web.compose.texts import Texts
     from orchestrator.web.screens.run_feed import RunFeeds
     from orchestrator.web.streams import OpenStreams
@@ -45,6 +46,8 @@ class Service:
     feeds: RunFeeds
     texts: Texts
     alignments: Alignments
+    scratch: Scratch | None = None
+    """Where texts are tried; None: nowhere."""
     surroundings: dict[tuple[str, str], tuple[str, ApprovalContext]] = field(default_factory=dict)
     """(run, question) -> the first line of the run's input, and what surrounds the question in its journal."""
 
@@ -180,6 +183,8 @@ class Endpoint:
     """The model of the events, if the answer is a stream of these, or can be one."""
     headers: tuple[str, ...] = field(default=())
     """Headers of the answer that clients read."""
+    below: str = ""
+    """The path before that of the run that it makes, in the header `Location`."""
 
     @property
     def writes(self) -> bool:

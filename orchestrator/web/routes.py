@@ -19,11 +19,13 @@ from orchestrator.web import (
     workers,
 )
 from orchestrator.web.compose import documents as compose_documents
-from orchestrator.web.compose import kinds
+from orchestrator.web.compose import kinds, tries
 from orchestrator.web.compose import requests as compose_requests
 from orchestrator.web.endpoint import Endpoint
 
 _RUN = "/api/runs/{run_id}"
+TRIES = "/try"
+"""The path before the routes of tries."""
 
 ROUTES: tuple[Endpoint, ...] = (
     Endpoint(
@@ -113,6 +115,10 @@ ROUTES: tuple[Endpoint, ...] = (
         "POST", "/api/graphs/check", "check_graph", graphs.check, "Check the text of a graph file.",
         compose_documents.CheckDocument, body=compose_requests.CheckBody,
     ),
+    Endpoint(
+        "POST", "/api/graphs/try", "try_graph", tries.start, "Run the graph of a text in a store of its own.",
+        documents.RunResult, body=compose_requests.TryBody, status=201, headers=("Location",), below=TRIES,
+    ),
     Endpoint("GET", "/api/graphs/{name}", "show_graph", graphs.show, "Show a graph.", documents.GraphDocument),
     Endpoint(
         "GET", "/api/stats", "show_stats", statistics.stats, "Show what runs spent, in groups.",
@@ -137,3 +143,11 @@ ROUTES: tuple[Endpoint, ...] = (
 def routes(*, read_only: bool) -> tuple[Endpoint, ...]:
     """The routes that a server has."""
     return tuple(route for route in ROUTES if not (read_only and route.writes))
+
+
+def routes_of_tries() -> tuple[Endpoint, ...]:
+    """The routes of the tries of a server: those about runs that are there."""
+    return tuple(route for route in ROUTES if route.action not in _NOT_OF_TRIES)
+
+
+_NOT_OF_TRIES = frozenset({"start_run", "list_kinds", "check_graph", "try_graph", "save_graph", "list_workers"})

@@ -36,6 +36,8 @@ class Settings:
     """The highest risk that a request may have approved without asking; None: requests cannot say `approve`."""
     refs: Callable[[str, str], Mapping[str, object]] | None = None
     """References to the code of a new run, by its id and the name of its graph; None: those of the executor."""
+    scratch: bool = False
+    """Whether its runs are tries, which are gone with the server."""
     heartbeat: float = 15.0
     """Between two comments on a stream on which nothing happens."""
     patience: float = 30.0

@@ -38,7 +38,7 @@ async def create(
     live = host.new_drive(machine, hold, own=own)
     live.log.journal.note_row(info)
     live.log.journal.chain = chain
-    await guard_run(host.store, live.log, None)
+    await guard_run(host.store, live.log, None, host.resources.asked.get(graph.content))
     if host.seal is not None:
         await drop_unsealed(host.store, host.seal, info.run_id, None)
     return host.add(live)

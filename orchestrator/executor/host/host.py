@@ -176,7 +176,7 @@ class Host:
             begin(live.log, reopening, how)
             if fit.migrated is not None:
                 live.log.push(fit.migrated.record.model_copy(update={**live.log.now()}))
-            await guard_run(self.store, live.log, checked)
+            await guard_run(self.store, live.log, checked, self.resources.asked.get(graph.content))
             live.changes, live.stops, live.log.context = fit.changes, stops, context
             live.refs = refs
             if lines:

@@ -9,6 +9,7 @@ from orchestrator.executor.run_log import RunLog
 from orchestrator.kernel.run_state import RunState
 from orchestrator.seals import Audit, Seal, audit
 from orchestrator.stores.base import Store
+from orchestrator.tools.result import Risk
 
 log = logging.getLogger("orchestrator")
 
@@ -22,12 +23,19 @@ async def audited(store: Store, seal: Seal | None, machine: RunState, *, trust_a
     return audit(seal, machine.run_id, await store.read(machine.run_id, upto=machine.head))
 
 
-async def guard_run(store: Store, log: RunLog, checked: Audit | None) -> None:
-    """Withdraw approvals that are not believed when a run is taken up, and guard what a fork may call."""
+async def guard_run(store: Store, log: RunLog, checked: Audit | None, ask_from: Risk | None = None) -> None:
+    """Withdraw approvals that are not believed when a run is taken up, and guard what it may call.
+
+    Args:
+        store: the store of the run.
+        log: the run.
+        checked: which of its records are believed; None: all.
+        ask_from: see `ExecutorCode.add_graph`.
+    """
     if checked is not None:
         withdraw_unsealed(log, checked)
-    if log.machine.in_fork:
-        await guard_fork(store, log, checked)
+    if log.machine.in_fork or ask_from is not None:
+        await guard_calls(store, log, checked, ask_from)
 
 
 def withdraw_unsealed(log: RunLog, checked: Audit) -> None:
@@ -39,19 +47,21 @@ def withdraw_unsealed(log: RunLog, checked: Audit) -> None:
             log.push(withdrawal)
 
 
-async def guard_fork(store: Store, log: RunLog, checked: Audit | None) -> None:
-    """Have calls asked about that were approved before a run was forked: those approvals are the parent's.
+async def guard_calls(store: Store, log: RunLog, checked: Audit | None, ask_from: Risk | None) -> None:
+    """Have calls asked about: those of risk, and those approved before a run was forked, which the parent's were.
 
     Args:
         store: the store of the run.
-        log: the fork, or a run that it called.
+        log: the run, which may be a fork, or one that a fork called.
         checked: which of its records are believed; None: all.
+        ask_from: the risk from which on calls are asked about, whatever the graph says.
     """
     machine = log.machine
     if checked is None:
         records = await store.read(machine.run_id, upto=machine.head)
         checked = Audit(frozenset(record.seq for record in records), None, records)
-    log.guard = CallGuard(machine.plan.graph, checked, machine.forked_at)
+    since = machine.forked_at if machine.in_fork else 0
+    log.guard = CallGuard(machine.plan.graph, checked, since, ask_from=ask_from)
 
 
 async def drop_unsealed(store: Store, seal: Seal, run_id: str, machine: RunState | None) -> None:

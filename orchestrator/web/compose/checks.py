@@ -18,12 +18,12 @@ from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import Any, cast
 
-from orchestrator.errors import ArrowSyntaxError, GraphError, InvalidGraph
+from orchestrator.errors import ArrowSyntaxError, GraphError, InvalidGraph, UntrustedCode
 from orchestrator.graph.arrows import iter_edges, parse_edges
 from orchestrator.graph.checks.all import report_of
 from orchestrator.graph.coderefs import code_refs
 from orchestrator.graph.edge import Edge
-from orchestrator.graph.given_code import GivenCode
+from orchestrator.graph.given_code import GivenCode, refusal
 from orchestrator.graph.node import Node
 from orchestrator.graph.node_tools import NodeTool
 from orchestrator.graph.nodedata import node_from_data
@@ -151,7 +151,28 @@ def graph_of(text: Text, code: GivenCode) -> Graph:
     Raises:
         GraphError: it is none, or names code that is not given.
     """
-    return Graph.from_data(text.data, resolve=code)
+    if not isinstance(text.data, Mapping):
+        raise GraphError("the text is no graph: begin with 'name: NAME'")
+    for one in code_refs(text.data):
+        if code.refuses(one.ref, one.role):
+            raise UntrustedCode([], f"{one.place}: {refusal(one.ref)}")
+    try:
+        return Graph.from_data(text.data, resolve=code)
+    except RecursionError:
+        raise GraphError("the graph is nested too deeply: flatten it") from None
+
+
+def sound(text: str, form: str, code: GivenCode) -> Graph:
+    """The graph of a text, after all checks.
+
+    Raises:
+        GraphError: it is none, names code that is not given, or the checks found problems.
+    """
+    graph = graph_of(read(text, form), code)
+    problems = report_of(graph).errors
+    if problems:
+        raise InvalidGraph(graph.name, problems)
+    return graph
 
 
 def check(

@@ -6,7 +6,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from orchestrator.web.requests import Body
+from orchestrator.web.requests import Body, Labels, LimitChanges, Name
+from orchestrator.web.settings import Risk
 
 
 class TextBody(Body):
@@ -21,3 +22,19 @@ class CheckBody(TextBody):
 
     draw: bool = Field(False, description="Also draw the graph.")
     prove: bool = Field(False, description="Also prove claims about all runs of the graph.")
+
+
+class TryBody(TextBody):
+    """A text to try."""
+
+    input: object = Field(None, description="State fields as an object, or a value for the graph's input field.")
+    model: Name | None = Field(
+        None,
+        description="The model of nodes that name none: a name, or `default`; null: all ask the offline one.",
+    )
+    limits: LimitChanges | None = Field(None, description="Lower limits than those of tries.")
+    approve: Risk | None = Field(
+        None, description="Approve calls of tools up to this risk without asking; the server caps it."
+    )
+    labels: Labels = Field(default_factory=dict)
+    wait: bool = Field(False, description="Answer when the run ends or pauses, or after a minute.")

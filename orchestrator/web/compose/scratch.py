@@ -1,0 +1,263 @@
+"""Tries: runs of texts in a store of their own, which is in memory, bounded, and gone with the server.
+
+They are driven by an executor of their own beside that of the server, with its tools, dependencies and models, and
+served under `/try` by the same routes. What bounds them:
+
+    runs        `MOST_RUNS`; a further one replaces the oldest, one that has ended first
+    bytes       `MOST_BYTES` of all journals; a run that would write more is given up, and deleted
+    age         `LONGEST` seconds since a run was last written to
+    one run     `STEPS` steps and `SECONDS` seconds alive at most
+
+Calls of tools that change something are asked about, whatever the text says.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import anyio
+from anyio.abc import TaskStatus
+
+from orchestrator.errors import OrchestratorError, StoreError
+from orchestrator.executor import Executor, Run
+from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.editing import nodes_with
+from orchestrator.graph.limits import Limits
+from orchestrator.graph.node import Node
+from orchestrator.kernel.records import FINAL
+from orchestrator.models.base import Model
+from orchestrator.models.refs import model_from_ref
+from orchestrator.stores.memory import MemoryStore
+from orchestrator.web.problems import HttpProblem
+
+if TYPE_CHECKING:
+    from orchestrator.stores.base import RunInfo
+
+log = logging.getLogger("orchestrator.web")
+MOST_RUNS = 50
+MOST_BYTES = 64 << 20
+LONGEST = 3600.0
+STEPS = 500
+SECONDS = 120.0
+OFFLINE, DEFAULT = "offline", "default"
+"""Names of models beside those of the server: the one that does arithmetic, and that of nodes that name none."""
+_PAUSE = 1.0
+"""Seconds between two looks at what is to be deleted."""
+_PATIENCE = 5.0
+"""Seconds in which a run that is to be deleted must stop."""
+
+
+class ScratchStore(MemoryStore):
+    """A store in memory that takes only so many bytes.
+
+    Args:
+        most: how many bytes of records and snapshots it takes; the write that reaches this is the last.
+    """
+
+    def __init__(self, most: int = MOST_BYTES) -> None:
+        super().__init__()
+        self._most = most
+        self._sizes: dict[str, int] = {}
+        self.ending: str | None = None
+        """The run that may still write how it ends."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of all records and snapshots."""
+        return sum(self._sizes.values())
+
+    @property
+    def full(self) -> bool:
+        """Whether it takes no more."""
+        return self.size >= self._most
+
+    def largest(self) -> str | None:
+        """The run with the most bytes; None: there is none."""
+        return max(self._sizes, key=lambda run_id: self._sizes[run_id], default=None)
+
+    async def create(self, info: RunInfo, *args: object, **options: object) -> None:
+        """See `Store.create`."""
+        self._check(info.run_id)
+        await super().create(info, *args, **options)  # type: ignore[arg-type]  # handed on as it is
+        self._count(info.run_id)
+
+    async def append(self, run_id: str, *args: object, **options: object) -> int:
+        """See `Store.append`."""
+        self._check(run_id)
+        head = await super().append(run_id, *args, **options)  # type: ignore[arg-type]  # handed on as it is
+        self._count(run_id)
+        return head
+
+    async def put_snapshot(self, run_id: str, seq: int, data: bytes) -> None:
+        """See `Store.put_snapshot`."""
+        self._check(run_id)
+        await super().put_snapshot(run_id, seq, data)
+        self._count(run_id)
+
+    async def delete(self, run_id: str) -> bool:
+        """See `Store.delete`."""
+        deleted = await super().delete(run_id)
+        self._sizes.pop(run_id, None)
+        return deleted
+
+    def _check(self, run_id: str) -> None:
+        if self.full and run_id != self.ending:
+            raise StoreError(f"the store of tries is full: it takes {self._most:,} bytes; its largest run is deleted")
+
+    def _count(self, run_id: str) -> None:
+        run = self._runs.get(run_id)
+        if run is not None:
+            self._sizes[run_id] = sum(map(len, run.records)) + sum(map(len, run.snapshots.values()))
+
+
+class Scratch:
+    """The tries of one server.
+
+    Args:
+        executor: the executor of the server.
+    """
+
+    def __init__(self, executor: Executor) -> None:
+        self._outer = executor
+        self.store = ScratchStore()
+        models: dict[str, Model] = {**executor.models, OFFLINE: model_from_ref(OFFLINE)}
+        if executor.model is not None:
+            models.setdefault(DEFAULT, executor.model)
+        self.executor = executor.beside(self.store, model=models[OFFLINE], models=models)
+        self._graphs: dict[str, GraphDefinition] = {}
+        self._opening = False
+        self._opened: anyio.Event | None = None
+
+    async def start(
+        self,
+        graph: GraphDefinition,
+        given: object,
+        *,
+        model: str | None,
+        limits: Limits | None,
+        approve: str | None,
+        labels: Mapping[str, str],
+    ) -> Run:
+        """Try a graph.
+
+        Args:
+            graph: the graph.
+            given: the input.
+            model: the name of the model of nodes that name none; None: no model but the offline one.
+            limits: limits of the run; they can only be lower than those of tries.
+            approve: the highest risk of calls that need no approval.
+            labels: labels of the run.
+
+        Raises:
+            HttpProblem: there is no such model.
+            OrchestratorError: the run cannot begin.
+        """
+        chosen = self._with_model(graph, model)
+        await self._open()
+        await self._make_room()
+        if chosen.content not in self._graphs:
+            self.executor.add_graph(chosen, ask_from="write")
+            self._graphs[chosen.content] = chosen
+        run_id = os.urandom(8).hex()
+        kept = chosen.limits.changed(limits)
+        bounds = Limits(
+            steps=min(kept.steps or STEPS, STEPS), seconds=min(kept.seconds or SECONDS, SECONDS),
+            **({} if limits is None else limits.model_dump(exclude_unset=True, exclude={"steps", "seconds"})),
+        )  # fmt: skip
+        refs = {"graph": chosen.name, "tools": [], "model": model or OFFLINE}
+        await self.executor.submit(
+            self._graphs[chosen.content], given, run_id=run_id, limits=bounds, approve=approve, labels=labels, refs=refs
+        )
+        return await self.executor.load(run_id)
+
+    def _with_model(self, graph: GraphDefinition, model: str | None) -> GraphDefinition:
+        """The graph with a model for the nodes that ask one: offline for all, another for those that name none.
+
+        Raises:
+            HttpProblem: there is no such model.
+        """
+        models = self.executor.models
+        if model is not None and model not in models:
+            known = ", ".join(models)
+            raise HttpProblem(422, "model-unknown", f"there is no model {model!r} here: name one of {known}")
+        if model is None or model == OFFLINE:
+            nodes = nodes_with(graph.nodes, lambda node: node.model is not None, "model", OFFLINE)
+        else:
+            nodes = nodes_with(graph.nodes, _asks_unnamed, "model", model)
+        return graph.model_copy(update={"nodes": nodes})
+
+    # -- opening and tidying -------------------------------------------------------------------------------------------
+
+    async def _open(self) -> None:
+        """Open the executor, once, in the background of that of the server."""
+        if self._opened is None:
+            self._opened = anyio.Event()
+            try:
+                await self._outer.in_background(self._work)
+            except BaseException:
+                self._opened = None
+                raise
+        await self._opened.wait()
+
+    async def _work(self, status: TaskStatus[None]) -> None:
+        try:
+            async with self.executor:
+                assert self._opened is not None
+                self._opened.set()
+                status.started()
+                while True:
+                    await anyio.sleep(_PAUSE)
+                    await self._tidy()
+        except Exception:  # the runs of the server go on without tries
+            log.exception("the executor of tries failed")
+        finally:
+            self._opened = None
+
+    async def _make_room(self) -> None:
+        """Delete the oldest run if there are as many as there may be."""
+        await self._tidy()
+        rows = await self._rows()
+        for row in self._oldest(rows)[: max(0, len(rows) - MOST_RUNS + 1)]:
+            await self._delete(row)
+
+    async def _tidy(self) -> None:
+        """Delete what is too old, and what is too much."""
+        rows = await self._rows()
+        now = time.time()
+        old = [row for row in rows if now - row.updated > LONGEST]
+        many = [row for row in self._oldest(rows) if row not in old][: max(0, len(rows) - len(old) - MOST_RUNS)]
+        full = self.store.largest() if self.store.full else None
+        large = [row for row in rows if row.run_id == full]
+        for row in dict.fromkeys(row.run_id for row in (*old, *many, *large)):
+            await self._delete(next(one for one in rows if one.run_id == row))
+        left = {row.content for row in await self._rows()}
+        for content in self._graphs.keys() - left:
+            self.executor.remove_graph(self._graphs.pop(content))
+
+    async def _rows(self) -> list[RunInfo]:
+        return list((await self.executor.runs(limit=4 * MOST_RUNS)).runs)
+
+    def _oldest(self, rows: list[RunInfo]) -> list[RunInfo]:
+        return sorted(rows, key=lambda row: (row.status not in FINAL, row.updated))
+
+    async def _delete(self, row: RunInfo) -> None:
+        self.store.ending = row.run_id
+        try:
+            with anyio.move_on_after(_PATIENCE):
+                with suppress(OrchestratorError):  # it has just ended, or was given up
+                    if row.status not in FINAL:
+                        await self.executor.cancel(row.run_id, reason="the store of tries needs room")
+                await self.executor.delete(row.run_id)
+        except OrchestratorError as error:
+            log.warning("the try %s could not be deleted: %s", row.run_id, error)
+        finally:
+            self.store.ending = None
+
+
+def _asks_unnamed(node: Node) -> bool:
+    return node.asks_model and node.model is None
