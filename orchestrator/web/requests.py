@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
+from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.limits import Limits
 from orchestrator.kernel.lineage import Relation
 from orchestrator.kernel.question import Answer, Approve, Deny, QuestionKind, Value
@@ -259,6 +261,19 @@ class ForkBody(Body):
     run_id: Name | None = None
     labels: dict[str, str] = {}
     start: bool = Field(True, description="Go on with the fork at once, in the background.")
+
+    def changes(self, graph: Callable[[str], GraphDefinition]) -> dict[str, Any]:
+        """The fork as `Executor.fork` takes it, but for `start`.
+
+        Args:
+            graph: returns the graph of a name.
+        """
+        return {
+            "at": self.at, "update": self.update, "branch": self.branch, "result": self.result,
+            "answer": None if self.answer is None else self.answer.answer(),
+            "answers": None if self.answers is None else {name: one.answer() for name, one in self.answers.items()},
+            "graph": None if self.graph is None else graph(self.graph), "run_id": self.run_id, "labels": self.labels,
+        }  # fmt: skip
 
 
 class ReplayBody(Body):

@@ -8,6 +8,8 @@ from orchestrator.web import (
     comparisons,
     documents,
     events,
+    fork_documents,
+    forks,
     graphs,
     questions,
     requests,
@@ -89,6 +91,19 @@ ROUTES: tuple[Endpoint, ...] = (
     Endpoint(
         "POST", f"{_RUN}/fork", "fork_run", run_commands.fork, "Fork a run.", documents.RunResult,
         body=requests.ForkBody, status=201, problems=(409,), headers=("Location",),
+    ),
+    Endpoint(
+        "GET", f"{_RUN}/fork/form", "show_fork_form", forks.form, "Show what a fork at a record can change.",
+        fork_documents.ForkForm, query=requests.AtQuery,
+    ),
+    Endpoint(
+        "POST", f"{_RUN}/fork/preview", "preview_fork", forks.preview,
+        "Tell what a fork would reuse, make again and ask about.", fork_documents.ForkPreviewDocument,
+        body=requests.ForkBody, problems=(409,),
+    ),
+    Endpoint(
+        "GET", f"{_RUN}/family", "list_family", forks.family, "List the forks and replays around a run.",
+        fork_documents.Family,
     ),
     Endpoint(
         "POST", f"{_RUN}/replay", "replay_run", run_commands.replay, "Replay a run.", documents.ReplayDocument,

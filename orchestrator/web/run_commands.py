@@ -112,13 +112,10 @@ async def fork(call: Call[NoQuery, ForkBody]) -> RunResult:
     """Make a fork, which goes on in the background."""
     body, executor = call.body, call.executor
     await call.check_new(body.run_id, call.run.graph, {**call.run.labels, **body.labels})
-    answers = None if body.answers is None else {name: one.answer() for name, one in body.answers.items()}
-    made = await executor.fork(
-        call.run_id, at=body.at, update=body.update, branch=body.branch, result=body.result, answers=answers,
-        answer=None if body.answer is None else body.answer.answer(),
-        graph=None if body.graph is None else call.graph(body.graph), run_id=body.run_id, labels=body.labels,
-        start=False,
-    )  # fmt: skip
+    changes = body.changes(call.graph)
+    if body.start:
+        await executor.preview_fork(call.run_id, **changes)  # one that cannot go on here is refused before it is made
+    made = await executor.fork(call.run_id, **changes, start=False)
     if body.start and any(question.kind == "pause" for question in made.waiting):
         made = await executor.resume(made.run_id, background=True)
     return result_of(made)

@@ -31,7 +31,8 @@ SIZES = {"": (1280, 800), "_390": (390, 844), "_2000": (2000, 1100)}
 """What a file's name says -> width and height, pixels."""
 
 
-SCREENS = (("/runs", "runs", 0), ("/inbox", "inbox", 0), ("/runs/run-4", "run", 380), ("/workers", "workers", 0),
+SCREENS = (("/runs", "runs", 0), ("/inbox", "inbox", 0), ("/runs/run-4", "run", 380),
+           ("/runs/run-2#fork=10", "fork", 0), ("/workers", "workers", 0),
            ("/compare?runs=run-2,cheaper&step=1:/think", "compare", 400),
            ("/costs?since=2026-10-05&until=2026-11-04", "costs", 0))  # fmt: skip
 """Address, name, and how much higher than others, pixels."""
@@ -170,7 +171,12 @@ def _take(page: Page, address: str, file: Path) -> None:
     """Take one picture, with a palette: a third of the bytes."""
     page.goto(address)
     page.wait_for_selector("html[data-ready]")
-    if "/runs/" in address:
+    if "#fork" in address:
+        page.wait_for_selector("dialog.go-on .effects li")
+        page.fill("[data-field=result]", "Three offers: 340, 420 and 510 euros. The second one has a service contract.")
+        page.wait_for_timeout(600)
+        page.wait_for_selector("dialog.go-on .effects li")
+    elif "/runs/" in address:
         page.wait_for_selector("#questions article.card")
     page.evaluate("scrollTo(0, 0)")
     file.write_bytes(indexed(page.screenshot()))

@@ -50,8 +50,8 @@ def test_actions_have_one_route_each() -> None:
 def test_a_server_that_only_reads_has_the_routes_that_change_nothing() -> None:
     left = {route.action for route in routes(read_only=True)}
     assert {route.action for route in ROUTES} - left == {
-        "start_run", "delete_run", "answer_question", "resume_run", "pause_run", "cancel_run", "fork_run", "replay_run",
-        "send_event", "try_graph",
+        "start_run", "delete_run", "answer_question", "resume_run", "pause_run", "cancel_run", "fork_run",
+        "preview_fork", "replay_run", "send_event", "try_graph",
     }  # fmt: skip
 
 

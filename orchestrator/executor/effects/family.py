@@ -6,7 +6,7 @@ whether a relative has made it. Only stored journals are read, as they are now; 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -79,7 +79,7 @@ class Relatives:
         return name if fork is None or fork.parent == name else self.maker(fork.parent, seq)
 
 
-async def relatives(store: Store, run_id: str, records: Sequence[Record]) -> Relatives:
+async def relatives(store: Store, run_id: str, records: Sequence[Record], most: int = MOST) -> Relatives:
     """The journals of a run's family, without its own.
 
     Of a run that a fork called, they are those of the runs that the same call began in the fork's family.
@@ -88,6 +88,7 @@ async def relatives(store: Store, run_id: str, records: Sequence[Record]) -> Rel
         store: the store of all of them.
         run_id: the run.
         records: its records.
+        most: how many journals are read.
     """
     forks = [record for record in records if isinstance(record, Forked)]
     if not forks:
@@ -97,7 +98,7 @@ async def relatives(store: Store, run_id: str, records: Sequence[Record]) -> Rel
     todo = [fork.parent for fork in reversed(forks)]
     seen = {run_id, *todo}
     for name in todo:  # grows
-        if len(found.journals) >= MOST:
+        if len(found.journals) >= most:
             break
         journal = await _journal(store, name)
         if journal is None:
@@ -169,7 +170,7 @@ async def known_calls(
     exact: dict[str, FamilyCall] = {}
     near: dict[str, FamilyCall] = {}
     for name, journal in family.journals.items():
-        for entry in _calls(journal, effect.kind, effect.name):
+        for entry in _calls(journal, lambda one: (one.kind, one.name) == (effect.kind, effect.name)):
             intended = entry.intended
             made_by = family.maker(name, intended.seq)
             if intended.key in asked_for or (made_by != name and made_by in family.journals):
@@ -182,8 +183,30 @@ async def known_calls(
     return [call for call in calls if call.same] or calls, family.gone
 
 
-def _calls(records: Sequence[Record], kind: str, name: str) -> Iterator[EffectEntry]:
-    """The calls of a tool, or an effect, with how each ended.
+def irreversible_calls(family: Relatives, records: Sequence[Record]) -> list[tuple[str, FamilyCall]]:
+    """The calls that cannot be undone which the relatives of a fork made, and which it does not have: it asks before
+    it makes them.
+
+    Args:
+        family: the relatives.
+        records: those that the fork begins with.
+
+    Returns:
+        The name and the call of each, in the order of the journals.
+    """
+    has = {record.key for record in records if isinstance(record, EffectSettled)}
+    found: dict[str, tuple[str, FamilyCall]] = {}
+    for name, journal in family.journals.items():
+        for entry in _calls(journal, lambda one: one.effect == "irreversible"):
+            intended = entry.intended
+            made_by = family.maker(name, intended.seq)
+            if intended.key not in has and (made_by == name or made_by not in family.journals):
+                found.setdefault(intended.key, (intended.name, _known(made_by, entry, "")))
+    return [*found.values()]
+
+
+def _calls(records: Sequence[Record], wanted: Callable[[EffectIntended], bool]) -> Iterator[EffectEntry]:
+    """The calls that are wanted, with how each ended.
 
     Not those whose result was taken from another run, by a replay or on a person's word.
     """
@@ -200,7 +223,7 @@ def _calls(records: Sequence[Record], kind: str, name: str) -> Iterator[EffectEn
             call = record.activation, record.request.get("args", record.request)
             if call in given and record.key not in found:
                 given.remove(call)
-            elif record.kind == kind and record.name == name and record.taken is None:
+            elif record.taken is None and wanted(record):
                 found.setdefault(record.key, EffectEntry(record)).intended = record
         elif isinstance(record, EffectSettled) and record.key in found:
             found[record.key].settled = record

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import anyio
 
 from orchestrator.errors import ModelError
-from orchestrator.executor.effects import replay
+from orchestrator.executor.effects import mismatches, replay
 from orchestrator.executor.effects.effect import Attempt, Effect, Ticket, witness
 from orchestrator.executor.effects.questions import find_outcome, outcome_question_id
 from orchestrator.executor.effects.replay import Ending
@@ -95,7 +95,7 @@ class AttemptEffects:
                 return settled, None
             case replay.LeftBehind(other):
                 why = f"the code now calls {effect.name!r} with another request instead"
-                raise replay.mismatch(self.attempt.log.run_id, other, why)
+                raise mismatches.mismatch(self.attempt.log.run_id, other, why)
             case replay.Begin():
                 return await self._begin_new(effect, wanted, occurrence)
             case replay.RetryLater(key, until, meant, tries):
@@ -267,7 +267,7 @@ class AttemptEffects:
         attempt = self.attempt
         entry = self._left_behind()
         if entry is not None:
-            raise replay.mismatch(attempt.log.run_id, entry, f"{attempt.activation.node} ended without it")
+            raise mismatches.mismatch(attempt.log.run_id, entry, f"{attempt.activation.node} ended without it")
         # What the node itself stopped waiting for: it will not ask for it any more.
         for entry in attempt.log.machine.ledger.of(attempt.activation.key):
             intended = entry.intended

@@ -30,7 +30,6 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from orchestrator.errors import ReplayMismatch
 from orchestrator.executor.effects.effect import Effect
 from orchestrator.executor.effects.reopened import broke_off, certainly_failed, end_inside, is_stopped
 from orchestrator.graph.limits import Usage
@@ -128,8 +127,8 @@ def decide(
         reopened: the record that reopened the run while the step had not landed; 0: none.
     """
     if entry is not None and entry.intended.seq < forked_at:
-        ended = None if is_suspended(entry) else _valid(entry, effect, attempt, reopened)
-        return Begin() if ended is None or (ended.unknown and entry.intended.attempt != attempt) else Reuse(ended)
+        ended = kept_in_fork(entry, attempt, continues=effect.continues, reopened=reopened)
+        return Begin() if ended is None else Reuse(ended)
     if entry is None:
         if left_behind is not None and effect.effect == "irreversible":
             return LeftBehind(left_behind)
@@ -140,12 +139,23 @@ def decide(
         return RetryLater(intended.key, tried.next_at, tried.next_at - tried.ended, tried.tries + 1)
     if is_suspended(entry):
         return again(entry)
-    settled = _valid(entry, effect, attempt, reopened)
+    settled = _valid(entry, attempt, continues=effect.continues, reopened=reopened)
     if settled is not None and not (settled.unknown and intended.attempt != attempt):
         return Reuse(settled)
     if intended.effect == "irreversible":
         return AskOutcome(entry) if answered or effect.reconcile is None else Reconcile(entry)
     return again(entry)
+
+
+def kept_in_fork(
+    entry: EffectEntry, attempt: int, *, continues: bool = False, reopened: int = 0
+) -> EffectSettled | None:
+    """How a call ended that a fork has from its parent; None if the fork makes it, under a key of its own.
+
+    Arguments as of `decide` and `find`.
+    """
+    ended = None if is_suspended(entry) else _valid(entry, attempt, continues=continues, reopened=reopened)
+    return None if ended is None or (ended.unknown and entry.intended.attempt != attempt) else ended
 
 
 def again(entry: EffectEntry) -> Again:
@@ -223,12 +233,12 @@ def find(
     return own or found
 
 
-def _valid(entry: EffectEntry, effect: Effect[Any], attempt: int, reopened: int) -> EffectSettled | None:
+def _valid(entry: EffectEntry, attempt: int, *, continues: bool, reopened: int) -> EffectSettled | None:
     """How an effect ended; None also where the end of its run stopped it, or where the run that it began can go on."""
     settled = settled_of(entry)
     if settled is None or settled.seq > reopened:
         return settled
-    goes_on = effect.continues and entry.intended.attempt != attempt and end_inside(settled) not in ("", "completed")
+    goes_on = continues and entry.intended.attempt != attempt and end_inside(settled) not in ("", "completed")
     return None if is_stopped(settled) or goes_on else settled
 
 
@@ -288,12 +298,3 @@ def failed_span(entry: EffectEntry | None) -> tuple[int, int] | None:
     if entry is None or settled is None or settled.ok or settled.next_at is not None:
         return None
     return None if entry.intended.effect == "irreversible" else (entry.intended.seq, settled.seq)
-
-
-def mismatch(run_id: str, entry: EffectEntry, why: str) -> ReplayMismatch:
-    """The error for code that no longer makes a call which happened and cannot be undone."""
-    intended = entry.intended
-    return ReplayMismatch(
-        f"run {run_id!r}: {intended.node} did {intended.name} (request {intended.digest}), "
-        f"which cannot be undone, and then crashed; {why}. Resume it with the code that it was started with"
-    )

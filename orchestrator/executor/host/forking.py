@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from orchestrator.executor.host.control import RunControl
+from orchestrator.executor.host.fork_choices import ForkChoices, choices
+from orchestrator.executor.host.fork_preview import ForkPreview, preview
 from orchestrator.executor.host.forks import Order, fork
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.migration import Migration
+from orchestrator.values import check_position
 from orchestrator.views.run import Run
 
 
@@ -83,3 +86,56 @@ class RunForking(RunControl):
             migrate=migrate, run_id=run_id, labels=labels,
         )  # fmt: skip
         return await fork(self._host, order, start=start, context=context)
+
+    async def preview_fork(
+        self,
+        parent: str,
+        /,
+        at: int | None = None,
+        *,
+        update: Mapping[str, object] | None = None,
+        branch: str | None = None,
+        answer: object = None,
+        answers: Mapping[str, object] | None = None,
+        result: object = None,
+        graph: GraphDefinition | str | None = None,
+        migrate: Migration | None = None,
+        run_id: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        start: bool = True,
+    ) -> ForkPreview:
+        """Tell what a fork would reuse, make again and ask about. No run is made.
+
+        Args:
+            parent: the id of the run to fork. This argument and the others are those of `fork`.
+
+        Returns:
+            What the fork would be, as the store is now.
+
+        Raises:
+            RunUnknown, InvalidValue, InvalidUpdate, InvalidAnswer, QuestionUnknown, GraphUnknown, GraphChanged,
+            InvalidMigration, ToolsChanged: `fork` would raise it, too.
+        """
+        order = Order(
+            parent, at=at, update=update, branch=branch, answer=answer, answers=answers, result=result, graph=graph,
+            migrate=migrate, run_id=run_id, labels=labels,
+        )  # fmt: skip
+        return await preview(self._host, order, start=start)
+
+    async def fork_choices(self, parent: str, /, at: int | None = None) -> ForkChoices:
+        """Tell what a fork of a run at a record can change: values, the result or the answer in that record.
+
+        Args:
+            parent: the id of the run.
+            at: the number of the record; None: the last one before the run's end.
+
+        Returns:
+            The branches with their values and the JSON Schemas of their states; the result, if the record is that of
+            a call; the answer, if it is one.
+
+        Raises:
+            RunUnknown: the store has no such run.
+            InvalidValue: there is no such record, or nothing can follow it.
+        """
+        check_position(at)
+        return await choices(self._host, await self._host.store.info(parent), at)

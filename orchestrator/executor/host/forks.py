@@ -16,6 +16,7 @@ from typing import Any
 from orchestrator.errors import InvalidValue, QuestionUnknown, RunConflict, RunEnded, RunExists
 from orchestrator.executor.answers import about, as_answer, check_answer
 from orchestrator.executor.host.fork_changes import Changes, changes_of
+from orchestrator.executor.host.fork_identity import check_same
 from orchestrator.executor.host.fork_versions import fitting, version_of
 from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.loader import Fit
@@ -64,6 +65,12 @@ class Draft:
 
     info: RunInfo
     records: list[Record]
+    machine: RunState
+    """The state behind these records."""
+    graph: GraphDefinition
+    """The version of its graph that it continues in, maybe without code."""
+    changes: tuple[str, ...] = ()
+    """What that version changes."""
 
 
 @dataclass(slots=True)
@@ -83,7 +90,7 @@ class Moment:
 async def fork(host: Host, order: Order, *, start: bool, context: object = None) -> Run:
     """See `Executor.fork`."""
     check_flag(start, "start")
-    _check_types(order)
+    check_order(order)
     if start:
         host.background()  # refuses a closed executor before there is a fork
     name = os.urandom(8).hex() if order.run_id is None else check_run_id(order.run_id)
@@ -93,11 +100,11 @@ async def fork(host: Host, order: Order, *, start: bool, context: object = None)
     try:
         await host.store.create(draft.info, draft.records)
     except RunExists:
-        await check_same(host, draft, order.parent)
+        await check_same(host.store, name, draft.records, order.parent)
     return await _begin(host, name, Manner(context=context)) if start else await load(host, name)
 
 
-def _check_types(order: Order) -> None:
+def check_order(order: Order) -> None:
     """Refuse arguments of other types, before the store is asked.
 
     Raises:
@@ -121,34 +128,6 @@ async def _begin(host: Host, run_id: str, how: Manner) -> Run:
         return await load(host, run_id)
     host.resumed(live)
     return await drive_on(host, live)
-
-
-async def check_same(host: Host, draft: Draft, parent: str) -> None:
-    """Accept a run of the same id if it is the same fork.
-
-    Raises:
-        RunExists: it is not.
-    """
-    name = draft.info.run_id
-    wanted = [_content(record) for record in draft.records if record.seq > _fork_of(draft.records).at]
-    stored = await host.store.read(name, upto=draft.info.head)
-    found = [_content(record) for record in stored[-len(wanted) :]]
-    if found != wanted:
-        raise RunExists(name, f"it is not this fork of run {parent!r}")
-
-
-def _content(record: Record) -> Record:
-    """A record without what differs from one writing to the next."""
-    plain: dict[str, object] = {"ts": 0.0, "seal": ""}
-    if isinstance(record, Resumed):
-        plain["holder"] = ""
-    if isinstance(record, Forked):
-        plain["held"] = False
-    return record.model_copy(update=plain)
-
-
-def _fork_of(records: Sequence[Record]) -> Forked:
-    return [record for record in records if isinstance(record, Forked)][-1]
 
 
 # -- the draft ---------------------------------------------------------------------------------------------------------
@@ -214,7 +193,13 @@ async def draft_of(host: Host, order: Order, name: str, *, start: bool, hold: bo
     records += [record if chain is None else chain.sealed(record) for record in moment.extra]
     first = records[0]
     assert isinstance(first, RunStarted)
-    return Draft(row_of(machine, structure=first.structure, content=first.content), records)
+    row = row_of(machine, structure=first.structure, content=first.content)
+    return Draft(row, records, machine, version or machine.plan.graph or moment.stored, _changes(fit))
+
+
+def _changes(fit: Fit) -> tuple[str, ...]:
+    moved = () if fit.migrated is None else fit.migrated.record.changes
+    return (*moved, *(fit.changes or ()))
 
 
 def _push(moment: Moment, record: Record) -> None:

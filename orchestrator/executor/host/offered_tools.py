@@ -118,6 +118,20 @@ def compare_offered(
     return (*grave, *new)
 
 
+def irreversible_ahead(machine: RunState, graph: GraphDefinition, tools: Toolbox) -> tuple[str, ...]:
+    """The names of the tools that a run may still call and whose calls cannot be undone, sorted.
+
+    Args:
+        machine: the run.
+        graph: its graph.
+        tools: the tools that there are.
+    """
+    ahead = Reach()
+    ahead.note(graph, _ahead(machine, graph)[1])
+    given = {name: tool for name, tool in tools.current().items() if ahead.all or name in ahead.names}
+    return tuple(sorted({one.name for one in (*given.values(), *ahead.own.values()) if one.effect == "irreversible"}))
+
+
 def _grave(
     before: Mapping[str, str], now: Mapping[str, str], own: Mapping[str, Tool], tools: Mapping[str, Tool]
 ) -> Iterator[str]:

@@ -11,6 +11,7 @@ from orchestrator.errors import InvalidValue, RunConflict, RunEnded, RunExists
 from orchestrator.executor.first_state import initial_values
 from orchestrator.executor.host import forks
 from orchestrator.executor.host.creation import create
+from orchestrator.executor.host.fork_identity import check_same
 from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.manner import Manner
 from orchestrator.executor.host.offered_tools import offered
@@ -119,7 +120,7 @@ async def _from(host: Host, order: Order, name: str, at: int) -> Drive | None:
     try:
         await host.store.create(draft.info, draft.records)
     except RunExists:
-        await forks.check_same(host, draft, order.parent)
+        await check_same(host.store, name, draft.records, order.parent)
     try:
         live = await host.open(name, how)
     except (RunConflict, RunEnded):

@@ -13,6 +13,7 @@ import { TABS } from "./detail.js";
  * @property {Tab} tab
  * @property {string | null} edge
  * @property {Choice} choice
+ * @property {number | null} fork  The record from which a new run is about to begin.
  */
 
 /**
@@ -25,7 +26,7 @@ export function written(visit, name) {
   const words = [
     ["step", visit.step], ["seq", visit.step === null ? visit.seq : null], ["tab", visit.tab === "step" || name ? null : visit.tab], ["edge", visit.edge],
     ["sort", visit.choice.order === "order" ? null : visit.choice.order], ["only", visit.choice.only.join(",") || null],
-    ["kind", visit.choice.kind || null], ["q", visit.choice.text.trim() || null],
+    ["fork", visit.fork], ["kind", visit.choice.kind || null], ["q", visit.choice.text.trim() || null],
   ];
   return words.filter(([, value]) => value !== null).map(([key, value]) => name + key + "=" + encodeURIComponent(String(value)).replaceAll("%2C", ",")).join("&");
 }
@@ -42,5 +43,5 @@ export function read(address, name) {
   choice.only = TRAITS.filter((trait) => (words.get(name + "only") ?? "").split(",").includes(trait));
   choice.kind = words.get(name + "kind") ?? "";
   choice.text = words.get(name + "q") ?? "";
-  return { step: counted("step"), seq: counted("seq"), tab: TABS.find((tab) => tab === words.get("tab")) ?? "step", edge: words.get(name + "edge"), choice };
+  return { step: counted("step"), seq: counted("seq"), tab: TABS.find((tab) => tab === words.get("tab")) ?? "step", edge: words.get(name + "edge"), choice, fork: counted("fork") };
 }

@@ -1,6 +1,6 @@
 // The panel beside the picture: tabs, and what the chosen one shows of the chosen step or edge.
 import { modelPanel, toolsPanel } from "./call_panels.js";
-import { byId, empty, present } from "./elements.js";
+import { byId, empty, make, present } from "./elements.js";
 import { edgePanel } from "./edge_panel.js";
 import { runPanel } from "./run_panel.js";
 import { statePanel } from "./state_panel.js";
@@ -25,7 +25,7 @@ export class Detail {
   /**
    * @param {string} prefix
    * @param {RunData} data
-   * @param {{ tab: (tab: Tab) => void, edge: (edge: string | null) => void, step: (index: number) => void }} chosen
+   * @param {{ tab: (tab: Tab) => void, edge: (edge: string | null) => void, step: (index: number) => void, go: (index: number) => void }} chosen
    */
   constructor(prefix, data, chosen) {
     this.prefix = prefix;
@@ -65,7 +65,7 @@ export class Detail {
       this.button(tab).tabIndex = tab === look.tab ? 0 : -1;
     }
     this.panel.setAttribute("aria-labelledby", this.prefix + "-tab-" + look.tab);
-    this.panel.replaceChildren(...present(this.parts(look)));
+    this.panel.replaceChildren(...present([this.goOn(look), ...this.parts(look)]));
     this.panel.scrollTop = 0;
   }
 
@@ -79,6 +79,12 @@ export class Detail {
     this.show(look);
     panel.querySelectorAll("details").forEach((one, at) => { one.open = open[at] ?? one.open; });
     panel.scrollTop = scrollTop;
+  }
+
+  /** The button that begins a new run at the step. @param {Look} look @returns {Children} */
+  goOn({ tab, index, edge }) {
+    if (tab === "run" || (tab === "step" && edge) || !this.data.steps[index]) return null;
+    return make("div", { class: "go" }, make("button", { type: "button", title: "Begin a new run at this step (o)", onclick: () => this.chosen.go(index) }, "Go on from here"));
   }
 
   /** @param {Look} look @returns {Children[]} */

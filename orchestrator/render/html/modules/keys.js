@@ -7,7 +7,7 @@ import { TABS } from "./detail.js";
 /** @type {[string, string][]} */
 const KEYS = [
   ["↓ ↑ or j k", "next, previous step"], ["← →", "next, previous record; in the list close, open"], ["Home End", "begin, end"], ["space", "play, pause"],
-  ["x X", "fold the step, fold all"], ["1 – 5", "step, state, model, tools, run"], ["f", "follow a run that goes on"],
+  ["x X", "fold the step, fold all"], ["1 – 5", "step, state, model, tools, run"], ["f", "follow a run that goes on"], ["o", "go on from this step in a new run"],
   ["+ − 0", "a shorter, a longer part of the time; all of it"],
   ["/", "search; Enter goes to the next found"], ["Esc", "end the search, leave an edge"], ["?", "this"],
 ];
@@ -27,7 +27,7 @@ export function keysDialog(more) {
  * @param {HTMLDialogElement} help
  */
 export function press(event, view, help) {
-  if (event.ctrlKey || event.metaKey || event.altKey || help.open) return;
+  if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
   const target = /** @type {HTMLElement} */ (event.target);
   const act = target === view.filters.search ? inSearch(event, view) : target.matches("input[type=radio], input[type=text], input[type=number], select, textarea, [role=separator]") ? null : everywhere(event, view, help, target);
   if (!act) return;
@@ -54,7 +54,7 @@ function everywhere(event, view, help, target) {
   const acts = {
     ...moves, ...tabs, j: () => view.step(1), k: () => view.step(-1), x: () => twist(view), X: () => view.foldAll(),
     " ": pressed || scrolls ? undefined : () => view.play(), "/": () => view.filters.search.focus(), "?": () => help.showModal(),
-    f: () => view.at("follow").click(), "+": () => view.list.zoom(2), "=": () => view.list.zoom(2), "-": () => view.list.zoom(0.5), 0: () => view.list.zoom(0), Escape: view.edge ? () => view.pick(null) : undefined,
+    f: () => view.at("follow").click(), o: () => view.goOn.open(view.index), "+": () => view.list.zoom(2), "=": () => view.list.zoom(2), "-": () => view.list.zoom(0.5), 0: () => view.list.zoom(0), Escape: view.edge ? () => view.pick(null) : undefined,
   };
   return acts[event.key] ?? null;
 }

@@ -53,6 +53,7 @@ export class RunPage {
       else if (at && this.together?.checked && address) this.join(view, this.views[0]);
       else view.go(view.data.head, view.data.open(), true);
       if (visit.step !== null || visit.seq !== null) view.follow(false);
+      view.goOn.arrive(view.index, visit.fork);
     }));
     if (/(^#|&)(b\.)?(step|seq)=/.test(address)) this.views[0].list.bringIntoView();
   }

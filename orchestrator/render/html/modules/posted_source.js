@@ -8,6 +8,7 @@ export class PostedSource {
   live = true;
   /** @type {Action[]} */
   actions = [];
+  forks = null;
 
   /** @param {RunDocument} run */
   constructor(run) {

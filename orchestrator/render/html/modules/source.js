@@ -1,5 +1,6 @@
 // Where a page gets its run from. A mailed page has its run in itself; a live page asks a server.
 
+/** @import { Point } from "./go_on.js" */
 /** @import { RunChange, RunDocument } from "./types.js" */
 
 /**
@@ -9,6 +10,14 @@
  * @property {string} [title]
  * @property {(run: RunDocument) => boolean} offered  Whether the run, as it is now, can be told so.
  * @property {() => Promise<void>} act  Rejects with an error whose message a reader understands.
+ */
+
+/**
+ * Forms that make forks of a run.
+ * @typedef {object} Forks
+ * @property {(point: Point, how: { close: () => void, fault: (text: string) => void }) => HTMLElement} form
+ *   The form of a fork at a record: the same element each time, so that what was written stays. `fault` says what is wrong
+ *   with the record.
  */
 
 /**
@@ -22,6 +31,7 @@
  *   Calls back when the run has more records, with the number of the last one. Returns what ends that.
  * @property {boolean} live  Whether the run can still change.
  * @property {Action[]} actions
+ * @property {Forks | null} forks  null: a fork cannot be made from here.
  */
 
 /**
@@ -32,6 +42,7 @@ export class FrozenSource {
   live = false;
   /** @type {Action[]} */
   actions = [];
+  forks = null;
 
   /** @param {RunDocument} run */
   constructor(run) { this.document = run; }

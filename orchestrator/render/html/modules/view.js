@@ -1,7 +1,8 @@
 // One run on the page: its summary, slider, list, picture and panel move together.
 import { Detail } from "./detail.js";
-import { byId, make } from "./elements.js";
+import { byId, make, present } from "./elements.js";
 import { Filters } from "./filters.js";
+import { GoOn } from "./go_on.js";
 import { Outline } from "./outline.js";
 import { Picture } from "./picture.js";
 import { RunData } from "./run_data.js";
@@ -49,7 +50,8 @@ export class RunView {
     this.picture = new Picture(this.at("canvas"), prefix, this.data, { node: (part) => this.chooseNode(part), edge: (edge) => this.pick(edge) });
     this.list = new StepList(this.outline, this.at("rows"), this.at("scale"), { row: (row, twisted) => this.click(row, twisted), part: (whole) => this.zoomed(whole) });
     this.filters = new Filters(prefix, this.outline, (choice) => this.filter(choice));
-    this.detail = new Detail(prefix, this.data, { tab: (tab) => this.show(tab), edge: (edge) => this.pick(edge), step: (index) => { this.edge = null; this.choose(index); } });
+    this.detail = new Detail(prefix, this.data, { tab: (tab) => this.show(tab), edge: (edge) => this.pick(edge), step: (index) => { this.edge = null; this.choose(index); }, go: (index) => this.goOn.open(index) });
+    this.goOn = new GoOn(this.data, source, () => this.moved(this));
     this.splitters = new Splitters(this.at("panes"));
     this.summary.show(this.data);
     this.listen();
@@ -205,8 +207,11 @@ export class RunView {
 
   /** The buttons for what a reader can do to the run. */
   offer() {
-    const offered = this.source.actions.filter((action) => action.offered(this.data.run)), names = offered.map((action) => action.name).join();
-    if (names !== this.offered) this.at("actions").replaceChildren(...offered.map((action) => make("button", { type: "button", title: action.title, onclick: (/** @type {Event} */ event) => this.act(action, event) }, action.name)));
+    const offered = this.source.actions.filter((action) => action.offered(this.data.run)), fork = this.source.forks ? "Fork" : "";
+    const names = [...offered.map((action) => action.name), fork].join();
+    if (names !== this.offered) this.at("actions").replaceChildren(...present([
+      ...offered.map((action) => make("button", { type: "button", title: action.title, onclick: (/** @type {Event} */ event) => this.act(action, event) }, action.name)),
+      fork && make("button", { type: "button", title: "Begin a new run at the newest step", onclick: () => this.goOn.open(this.data.open() ?? this.data.steps.length - 1) }, fork)]));
     this.offered = names;
     this.at("follow").hidden = !this.source.live;
     this.follow(this.following);
@@ -254,7 +259,7 @@ export class RunView {
   /** What is looked at. @returns {Visit} */
   get visit() {
     const named = this.index >= 0 && this.data.seqOf(this.index) === this.seq;
-    return { step: named ? this.index + 1 : null, seq: this.seq, tab: this.tab, edge: this.edge, choice: this.outline.choice };
+    return { step: named ? this.index + 1 : null, seq: this.seq, tab: this.tab, edge: this.edge, choice: this.outline.choice, fork: this.goOn.seq };
   }
 
   listen() {

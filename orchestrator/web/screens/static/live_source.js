@@ -3,6 +3,7 @@
 // Of a long run a page gets the first part at first; then it asks for one part after the other.
 
 import { call, root } from "./api.js";
+import { ForkForms } from "./fork_form.js";
 
 /** @import { Action, Source } from "./modules/source.js" */
 /** @import { RunChange, RunDocument } from "./modules/types.js" */
@@ -48,6 +49,8 @@ export class LiveSource {
     this.stream = null;
     /** @type {Action[]} */
     this.actions = readOnly ? [] : this.allActions();
+    /** @type {ForkForms | null} */
+    this.forks = readOnly ? null : new ForkForms(runId);
   }
 
   async run() { return this.first; }
@@ -124,6 +127,7 @@ export class LiveSource {
     this.deleted = true;
     this.said(text);
     this.actions = [];
+    this.forks = null;
     this.close();
   }
 

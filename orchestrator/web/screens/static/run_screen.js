@@ -3,6 +3,7 @@
 
 import { root } from "./api.js";
 import { byId } from "./elements.js";
+import { Family } from "./fork_family.js";
 import "./finder.js";
 import { LiveSource } from "./live_source.js";
 import { openPage } from "./modules/page.js";
@@ -40,17 +41,18 @@ function draw() {
 const SCREENS = { r: "runs", i: "inbox", w: "workers", g: "graphs", c: "costs" }; // the key after g -> where it leads
 let before = "";
 document.addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey || (event.target instanceof HTMLElement && event.target.matches("input, textarea, select"))) return;
+  if (event.ctrlKey || event.metaKey || event.altKey || (event.target instanceof HTMLElement && event.target.matches("input, textarea, select")) || document.querySelector("dialog[open]")) return;
   if (before === "g" && event.key in SCREENS) location.assign(`${root}/${SCREENS[event.key]}`);
   before = event.key;
 }, true);
 byId("keys-open").addEventListener("click", () => document.dispatchEvent(new KeyboardEvent("keydown", { key: "?", bubbles: true })));
 
 const runId = document.body.dataset.run ?? "", readOnly = document.body.hasAttribute("data-read-only");
-const questions = new RunQuestions(runId, readOnly);
+const questions = new RunQuestions(runId, readOnly), family = new Family(runId, byId("family"));
+byId("a-why").after(byId("family"));
 const source = new LiveSource(runId, JSON.parse(byId("data").textContent ?? "{}"), {
   event: take,
-  deleted: (text) => questions.close(text),
+  deleted: (text) => { questions.close(text); family.over = true; },
   opened: () => { replies.clear(); draw(); }, // the stream begins with what there is of them
   connected: (there) => { byId("link").textContent = there ? "" : "Connection lost: the server does not answer. Trying again …"; },
   readOnly,

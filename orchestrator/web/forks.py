@@ -1,0 +1,188 @@
+"""What a fork can change and would do, and the forks around a run."""
+
+from __future__ import annotations
+
+import json
+
+from orchestrator.errors import RunUnknown
+from orchestrator.executor.host.run_status import with_status
+from orchestrator.kernel.lineage import Relation
+from orchestrator.kernel.question import Answer, Approve, Deny
+from orchestrator.kernel.records import (
+    Answered,
+    EffectSettled,
+    Forked,
+    Migrated,
+    Record,
+    Resumed,
+    RunStarted,
+    StepDone,
+    StepFailed,
+)
+from orchestrator.kernel.records.base import ActivationRecord
+from orchestrator.stores.base import RunInfo
+from orchestrator.views.safe_text import told
+from orchestrator.web.documents import blank, row_of
+from orchestrator.web.endpoint import Call
+from orchestrator.web.fork_documents import (
+    Family,
+    FamilyRun,
+    ForkForm,
+    ForkPreviewDocument,
+    form_of,
+    preview_of,
+)
+from orchestrator.web.requests import AtQuery, ForkBody, NoQuery
+
+_ANCESTORS = 10
+"""Generations that are followed up."""
+_FORKS = 20
+"""Forks of one run that are listed."""
+_VALUE = 80
+"""Characters of a value that a line of a family shows."""
+_LINES = 8
+"""Fields of an update that it shows."""
+_RELATIONS: tuple[Relation, ...] = ("fork", "replay")
+
+
+async def form(call: Call[AtQuery]) -> ForkForm:
+    """What a fork of a run at a record can change."""
+    found = await call.executor.fork_choices(call.run_id, call.query.at)
+    return form_of(call.run_id, call.run.graph, call.run.labels, found)
+
+
+async def preview(call: Call[NoQuery, ForkBody]) -> ForkPreviewDocument:
+    """What a fork would reuse, make again and ask about. What refuses the fork refuses this, too."""
+    body = call.body
+    await call.check_new(body.run_id, call.run.graph, {**call.run.labels, **body.labels})
+    return preview_of(await call.executor.preview_fork(call.run_id, **body.changes(call.graph), start=body.start))
+
+
+async def family(call: Call[NoQuery]) -> Family:
+    """The runs that a run was forked from, their other forks, and its own.
+
+    Each run costs one row of the store, found by its id or by the index of parents, and four records.
+    """
+    line, gone = await _ancestors(call)
+    runs: dict[str, FamilyRun] = {}
+    more: list[str] = []
+    for info in line:
+        runs[info.run_id] = await _member(call, info)
+    if gone:
+        runs = {gone: _deleted(gone), **runs}
+    for run_id in [*runs][-2:]:  # the parent and the run
+        listed, has_more = await _forks(call, run_id)
+        if has_more:
+            more.append(run_id)
+        for info in listed:
+            if info.run_id not in runs:
+                runs[info.run_id] = await _member(call, info)
+    return Family(run_id=call.run_id, runs=[*runs.values()], more=more)
+
+
+async def _ancestors(call: Call[NoQuery]) -> tuple[list[RunInfo], str]:
+    """The run and those that it was forked from, the first one first; and the id of the one before, if it is deleted.
+
+    A run that the principal may not see ends the line.
+    """
+    line = [call.run]
+    while len(line) <= _ANCESTORS:
+        parent = line[0].parent
+        if parent is None or parent.relation not in _RELATIONS:
+            break
+        try:
+            info = with_status(await call.executor.store.info(parent.run_id))
+        except RunUnknown:
+            return line, parent.run_id
+        if not await call.may_see(info):
+            break
+        line.insert(0, info)
+    return line, ""
+
+
+async def _forks(call: Call[NoQuery], run_id: str) -> tuple[list[RunInfo], bool]:
+    """The newest forks and replays of a run, the oldest of these first, and whether there are more."""
+    found: list[RunInfo] = []
+    more = False
+    for relation in _RELATIONS:
+        page = await call.executor.runs(parent=run_id, relation=relation, limit=_FORKS)
+        found += [info for info in page.runs if await call.may_see(info)]
+        more |= page.cursor is not None
+    return sorted(found, key=lambda info: info.created), more
+
+
+def _deleted(run_id: str) -> FamilyRun:
+    return FamilyRun(
+        run_id=run_id, graph="", status="completed", relation="", parent="", seq=0, where="", differs=[], created=0.0,
+        deleted=True,
+    )  # fmt: skip
+
+
+async def _member(call: Call[NoQuery], info: RunInfo) -> FamilyRun:
+    parent, row = info.parent, row_of(info)
+    where, differs = "", list[str]()
+    if parent is not None and parent.relation in _RELATIONS:
+        records = await call.executor.store.read(info.run_id, after=max(0, parent.seq - 1), limit=5)
+        where, differs = _where(records), _differs(info.run_id, records)
+    else:
+        parent = None
+    return FamilyRun(
+        run_id=info.run_id, graph=info.graph, status=row.status, created=info.created, deleted=False, where=where,
+        relation="" if parent is None else parent.relation, parent="" if parent is None else parent.run_id,
+        seq=0 if parent is None else parent.seq, differs=differs,
+    )  # fmt: skip
+
+
+# -- in words --------------------------------------------------------------------------------------------------------
+
+
+def _where(records: list[Record]) -> str:
+    """The record that a fork contains last."""
+    last = records[0] if records else None
+    if isinstance(last, RunStarted | Forked) or last is None:
+        return "from the start"
+    if isinstance(last, Answered):
+        return "at an answer"
+    if not isinstance(last, ActivationRecord):
+        return ""
+    place = told("/".join(part for part in (last.path, last.node) if part), _VALUE)
+    if isinstance(last, EffectSettled):
+        return f"after a call in {place}"
+    return f"after {place}" if isinstance(last, StepDone | StepFailed) else f"in {place}"
+
+
+def _differs(run_id: str, records: list[Record]) -> list[str]:
+    """What a fork changed in the moment at which it began."""
+    begun = next((at for at, one in enumerate(records) if isinstance(one, Forked) and one.run_id == run_id), None)
+    if begun is None:
+        return []
+    fork = records[begun]
+    assert isinstance(fork, Forked)
+    said = [f"{told(name, _VALUE)} = {_value(value)}" for name, value in [*fork.update.items()][:_LINES]]
+    if len(fork.update) > _LINES:
+        said.append(f"{len(fork.update) - _LINES} more fields")
+    if fork.branch is not None and said:
+        said[0] = f"in {told(fork.branch, _VALUE)}: {said[0]}"
+    if fork.key:
+        said.append(f"another result: {_value(fork.result)}")
+    if fork.answer is not None:
+        said.append(f"another answer: {_answer(fork.answer)}")
+    said += [f"model {told(name, _VALUE)}: {told(model, _VALUE)}" for name, model in fork.models.items()]
+    for later in records[begun + 1 :]:
+        if isinstance(later, Answered) and later.ts <= fork.ts:
+            said.append(f"answered: {_answer(later.answer)}")
+        elif isinstance(later, Migrated) or (isinstance(later, Resumed) and later.content is not None):
+            said.append("another version of the graph")
+    return said
+
+
+def _value(value: object) -> str:
+    return told(value if isinstance(value, str) else json.dumps(blank(value), ensure_ascii=False), _VALUE)
+
+
+def _answer(answer: Answer) -> str:
+    if isinstance(answer, Approve):
+        return "approved" if answer.args is None else f"approved with {_value(answer.args)}"
+    if isinstance(answer, Deny):
+        return f"denied: {_value(answer.reason)}" if answer.reason else "denied"
+    return _value(answer.value)

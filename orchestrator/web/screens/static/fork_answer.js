@@ -1,0 +1,94 @@
+// @ts-check
+// Another answer to a question of the run that is forked.
+
+import { object } from "./api.js";
+import { ArgumentForm } from "./argument_form.js";
+import { make } from "./elements.js";
+
+/**
+ * A part of the form of a fork.
+ * @typedef {object} Part
+ * @property {string} name  What it gives: a field of the request.
+ * @property {HTMLElement} element
+ * @property {(focus: boolean) => ({ texts: Record<string, string>, before: string[], after: string[] } | null)} read
+ *   Fields of the request as JSON texts, and what is changed as lines; null: a field says what is wrong with it.
+ * @property {(text: string) => boolean} fault  Say what is wrong; whether there is a place for it.
+ */
+
+/** @typedef {{ label: string, read: (focus: boolean) => { answer: string, said: string } | null, element?: HTMLElement }} Way */
+
+let count = 0;
+
+/** @param {any} found the question, and the answer that it had @returns {Part} */
+export function answerPart({ question, answer, args, value, blanked }) {
+  const ways = waysOf(question, answer, args, value), was = ways.findIndex((way) => isGiven(way.label, answer));
+  const name = `fork-answer-${++count}`, fault = make("p", { class: "fault", role: "alert" });
+  const radios = ways.map((way, at) => /** @type {HTMLInputElement} */ (make("input", { type: "radio", name, value: String(at), checked: at === was })));
+  const chosen = () => ways[radios.findIndex((one) => one.checked)];
+  const draw = () => ways.forEach((way) => { if (way.element) way.element.hidden = way !== chosen(); });
+  const given = ways[was]?.read(false);
+  draw();
+  return {
+    name: "answer",
+    element: make("fieldset", { class: "answer", onchange: draw }, make("legend", {}, "Answer"),
+      question.prompt ? make("p", { class: "prompt" }, question.prompt) : null,
+      make("div", { class: "ways" }, ways.map((way, at) => make("label", {}, radios[at], ` ${way.label}${at === was ? " (as it was)" : ""}`))),
+      ways.flatMap((way) => (way.element ? [way.element] : [])),
+      blanked ? make("p", { class: "soft" }, "Secrets are blanked in it: what is edited takes the place of all of it.") : null, fault),
+    read(focus) {
+      const read = chosen()?.read(focus);
+      if (read === undefined) return { texts: {}, before: [], after: [] };
+      if (!read) return null;
+      if (given && read.said === given.said) return { texts: {}, before: [], after: [] };
+      return { texts: { answer: read.answer }, before: given ? given.said.split("\n") : [], after: read.said.split("\n") };
+    },
+    fault(text) { fault.textContent = text; return true; },
+  };
+}
+
+/** @param {string} label @param {any} answer */
+function isGiven(label, answer) {
+  return { approve: label === "Approve", deny: label === "Deny", value: label === "Answer" || label === answer.value }[/** @type {string} */ (answer.type)] ?? false;
+}
+
+/** The answers that fit a question. @param {any} question @param {any} answer @param {Record<string, string> | null} args @param {string | null} value @returns {Way[]} */
+function waysOf(question, answer, args, value) {
+  const reason = /** @type {HTMLInputElement} */ (make("input", { type: "text", "aria-label": "Reason", placeholder: "Reason (may be empty)" }));
+  reason.value = answer.type === "deny" ? answer.reason ?? "" : "";
+  const deny = { label: "Deny", element: reason, read: () => ({ answer: object({ deny: JSON.stringify({ reason: reason.value }) }), said: `denied${reason.value ? `: ${reason.value}` : ""}` }) };
+  /** @type {Way[]} */
+  const choices = (question.choices ?? []).map((/** @type {string} */ choice) => ({ label: choice, read: () => ({ answer: object({ value: JSON.stringify(choice) }), said: choice }) }));
+  if (question.kind === "approval") return [approval(args), deny, ...choices];
+  if (choices.length) return question.kind === "input" ? [...choices, deny] : choices;
+  return [valued(question.schema, value), deny];
+}
+
+/** @param {Record<string, string> | null} args @returns {Way} */
+function approval(args) {
+  const form = args === null ? null : new ArgumentForm(args, {}), shown = form?.read({ focus: false });
+  return {
+    label: "Approve", element: form?.element,
+    read(focus) {
+      const now = form ? form.read({ focus }) : {};
+      if (!now) return null;
+      const same = !form || Object.keys(now).every((name) => now[name] === shown?.[name]);
+      if (same) return { answer: object({ approve: "true" }), said: "approved" };
+      const lines = Object.entries(now).map(([name, text]) => `${name}: ${text.startsWith('"') ? JSON.parse(text) : text}`);
+      return { answer: object({ approve: object({ args: object(now) }) }), said: ["approved with", ...lines].join("\n") };
+    },
+  };
+}
+
+/** @param {any} schema @param {string | null} value @returns {Way} */
+function valued(schema, value) {
+  const form = new ArgumentForm(value === null ? {} : { answer: value }, { ...(schema?.$defs ? { $defs: schema.$defs } : {}), properties: { answer: schema ?? { type: "string" } } });
+  return {
+    label: "Answer", element: form.element,
+    read(focus) {
+      const now = form.read({ focus });
+      if (!now) return null;
+      const text = now.answer ?? "null";
+      return { answer: object({ value: text }), said: text.startsWith('"') ? JSON.parse(text) : text };
+    },
+  };
+}
