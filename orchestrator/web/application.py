@@ -29,6 +29,7 @@ from orchestrator.web.endpoint import Call, Endpoint, Service
 from orchestrator.web.guard import Guard
 from orchestrator.web.principals import name_of, refused
 from orchestrator.web.problems import HttpProblem
+from orchestrator.web.replay_batches import ReplayBatches
 from orchestrator.web.requests import NoQuery
 from orchestrator.web.routes import TRIES, routes, routes_of_tries
 from orchestrator.web.screens.pages import FOLDERS, SCREENS
@@ -49,14 +50,14 @@ def make(executor: Executor, settings: Settings) -> Starlette:
     texts = Texts(executor)
     scratch = None if settings.read_only else Scratch(executor)
     streams = OpenStreams(settings.streams)
-    service = Service(executor, settings, streams, RunFeeds(executor), texts, Alignments(), scratch)
+    service = Service(executor, settings, streams, RunFeeds(executor), texts, Alignments(), ReplayBatches(), scratch)
     offered = routes(read_only=settings.read_only)
     made = _routes(service, offered)
     made.append(Route(settings.prefix + openapi.OPENAPI, _described(service, offered), methods=["GET"]))
     if scratch is not None:
         of_tries = replace(settings, prefix="", scratch=True, refs=None)
         feeds = RunFeeds(scratch.executor)
-        inner = Service(scratch.executor, of_tries, streams, feeds, texts, Alignments())
+        inner = Service(scratch.executor, of_tries, streams, feeds, texts, Alignments(), ReplayBatches())
         tries = Router(_routes(inner, routes_of_tries()), redirect_slashes=False)
         made.append(Mount(settings.prefix + TRIES, tries))
     app = Starlette(

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from orchestrator.web.alignments import Alignments
     from orchestrator.web.compose.scratch import Scratch
     from orchestrator.web.compose.texts import Texts
+    from orchestrator.web.replay_batches import ReplayBatches
     from orchestrator.web.screens.run_feed import RunFeeds
     from orchestrator.web.streams import OpenStreams
 
@@ -46,6 +47,7 @@ class Service:
     feeds: RunFeeds
     texts: Texts
     alignments: Alignments
+    replays: ReplayBatches
     scratch: Scratch | None = None
     """Where texts are tried; None: nowhere."""
     surroundings: dict[tuple[str, str], tuple[str, ApprovalContext]] = field(default_factory=dict)

@@ -12,6 +12,8 @@ from orchestrator.web import (
     forks,
     graphs,
     questions,
+    replay_documents,
+    replays,
     requests,
     run_changes,
     run_commands,
@@ -142,6 +144,18 @@ ROUTES: tuple[Endpoint, ...] = (
     Endpoint(
         "GET", "/api/diff", "diff_runs", comparisons.diff, "Compare runs with the first of them.",
         documents.DiffDocument, query=requests.DiffQuery, problems=(404,),
+    ),
+    Endpoint(
+        "POST", "/api/replays", "replay_runs", replays.start, "Begin to replay many runs.",
+        replay_documents.ReplaysDocument, body=replay_documents.ReplaysBody, status=201, problems=(404,),
+    ),
+    Endpoint(
+        "GET", "/api/replays", "list_replays", replays.listing, "List what came of the replays of many runs.",
+        replay_documents.ReplaysDocument, query=replay_documents.ReplaysQuery, streams=replay_documents.ReplaysEvent,
+    ),
+    Endpoint(
+        "POST", "/api/replays/stop", "stop_replays", replays.stop, "Stop replaying many runs.",
+        replay_documents.ReplaysDocument, body=replay_documents.StopBody, problems=(404,),
     ),
     Endpoint(
         "GET", "/api/diff/steps", "align_runs", aligned_runs.listing, "Put the steps of runs side by side.",

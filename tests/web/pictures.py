@@ -10,6 +10,7 @@ import itertools
 import os
 import shutil
 import sys
+import time
 from collections.abc import Sequence
 from datetime import date, timedelta
 from pathlib import Path
@@ -34,7 +35,8 @@ SIZES = {"": (1280, 800), "_390": (390, 844), "_2000": (2000, 1100)}
 SCREENS = (("/runs", "runs", 0), ("/inbox", "inbox", 0), ("/runs/run-4", "run", 380),
            ("/runs/run-2#fork=10", "fork", 0), ("/workers", "workers", 0),
            ("/compare?runs=run-2,cheaper&step=1:/think", "compare", 400),
-           ("/costs?since=2026-10-05&until=2026-11-04", "costs", 0))  # fmt: skip
+           ("/costs?since=2026-10-05&until=2026-11-04", "costs", 0),
+           ("/replay?runs=run-0,run-1,run-2&graph=react-brief&batch=r1", "replay", 0))  # fmt: skip
 """Address, name, and how much higher than others, pixels."""
 
 
@@ -106,7 +108,11 @@ def main(only: Sequence[str] = ()) -> None:
     """Take all pictures, or those of some screens."""
     replies: list[Reply] = []
     graph: Graph = react(tools=_tools())
-    with api(graph, model=ScriptedModel(lambda request: replies.pop(0))) as served:
+    with api(
+        graph,
+        react(tools=_tools(), name="react-brief", system="Answer in one short sentence."),
+        model=ScriptedModel(lambda request: replies.pop(0)),
+    ) as served:
         for number, (question, said) in enumerate(RUNS):
             replies[:] = said
             labels = {"customer": "acme" if number % 2 else "globex"}
@@ -119,6 +125,11 @@ def main(only: Sequence[str] = ()) -> None:
                     continue
                 if name == "workers":  # its runs are on no other picture
                     _announce(served)
+                if name == "replay":
+                    served.post("replays", 201, runs=["run-0", "run-2"], batch="r1", graph="react-brief")
+                    served.post("replays", 201, runs=["run-1"], batch="r1")
+                    while served.get("replays?runs=run-0,run-1,run-2&batch=r1")["going"]:
+                        time.sleep(0.05)
                 if name == "compare":
                     replies[:] = CHEAPER
                     served.post("runs", 201, graph="react", input=ASKED, run_id="cheaper", wait=True)

@@ -11,6 +11,7 @@ from orchestrator.graph.definition import GraphDefinition
 from orchestrator.models.base import Model
 
 if TYPE_CHECKING:
+    from orchestrator.executor.host.replay_batches import ReplayBatch
     from orchestrator.views.replay_result import Replay
 
 
@@ -76,6 +77,48 @@ class RunReplaying(RunControl):
         return await replay(
             self._host, Order(run_id, live, graph, models, update, replay_id, at, answer, result, approve, context)
         )
+
+    def begin_replays(
+        self,
+        runs: Mapping[str, str],
+        /,
+        graph: GraphDefinition | str | None = None,
+        *,
+        at: int | None = None,
+        approve: str | None = None,
+        live: Live = "never",
+        concurrency: int = 2,
+    ) -> ReplayBatch:
+        """Begin to replay many runs in the background, a few at a time, and return at once.
+
+        A run that cannot be replayed does not stop the others. What each replay came to `replayed` tells. The same ids
+        and the same replays mean the same runs: those that are over are not replayed again, and those that were
+        interrupted go on.
+
+        Args:
+            runs: the id of each run -> the id of its replay.
+            graph: see `replay`.
+            at: see `replay`.
+            approve: see `replay`.
+            live: see `replay`.
+            concurrency: how many replays run at the same time.
+
+        Returns:
+            The replays, with how far each is, and `stop` and `wait`. Leaving the executor stops them.
+
+        Raises:
+            ValueError: an argument has no meaning.
+        """
+        from orchestrator.executor.host.replay_batches import ReplayBatch
+        from orchestrator.executor.host.replays import Order, check_manner
+
+        if concurrency < 1:
+            raise ValueError(f"concurrency={concurrency!r}: use 1 or more")
+        check_manner(live, approve, at)
+        batch = ReplayBatch(runs)
+        order = Order("", live, graph, at=at, approve=approve)
+        self._host.background().start_soon(batch.drive, self._host, order, concurrency)
+        return batch
 
     async def replayed(self, run_id: str) -> Replay:
         """Return what a replay has come to by now.

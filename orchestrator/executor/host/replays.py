@@ -53,11 +53,8 @@ class Order:
 
 async def replay(host: Host, order: Order) -> Replay:
     """See `Executor.replay`."""
-    if order.live not in ("never", "ask", "always"):
-        raise ValueError(f"live={order.live!r}: use 'never', 'ask' or 'always'")
-    check_risk(order.approve)
+    check_manner(order.live, order.approve, order.at)
     check_text(order.parent, "run_id")
-    check_position(order.at)
     check_mapping(order.update, "update")
     check_mapping(order.models, "models")
     name = os.urandom(8).hex() if order.run_id is None else check_run_id(order.run_id)
@@ -70,6 +67,17 @@ async def replay(host: Host, order: Order) -> Replay:
     else:
         await host.drive(live)
     return await replayed(host, name)
+
+
+def check_manner(live: str, approve: str | None, at: int | None) -> None:
+    """
+    Raises:
+        ValueError: one of these has no meaning.
+    """
+    if live not in ("never", "ask", "always"):
+        raise ValueError(f"live={live!r}: use 'never', 'ask' or 'always'")
+    check_risk(approve)
+    check_position(at)
 
 
 async def _moment_of(host: Host, order: Order, parent: Run) -> int | None:
@@ -143,7 +151,7 @@ async def _from_its_start(host: Host, order: Order, parent: Run, name: str, reso
     try:
         live = await create(host, graph, started, forked, own=resources)
     except RunExists:
-        await _check_same(host, name, forked)
+        await _check_same(host, name, started, forked)
         return None
     live.log.context = context
     return live
@@ -241,14 +249,21 @@ async def _discards(host: Host, run_id: str, after: int) -> Discards:
     return found
 
 
-async def _check_same(host: Host, name: str, wanted: Forked) -> None:
+async def _check_same(host: Host, name: str, began: RunStarted, wanted: Forked) -> None:
     """Accept a run of the same id if it is the same replay.
 
     Raises:
         RunExists: it is not.
     """
-    found = (await load(host, name)).machine.fork
+    machine = (await load(host, name)).machine
+    found, first = machine.fork, machine.started
     # The run may have been reopened since the replay began: then that is a replay of the run as it was.
     same = {"ts": wanted.ts, "seal": "", "set_aside": wanted.set_aside, "raised": wanted.raised}
-    if found is None or found.model_copy(update=same) != wanted:
+    if (
+        found is None
+        or first is None
+        or found.model_copy(update=same) != wanted
+        or first.graph != began.graph
+        or (first.structure == began.structure and first.values != began.values)
+    ):
         raise RunExists(name, f"it is not this replay of run {wanted.parent!r}")

@@ -22,6 +22,7 @@ from orchestrator.web.endpoint import Call, Endpoint
 from orchestrator.web.requests import NoQuery, Query, QuestionsQuery, RunsQuery, WorkersQuery
 from orchestrator.web.screens import compare as comparison
 from orchestrator.web.screens import compose as composition
+from orchestrator.web.screens import replay
 from orchestrator.web.screens.cost_query import CostsQuery
 from orchestrator.web.screens.costs import costs
 from orchestrator.web.screens.graphs import graphs
@@ -195,6 +196,7 @@ SCREENS: tuple[Endpoint, ...] = (
     Endpoint("GET", "/costs", "view_costs", costs, "What runs cost.", None, query=CostsQuery, media="text/html"),
     *comparison.SCREENS,
     *composition.SCREENS,
+    *replay.SCREENS,
 )
 """The pages that people see."""
 

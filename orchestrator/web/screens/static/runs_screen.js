@@ -1,5 +1,5 @@
 // @ts-check
-// The list of runs: it follows the store, runs are chosen by keys, and several are compared, retried or deleted at once.
+// The list of runs: it follows the store, runs are chosen by keys, and several are compared, replayed, retried or deleted at once.
 
 import { call, Problem, root } from "./api.js";
 import { byId, make } from "./elements.js";
@@ -10,6 +10,7 @@ import { tell } from "./times.js";
 const fresh = byId("fresh");
 const bulk = byId("bulk");
 const MOST_COMPARED = 6;
+const MOST_REPLAYED = 100;
 let pointed = false; // whether the pointer is over the rows: then none moves
 /** @type {Document | null} */
 let held = null; // the newest page, whose new rows wait until they may push others down
@@ -92,6 +93,8 @@ function shown() {
   byId("bulk-count").textContent = chosen.length === 1 ? "1 run selected" : `${chosen.length} runs selected`;
   const compare = bulk.querySelector("[data-bulk=compare]");
   if (compare instanceof HTMLButtonElement) compare.disabled = chosen.length < 2 || chosen.length > MOST_COMPARED;
+  const replay = bulk.querySelector("[data-bulk=replay]");
+  if (replay instanceof HTMLButtonElement) replay.disabled = chosen.length > MOST_REPLAYED;
   for (const row of rows()) row.classList.toggle("picked", box(row).checked);
 }
 
@@ -118,7 +121,7 @@ async function act(what) {
     shown();
     return;
   }
-  if (what === "compare") return location.assign(`${root}/compare?${query()}`);
+  if (what === "compare" || what === "replay") return location.assign(`${root}/${what}?${query()}`);
   if (what === "delete" && !(await sure(`Delete ${chosen.length === 1 ? "this run" : `these ${chosen.length} runs`}? Their journals are gone for good.`, "Delete"))) return;
   let done = 0;
   for (const row of chosen) {

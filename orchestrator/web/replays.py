@@ -1,0 +1,238 @@
+"""Replays of many runs: begun at once, replayed a few at a time in the background, and listed with what came of them.
+
+The ids of the replays follow from the name of the batch and the ids of the runs, so nothing but the runs is stored.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import AsyncIterator, Sequence
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from orchestrator.errors import OrchestratorError, RunUnknown
+from orchestrator.executor.host.run_status import with_status
+from orchestrator.redaction import redact
+from orchestrator.views.call_text import short
+from orchestrator.views.replay_result import Replay, answer_of, replay_of
+from orchestrator.web.aligned_runs import key_of
+from orchestrator.web.documents import blank, first_line
+from orchestrator.web.endpoint import Call
+from orchestrator.web.problems import HttpProblem, fields_problem
+from orchestrator.web.replay_documents import (
+    MOST,
+    Outcome,
+    ReplayRow,
+    ReplaysBody,
+    ReplaysDocument,
+    ReplaysEvent,
+    ReplaysQuery,
+    StopBody,
+)
+from orchestrator.web.requests import NoQuery
+from orchestrator.web.runs import away
+from orchestrator.web.store_watch import StoreWatch
+from orchestrator.web.streams import MEDIA, EventStream
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+    from orchestrator.executor import Run
+    from orchestrator.executor.host.replay_batches import ReplayProgress
+    from orchestrator.stores.base import RunInfo
+
+_AT_ONCE = 2
+"""Replays of a batch that run at the same time."""
+_ANSWER = 200
+"""Characters of an answer in a row."""
+
+
+async def start(call: Call[NoQuery, ReplaysBody]) -> ReplaysDocument:
+    """Begin to replay runs. Those that cannot be replayed say why, and the others are replayed all the same."""
+    body, batches = call.body, call.service.replays
+    runs = _once(body.runs)
+    graph = None if body.graph is None else call.graph(body.graph)
+    name = os.urandom(6).hex() if body.batch is None else body.batch
+    approve = call.risk(body.approve)
+    for run_id in runs:
+        try:
+            info = await call.seen(run_id)
+        except RunUnknown:
+            continue  # its row says so
+        await call.check_new(None, info.graph if graph is None else graph.name, info.labels)
+    batches.check()
+    order = {run_id: id_of(name, run_id) for run_id in runs}
+    batch = call.executor.begin_replays(order, graph, at=body.at, approve=approve, live=body.live, concurrency=_AT_ONCE)
+    batches.add(name, batch)
+    return await _document(call, name, runs)
+
+
+async def stop(call: Call[NoQuery, StopBody]) -> ReplaysDocument:
+    """Stop a batch: no further replay begins, and those that run are interrupted."""
+    name = call.body.batch
+    known = call.service.replays.runs(name)
+    if not known:
+        raise HttpProblem(404, "batch-unknown", f"this server works on no batch {name!r}")
+    runs = [one.run_id for one in known.values()]
+    for run_id in runs:
+        await _may_see(call, run_id)
+    call.service.replays.stop(name)
+    return await _document(call, name, runs)
+
+
+async def listing(call: Call[ReplaysQuery]) -> ReplaysDocument | ASGIApp:
+    """What came of the replays; or, if the client wants a stream, when it is something else."""
+    runs = names_of(call.query.runs)
+    if MEDIA in call.request.headers.get("accept", ""):
+        for run_id in runs:
+            await _may_see(call, run_id)
+        return EventStream(_changes(call, runs), call.service.streams, call.settings)
+    return await list_of(call, runs, call.query.batch)
+
+
+async def list_of(call: Call[Any], runs: Sequence[str], name: str) -> ReplaysDocument:
+    """What came of the replays, whatever media type the client accepts."""
+    for run_id in runs:
+        await _may_see(call, run_id)
+    return await _document(call, name, runs)
+
+
+def names_of(given: Sequence[str]) -> list[str]:
+    """The ids that a query names.
+
+    Raises:
+        HttpProblem: they are too many, or there is none.
+    """
+    names = _once([name for name in (given[0].split(",") if len(given) == 1 else given) if name])
+    if not 1 <= len(names) <= MOST:
+        raise fields_problem([{"field": "runs", "message": f"name 1 to {MOST} runs, and not {len(names)}"}], "query")
+    return names
+
+
+def id_of(batch: str, run_id: str) -> str:
+    """The id of the replay of a run."""
+    return f"{batch}-{sha256(run_id.encode('utf-8', 'surrogatepass')).hexdigest()[:12]}"
+
+
+def _once(names: Sequence[str]) -> list[str]:
+    return list(dict.fromkeys(names))
+
+
+async def _may_see(call: Call[Any, Any], run_id: str) -> None:
+    try:
+        await call.seen(run_id)
+    except RunUnknown:  # its row says so
+        return
+
+
+async def _document(call: Call[Any, Any], name: str, runs: Sequence[str]) -> ReplaysDocument:
+    going, known = call.service.replays.going(name), call.service.replays.runs(name)
+    rows = [await _row(call, run_id, id_of(name, run_id), known) for run_id in runs]
+    outcomes = [row.outcome for row in rows]
+    return ReplaysDocument(
+        batch=name, going=going, replays=rows,
+        done=sum(one not in ("absent", "waiting", "running", "stopped", "interrupted") for one in outcomes),
+        same=outcomes.count("same"), different=outcomes.count("different"),
+    )  # fmt: skip
+
+
+async def _row(call: Call[Any, Any], run_id: str, replay_id: str, known: dict[str, ReplayProgress]) -> ReplayRow:
+    progress = known.get(replay_id)
+    parent = await _info(call, run_id)
+    info = await _info(call, replay_id)
+    given = first_line(parent.input) if parent is not None else ""
+    error = _error(parent, run_id, progress)
+    if parent is None or info is None or info.parent is None or info.parent.run_id != run_id or error:
+        outcome: Outcome = "failed" if error else "absent" if progress is None or progress.state == "over" else (
+            progress.state  # one of waiting, running, stopped
+        )  # fmt: skip
+        graph = "" if parent is None else parent.graph
+        return ReplayRow(
+            run_id=run_id, replay_id=replay_id, input=given, graph=graph, outcome=outcome, status="", error=error,
+            first="", step="", before="", after="", made=0, saved_calls=0, saved_cost=0.0, cost=0.0,
+        )  # fmt: skip
+    found = await _result(call, parent, info)
+    first = found.diff.first
+    step = "" if first is None else key_of("step", (first.path, first.node, first.visit)) if first.node else (
+        "end" if first.kind in ("status", "output", "error") else "start"
+    )  # fmt: skip
+    said = str(found.diverged_at) if found.diverged_at is not None and first is None else first.line if first else ""
+    ended = found.run.machine.ended is not None and found.status != "diverged"
+    return ReplayRow(
+        run_id=run_id, replay_id=replay_id, input=given, graph=found.run.graph, outcome=_outcome(found, progress),
+        status=found.status, error="", first=blank(said), step=step, before=_answer(found.parent),
+        after=_answer(found.run) if ended else "", made=found.made, saved_calls=found.saved.calls,
+        saved_cost=found.saved.cost, cost=found.run.usage.cost,
+    )  # fmt: skip
+
+
+def _outcome(found: Replay, progress: ReplayProgress | None) -> Outcome:
+    status = found.run.status
+    if status == "running":
+        return "running"
+    if status == "interrupted":
+        if progress is not None and progress.state == "running":
+            return "running"  # it is only being taken up
+        return "stopped" if progress is not None and progress.state == "stopped" else "interrupted"
+    if status == "paused" and found.run.waiting and not found.same:
+        return "asks"
+    return "same" if found.same else "different"
+
+
+def _error(parent: RunInfo | None, run_id: str, progress: ReplayProgress | None) -> str:
+    """Why a run cannot be replayed; empty: it can, as far as is known."""
+    if progress is not None and progress.error is not None:
+        return redact(str(progress.error))
+    return f"there is no run {run_id!r}" if parent is None else ""
+
+
+def _answer(run: Run) -> str:
+    return short(answer_of(run), _ANSWER)
+
+
+async def _info(call: Call[Any, Any], run_id: str) -> RunInfo | None:
+    try:
+        return with_status(await call.executor.store.info(run_id))
+    except OrchestratorError as error:
+        if isinstance(error, RunUnknown):
+            return None
+        raise
+
+
+async def _result(call: Call[Any, Any], parent: RunInfo, info: RunInfo) -> Replay:
+    """What a replay came to by now."""
+    version = [(one.created, one.head, one.status) for one in (parent, info)]
+    kept = call.service.replays.results.get(info.run_id)
+    if kept is not None and kept[0] == version:
+        return kept[1]
+    executor, read = call.executor, call.executor.store.read
+    before, run = await executor.load(parent.run_id), await executor.load(info.run_id)
+    old, new = await read(before.run_id, upto=before.seq), await read(run.run_id, upto=run.seq)
+    found = await away(lambda: replay_of(before, old, run, new))
+    call.service.replays.keep(info.run_id, version, found)
+    return found
+
+
+async def _changes(call: Call[ReplaysQuery], runs: Sequence[str]) -> AsyncIterator[str]:
+    name, batches = call.query.batch, call.service.replays
+    watch = StoreWatch(call.executor.store, call.settings)
+    known: object = None
+    while True:
+        infos = [await _info(call, id_of(name, run_id)) for run_id in runs]
+        heads = [None if info is None else (info.head, info.status) for info in infos]
+        now = {one: progress.state for one, progress in batches.runs(name).items()}, heads
+        if known is None:
+            yield _text(ReplaysEvent(type="ready"))
+        elif now != known:
+            yield _text(ReplaysEvent(type="changed"))
+        known = now
+        await anyio.sleep(call.settings.poll)
+        if not batches.going(name):
+            await watch.turn()
+
+
+def _text(event: ReplaysEvent) -> str:
+    return f"data: {json.dumps(event.model_dump(mode='json'))}\n\n"
