@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -54,6 +55,10 @@ def serve(
         ),
     ] = None,
     read_only: Annotated[bool, typer.Option("--read-only", help="Leave out everything that changes a run.")] = False,
+    save_graphs: Annotated[
+        Path | None,
+        typer.Option("--save-graphs", metavar="DIR", help="A folder for graphs that are written on the page."),
+    ] = None,
     open_: Annotated[bool, typer.Option("--open", help="Open the address in a browser.")] = False,
     store: options.Store = None,
 ) -> int:
@@ -66,6 +71,7 @@ def serve(
     """
     import importlib.util
     from contextlib import suppress
+    from dataclasses import replace
     from functools import partial
 
     from orchestrator.cli.interrupts import Interrupted, run_async
@@ -76,9 +82,12 @@ def serve(
     risk, url = options.risk(approve), store_url(store)
     if read_only and not exists(url):
         raise UsageError(f"--read-only: there is no store at {shown_url(url)}")
+    if save_graphs is not None and not save_graphs.is_dir():
+        raise UsageError(f"--save-graphs {save_graphs}: there is no such folder; make it first")
     codes = _codes(graphs, tools, model, trust)
     with _bound(host, port) as listening:
         settings = _settings(host, listening.getsockname()[1], token, risk, _refs_of(codes, url), read_only=read_only)
+        settings = replace(settings, save_graphs=save_graphs)
         with suppress(Interrupted):  # that is how it ends
             run_async(partial(_serve, url, codes, settings, listening, _address(host, listening, settings), open_))
     return COMPLETED
@@ -114,13 +123,18 @@ def _codes(
     return codes
 
 
-def _refs_of(codes: Sequence[Code], url: str) -> Callable[[str, str], Mapping[str, object]]:
-    """Gives new runs references to their code, sealed, so that other commands continue them."""
+def _refs_of(codes: Sequence[Code], url: str) -> Callable[[str, str], Mapping[str, object] | None]:
+    """Gives new runs references to their code, sealed, so that other commands continue them.
+
+    Not those of graphs that the page saved: only the server asks before their calls.
+    """
     from orchestrator.cli.trust import seal as sealed
 
     launches: dict[str, Launch] = {code.graph.name: code.launch for code in codes}
 
-    def refs(run_id: str, graph: str) -> Mapping[str, object]:
+    def refs(run_id: str, graph: str) -> Mapping[str, object] | None:
+        if graph not in launches:
+            return None
         found = launches[graph].refs()
         seal = sealed(run_id, found, url)
         return {**found, "seal": seal} if seal else found
@@ -160,7 +174,7 @@ def _settings(
     port: int,
     token: str | None,
     risk: str | None,
-    refs: Callable[[str, str], Mapping[str, object]],
+    refs: Callable[[str, str], Mapping[str, object] | None],
     *,
     read_only: bool,
 ) -> Settings:
@@ -269,6 +283,8 @@ async def _recover(executor: Executor, launches: Mapping[str, Launch]) -> None:
             launch = launches.get(run.graph)
             if launch is not None:
                 (ours if launch.is_of(run.refs) else others).append(run_id)
+            elif run.graph in executor.graphs:  # one that the page saved
+                ours.append(run_id)
         if others:
             listed = ", ".join(map(words.line, others[:20]))
             warn(

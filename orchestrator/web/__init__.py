@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -25,7 +26,12 @@ NEEDED = "the web API needs other packages: pip install 'graph-orchestrator[web]
 
 
 def app(
-    executor: Executor, *, read_only: bool = False, authorize: Authorize | None = None, prefix: str = ""
+    executor: Executor,
+    *,
+    read_only: bool = False,
+    authorize: Authorize | None = None,
+    prefix: str = "",
+    save_graphs: str | Path | None = None,
 ) -> Starlette:
     """Make the ASGI application of an executor, to be mounted in another one or served by itself.
 
@@ -41,18 +47,24 @@ def app(
             principal (a text, or an object with a `name`), whose name is journaled as `by`; None refuses the request
             with 403. Rows of lists are asked about one by one, and those that are refused are left out.
         prefix: a path before all routes, such as `/agents`; not needed for a mounted application.
+        save_graphs: the folder into which the page saves graphs, which are graphs of the executor then, also after a
+            restart; None: it saves none.
 
     Returns:
         The application.
 
     Raises:
         ImportError: the extra `web` is not installed.
-        ValueError: `prefix` is not a path.
+        ValueError: `prefix` is not a path, or there is no folder `save_graphs`.
     """
     from orchestrator.web.settings import LOOPBACK, Settings
 
     hosts = LOOPBACK if authorize is None else None
-    return configured(executor, Settings(read_only=read_only, authorize=authorize, prefix=prefix, hosts=hosts))
+    folder = None if save_graphs is None else Path(save_graphs)
+    return configured(
+        executor,
+        Settings(read_only=read_only, authorize=authorize, prefix=prefix, hosts=hosts, save_graphs=folder),
+    )
 
 
 def configured(executor: Executor, settings: Settings) -> Starlette:

@@ -22,6 +22,7 @@ from orchestrator.executor.host.start import check_run_id
 from orchestrator.web import openapi, problems
 from orchestrator.web.alignments import Alignments
 from orchestrator.web.bodies import body_of, query_of
+from orchestrator.web.compose.saved import SavedGraphs
 from orchestrator.web.compose.scratch import Scratch
 from orchestrator.web.compose.texts import Texts
 from orchestrator.web.documents import Document
@@ -49,8 +50,11 @@ def make(executor: Executor, settings: Settings) -> Starlette:
     """Make the application."""
     texts = Texts(executor)
     scratch = None if settings.read_only else Scratch(executor)
+    saved = None if settings.save_graphs is None else SavedGraphs(settings.save_graphs, executor, texts)
     streams = OpenStreams(settings.streams)
-    service = Service(executor, settings, streams, RunFeeds(executor), texts, Alignments(), ReplayBatches(), scratch)
+    service = Service(
+        executor, settings, streams, RunFeeds(executor), texts, Alignments(), ReplayBatches(), scratch, saved
+    )
     offered = routes(read_only=settings.read_only)
     made = _routes(service, offered)
     made.append(Route(settings.prefix + openapi.OPENAPI, _described(service, offered), methods=["GET"]))

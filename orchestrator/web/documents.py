@@ -308,6 +308,13 @@ class GraphList(Document):
     graphs: list[GraphRow]
 
 
+class SavedText(Document):
+    """The file of a graph that the page has saved."""
+
+    text: str
+    digest: Annotated[str, Field(description="`replaces` of a save that replaces it.")]
+
+
 class GraphDocument(GraphRow):
     """A graph: its data, its drawing, and the form of its input."""
 
@@ -315,6 +322,7 @@ class GraphDocument(GraphRow):
     yaml: Annotated[str | None, Field(description="As a graph file; null if it holds code that no file can name.")]
     form: Annotated[dict[str, object], Field(description="JSON Schema of what a run starts with.")]
     drawing: Annotated[str, Field(description="SVG.")]
+    saved: Annotated[SavedText | None, Field(description="null: it was not saved by the page.")]
 
 
 class DiffDocument(Document):

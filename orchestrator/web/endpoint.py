@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from orchestrator.executor import Executor
     from orchestrator.views.approval_context import ApprovalContext
     from orchestrator.web.alignments import Alignments
+    from orchestrator.web.compose.saved import SavedGraphs
     from orchestrator.web.compose.scratch import Scratch
     from orchestrator.web.compose.texts import Texts
     from orchestrator.web.replay_batches import ReplayBatches
@@ -50,6 +51,8 @@ class Service:
     replays: ReplayBatches
     scratch: Scratch | None = None
     """Where texts are tried; None: nowhere."""
+    saved: SavedGraphs | None = None
+    """The graphs that pages save; None: they save none."""
     surroundings: dict[tuple[str, str], tuple[str, ApprovalContext]] = field(default_factory=dict)
     """(run, question) -> the first line of the run's input, and what surrounds the question in its journal."""
 
@@ -123,6 +126,9 @@ class Call(Generic[QueryT, BodyT]):
             GraphUnknown: it has none of this name.
         """
         found = self.executor.graphs.get(name)
+        if found is None and self.service.saved is not None:
+            self.service.saved.refresh()
+            found = self.executor.graphs.get(name)
         if found is None:
             known = ", ".join(sorted(self.executor.graphs)) or "none"
             raise GraphUnknown(f"unknown graph {name!r}: this server has {known}")

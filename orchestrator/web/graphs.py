@@ -11,7 +11,8 @@ from orchestrator.render import to_svg
 from orchestrator.web.compose import checks
 from orchestrator.web.compose.documents import CheckDocument
 from orchestrator.web.compose.requests import CheckBody
-from orchestrator.web.documents import GraphDocument, GraphList, GraphRow, blank
+from orchestrator.web.compose.saved import SavedFile
+from orchestrator.web.documents import GraphDocument, GraphList, GraphRow, SavedText, blank
 from orchestrator.web.endpoint import Call
 from orchestrator.web.requests import NoQuery
 from orchestrator.web.runs import away
@@ -19,6 +20,8 @@ from orchestrator.web.runs import away
 
 async def listing(call: Call[NoQuery]) -> GraphList:
     """The graphs that runs can be started of."""
+    if call.service.saved is not None:
+        await away(call.service.saved.refresh)
     graphs = call.executor.graphs
     return GraphList(graphs=[GraphRow(**_row(graphs[name])) for name in sorted(graphs)])
 
@@ -26,10 +29,11 @@ async def listing(call: Call[NoQuery]) -> GraphList:
 async def show(call: Call[NoQuery]) -> GraphDocument:
     """A graph with its drawing and the form of its input."""
     graph = call.graph(str(call.request.path_params["name"]))
-    return await away(lambda: _document(graph))
+    saved = None if call.service.saved is None else call.service.saved.files.get(graph.name)
+    return await away(lambda: _document(graph, saved))
 
 
-def _document(graph: GraphDefinition) -> GraphDocument:
+def _document(graph: GraphDefinition, saved: SavedFile | None) -> GraphDocument:
     try:
         yaml: str | None = graph.to_yaml()
     except NotSerialisable:
@@ -37,6 +41,7 @@ def _document(graph: GraphDefinition) -> GraphDocument:
     return GraphDocument(
         **_row(graph), data=blank(dict(graph.data())), yaml=None if yaml is None else str(blank(yaml)),
         form=dict(start_form(graph.schema, _names(graph.input))), drawing=to_svg(graph),
+        saved=None if saved is None else SavedText(text=saved.text, digest=saved.digest),
     )  # fmt: skip
 
 

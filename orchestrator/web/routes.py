@@ -23,7 +23,7 @@ from orchestrator.web import (
     workers,
 )
 from orchestrator.web.compose import documents as compose_documents
-from orchestrator.web.compose import kinds, tries
+from orchestrator.web.compose import kinds, saving, tries
 from orchestrator.web.compose import requests as compose_requests
 from orchestrator.web.endpoint import Endpoint
 
@@ -135,6 +135,10 @@ ROUTES: tuple[Endpoint, ...] = (
     Endpoint(
         "POST", "/api/graphs/try", "try_graph", tries.start, "Run the graph of a text in a store of its own.",
         documents.RunResult, body=compose_requests.TryBody, status=201, headers=("Location",), below=TRIES,
+    ),
+    Endpoint(
+        "POST", "/api/graphs/save", "save_graph", saving.save, "Save the text of a graph as a file of the server.",
+        compose_documents.SavedDocument, body=compose_requests.SaveBody, status=201, problems=(409,),
     ),
     Endpoint("GET", "/api/graphs/{name}", "show_graph", graphs.show, "Show a graph.", documents.GraphDocument),
     Endpoint(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 if TYPE_CHECKING:
@@ -34,8 +35,11 @@ class Settings:
     """The name of the cookie that holds the token."""
     approve: Risk | None = None
     """The highest risk that a request may have approved without asking; None: requests cannot say `approve`."""
-    refs: Callable[[str, str], Mapping[str, object]] | None = None
-    """References to the code of a new run, by its id and the name of its graph; None: those of the executor."""
+    refs: Callable[[str, str], Mapping[str, object] | None] | None = None
+    """References to the code of a new run, by its id and the name of its graph; None, or what it returns is None: those
+    of the executor."""
+    save_graphs: Path | None = None
+    """The folder into which pages save graphs; None: they save none."""
     scratch: bool = False
     """Whether its runs are tries, which are gone with the server."""
     heartbeat: float = 15.0

@@ -51,7 +51,7 @@ def test_a_server_that_only_reads_has_the_routes_that_change_nothing() -> None:
     left = {route.action for route in routes(read_only=True)}
     assert {route.action for route in ROUTES} - left == {
         "start_run", "delete_run", "answer_question", "resume_run", "pause_run", "cancel_run", "fork_run",
-        "preview_fork", "replay_run", "send_event", "try_graph", "replay_runs", "stop_replays",
+        "preview_fork", "replay_run", "send_event", "try_graph", "replay_runs", "stop_replays", "save_graph",
     }  # fmt: skip
 
 

@@ -148,3 +148,11 @@ class CheckDocument(Document):
         dict[str, object] | None, Field(description="JSON Schema of what a run starts with; null: there are problems.")
     ]
     drawing: Annotated[str | None, Field(description="SVG, with `draw`; null: there are problems, or it is too large.")]
+
+
+class SavedDocument(Document):
+    """A graph that was saved."""
+
+    name: str
+    digest: Annotated[str, Field(description="`replaces` of the next save.")]
+    file: Annotated[str, Field(description="The name of the file in the folder of the server.")]

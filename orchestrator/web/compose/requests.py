@@ -38,3 +38,11 @@ class TryBody(TextBody):
     )
     labels: Labels = Field(default_factory=dict)
     wait: bool = Field(False, description="Answer when the run ends or pauses, or after a minute.")
+
+
+class SaveBody(Body):
+    """A text to save as a file."""
+
+    name: Name = Field(description="The name of the graph, as the text says it: the file is NAME.yaml.")
+    text: str = Field(description="The text of the file, YAML.")
+    replaces: Name | None = Field(None, description="The digest of the file that it replaces; null: there is none.")

@@ -36,9 +36,13 @@ class Texts:
         self.given = dict(executor.graphs)
         """The graphs that the server was given, by name."""
 
-    @cached_property
+    @property
     def code(self) -> GivenCode:
         """What texts may refer to."""
+        return self._code if self._executor.tools.ready else given_code(self.given.values())
+
+    @cached_property
+    def _code(self) -> GivenCode:
         return given_code(self.given.values(), self.tools or ())
 
     @property
