@@ -73,7 +73,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "patient",
         deadline=None,
         suppress_health_check=[HealthCheck.too_slow],
-        max_examples=int(os.environ.get("EXAMPLES", "40" if config.option.full else "12")),
+        max_examples=int(os.environ.get("EXAMPLES", "40" if config.option.full else "10")),
     )
     settings.load_profile("patient")
     for mark, words in {**APART, FULL_ONLY: "takes seconds, and a shorter form runs always: needs --full"}.items():
@@ -84,8 +84,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """One worker more than there are processors: many a test waits for a process or for time to pass."""
-    return (os.cpu_count() or 1) + 1
+    """Two workers more than there are processors: many a test waits for a process or for time to pass."""
+    return (os.cpu_count() or 1) + 2
 
 
 @pytest.hookimpl(wrapper=True)

@@ -12,11 +12,12 @@ from orchestrator.stores.aes_gcm import AESGCMCodec
 from orchestrator.stores.codec import Clear
 from orchestrator.testing.store_conformance import STORE_CHECKS, StoreCheck
 from tests.support.postgres import PostgresDatabase
+from tests.support.sizes import sized
 
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
+@pytest.fixture(params=sized(["sqlite"], ["memory", "sqlite", "postgres"]))
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
     clear: Clear = "accept" if request.param == "memory" else "refuse"
     store = open_store(_url(request, tmp_path), codec=AESGCMCodec({"k1": bytes(range(32))}, clear=clear))

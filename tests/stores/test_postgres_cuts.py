@@ -25,7 +25,7 @@ from orchestrator.stores.owner import Owner
 from orchestrator.stores.rows import NOTICE, Lease, RunInfo, RunSummary, Schedule
 from tests.support.pg_proxy import Exchange, Proxy, Side, proxy
 from tests.support.postgres import PASSWORD, USER, PostgresDatabase
-from tests.support.sizes import FULL, quick_on
+from tests.support.sizes import FULL, quick_on, sized
 
 SIDES: tuple[Side, ...] = get_args(Side)
 
@@ -269,7 +269,7 @@ async def tried(name: str, between: Proxy, stores: tuple[Store, Store], tag: str
 
 @pytest.mark.anyio
 @quick_on("asyncio")
-@pytest.mark.parametrize("name", WRITES)
+@pytest.mark.parametrize("name", sized([*WRITES][::3], [*WRITES]))
 async def test_a_write_whose_connection_breaks_is_made_once(
     name: str, between: Proxy, postgres: PostgresDatabase, stores: tuple[Store, Store]
 ) -> None:
