@@ -47,13 +47,16 @@ def stays_here(url: str) -> bool:
         return False
 
 
+_CODEC_VARIABLES = ("ORCHESTRATOR_KEYS", "ORCHESTRATOR_CODEC", "ORCHESTRATOR_CLEAR_VALUES")
+
+
 def codec_of_environment() -> Codec | None:
     """The codec that `ORCHESTRATOR_KEYS` or `ORCHESTRATOR_CODEC` gives; None: neither is set.
 
     Raises:
         UsageError: they cannot be used.
     """
-    if not os.environ.get("ORCHESTRATOR_KEYS") and not os.environ.get("ORCHESTRATOR_CODEC"):
+    if not any(os.environ.get(name) for name in _CODEC_VARIABLES):
         return None
     from orchestrator.cli.encryption import codec_of
 

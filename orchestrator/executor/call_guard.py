@@ -33,7 +33,8 @@ class CallGuard:
             ask_from: the risk from which on calls are asked about, and irreversible ones of a lower risk, whatever the
                 graph says; None: those that its confirms ask about.
         """
-        self.since, self._ask_from = since, ask_from
+        self.since = since
+        self._ask_from: Risk | None = ask_from
         self.why = (
             f"It was approved in the run that this one was forked from (record {since} and before)"
             if since

@@ -146,6 +146,7 @@ def test_a_codec_of_ones_own_is_named(keyed: Shell) -> None:
     ],
 )
 def test_keys_that_cannot_be_used_are_usage_errors(keyed: Shell, env: dict[str, str], said: str) -> None:
+    keyed.place.joinpath("go").touch()
     done = keyed("run", "shop:graph", "tea", env=env)
     assert (done.code, said in done.err) == (2, True), done.err
     assert "c2VjcmV0" not in done.err
