@@ -9,10 +9,12 @@ from urllib.parse import quote
 
 import pytest
 
-from orchestrator import Executor
+from orchestrator import Executor, Graph, Limits, Outcome, node
+from orchestrator.views.alignment import align
+from orchestrator.web import alignments
 from orchestrator.web.screens.diff_lines import lines_of
 from tests.web import essays
-from tests.web.api import Api, api, held
+from tests.web.api import Api, Note, api, held
 from tests.web.hostile import HOSTILE, faults
 
 NAMED = 'a,"b"<i>\'c'
@@ -237,3 +239,41 @@ def test_the_service_keeps_few_comparisons_and_makes_one_anew_when_a_run_changed
     served.post("runs/late/resume")
     served.settled("late")
     assert (before, served.get("diff/steps?runs=parent,late")["runs"][1]["status"]) == ("paused", "completed")
+
+
+def test_long_runs_come_in_pages_and_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    late = 0
+
+    @node(effect="pure", outcomes=("more", "done"))
+    async def count(state: Note) -> Outcome[str]:
+        number = int(state.topic) + 1
+        parts = f"{late} later" if number == 700 else ""
+        return Outcome("more" if number < 1000 else "done", {"topic": str(number), "parts": parts})
+
+    edges = "START -> count\ncount -> count : more\ncount -> END : done"
+    long = Graph(
+        name="long", state=Note, input="topic", output="parts", nodes={"count": count}, edges=edges,
+        limits=Limits(visits={"count": 1000}),
+    )  # fmt: skip
+    aligned = 0
+
+    def counted(runs: Any) -> Any:
+        nonlocal aligned
+        aligned += 1
+        return align(runs)
+
+    monkeypatch.setattr(alignments, "align", counted)
+    with api(long) as found:
+        for run_id in ("one", "two"):
+            late += 1
+            found.post("runs", 201, graph="long", input="0", run_id=run_id, wait=True)
+        text = found.client.get("/compare?runs=one,two").text
+        assert len(rows(text)) == 100
+        assert "2 of 1,002 rows differ" in text
+        (first,) = re.findall(r'id="first" href="([^"]*)"', text)
+        assert "after=700" in first
+        assert "700:/count" in rows(found.client.get(first.replace("&amp;", "&").partition("#")[0]).text)
+        last = found.client.get("/compare?runs=one,two&after=1000").text
+        assert list(rows(last)) == ["1000:/count", "end"]
+        assert list(rows(found.client.get("/compare?runs=one,two&different=true").text)) == ["700:/count", "end"]
+        assert aligned == 1
