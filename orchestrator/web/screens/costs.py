@@ -112,7 +112,7 @@ async def _groups(call: Call[CostsQuery], scope: Scope, by: Sequence[str]) -> li
 
 async def _labels(call: Call[CostsQuery]) -> list[str]:
     """Names of labels to group by: those of the newest runs, and the one that makes groups now."""
-    query = RunsQuery(status=[], label=[], graph=call.query.graph)
+    query = RunsQuery.model_validate({"graph": call.query.graph})
     newest = await run_lists.listing(Call(call.service, call.request, call.action, query, None))
     names = dict.fromkeys(name for row in newest.runs for name in row.labels)
     current = call.query.label_name
