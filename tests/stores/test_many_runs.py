@@ -83,7 +83,8 @@ LISTS: dict[str, dict[str, Any]] = {
     "label and status": {"labels": {"team": "t3"}, "status": "completed"}, "waiting": {"waiting": True},
     "waiting and over": {"waiting": True, "status": "cancelled"}, "failed tool": {"failed_tool": "*"},
     "failed tool of a name": {"failed_tool": "refuse"}, "no failed tool": {"failed_tool": "none"},
-    "parent": {"parent": "done"}, "forks": {"relation": "fork"}, "one word": {"search": "umbrella 77"},
+    "parent": {"parent": "done"}, "forks of one": {"parent": "done", "relation": "fork"},
+    "forks": {"relation": "fork"}, "one word": {"search": "umbrella 77"},
     "no word": {"search": "nothing"}, "word and status": {"search": "1777", "status": "completed"},
 }  # fmt: skip
 QUESTIONS: dict[str, dict[str, Any]] = {

@@ -233,6 +233,11 @@ def test_a_page_that_only_reads_gives_the_command(browser: Browser) -> None:
         page.click("dialog.go-on >> text=Copy")
         page.wait_for_selector("dialog.go-on >> text=Copied.")
         assert page.evaluate("navigator.clipboard.readText()") == command
+        mailed = screens.open("/api/runs/it's/page.html#step=1&fork=1")
+        assert mailed.inner_text("dialog.go-on pre") == command.replace("2", "1")
+        mailed.keyboard.press("Escape")
+        mailed.click("#a-panel >> text=Go on from here")
+        assert mailed.inner_text("dialog.go-on pre") == command
         screens.close()
         assert not screens.faults
 

@@ -86,8 +86,10 @@ export class GoOn {
     this.dialog = /** @type {HTMLDialogElement} */ (make("dialog", { class: "go-on", "aria-label": "Go on from here" },
       make("header", {}, make("h2", {}, "Go on from here"), close), this.told,
       make("label", { class: "from" }, make("span", {}, "From"), this.select), this.fault, this.body));
-    this.dialog.addEventListener("close", () => { if (this.seq !== null) { this.seq = null; this.moved(); } });
-    document.body.append(this.dialog);
+    this.dialog.addEventListener("close", () => {
+      this.dialog.remove();
+      if (this.seq !== null) { this.seq = null; this.moved(); }
+    });
   }
 
   /**
@@ -98,15 +100,18 @@ export class GoOn {
   open(index, seq = null) {
     this.points = pointsOf(this.data, index);
     const at = seq ?? usual(this.points).seq;
-    if (!this.points.some((one) => one.seq === at)) this.points.push({ seq: at, name: "behind record " + at, change: "" });
+    if (!this.points.some((one) => one.seq === at)) this.points.push({ seq: at, name: "another record", change: "" });
     this.select.replaceChildren(...this.points.map((one) => make("option", { value: one.seq }, one.name + " (record " + one.seq + ")")));
     this.stand(at);
-    if (!this.dialog.open) this.dialog.showModal();
+    if (this.dialog.open) return;
+    document.body.append(this.dialog);
+    this.dialog.showModal();
   }
 
   /** What an address says. @param {number} index @param {number | null} seq */
   arrive(index, seq) {
-    if (seq !== null && seq <= (this.data.run.of ?? this.data.head)) this.open(index, seq);
+    const here = pointsOf(this.data, index).some((one) => one.seq === seq);
+    if (seq !== null && seq <= (this.data.run.of ?? this.data.head)) this.open(here ? index : this.data.stepAt(seq), seq);
     else if (this.dialog.open) this.dialog.close();
   }
 
