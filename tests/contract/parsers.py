@@ -69,6 +69,7 @@ from orchestrator.tools.validation import faults
 from orchestrator.views import safe_text
 from orchestrator.visible import barred, exact, narrow, shown
 from orchestrator.web import guard as request_guard
+from orchestrator.web.screens.diff_lines import lines_of
 
 Reader: TypeAlias = Callable[[str], object]
 
@@ -521,6 +522,11 @@ PARSERS: Mapping[str, Parser] = {
     ),
     "hosts and origins of requests": Parser(
         _hosts, ("orchestrator.web.guard:*",), ("a", "a.", "[", "::", ":8", "http://", "https://a:", "http://[", ":80:")
+    ),
+    "lines of a comparison": Parser(
+        lambda text: lines_of([f"-{text}", f"+{text} b"]),
+        ("orchestrator.web.screens.diff_lines:*",),
+        ("a", " ", "-", "+"),
     ),
     "marks": Parser(lambda text: (safe_text.plain(text), redact(text)), (), _MARKS, usual=200_000),
 }
