@@ -1,12 +1,16 @@
-"""The list of the graphs that runs of this server can be started of."""
+"""The list of the graphs that runs of this server can be started of, and one graph with the form that starts one."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
+from orchestrator.graph.checks.all import report_of
+from orchestrator.graph.definition import GraphDefinition
+from orchestrator.render import to_svg
 from orchestrator.web import graphs as graph_lists
+from orchestrator.web.runs import away, picture
 from orchestrator.web.screens.shell import key_of, open_questions, page, root_of
 
 if TYPE_CHECKING:
@@ -29,6 +33,8 @@ class Listed:
     gives: str
     query: str
     """The query of its runs."""
+    path: str
+    """Its name as a part of an address."""
 
 
 def listed_of(row: GraphRow) -> Listed:
@@ -36,6 +42,7 @@ def listed_of(row: GraphRow) -> Listed:
     return Listed(
         key=key_of(row.name), name=row.name, description=row.description, nodes=f"{row.nodes:,}",
         takes=", ".join(row.input), gives=", ".join(row.output), query=urlencode({"graph": row.name}, errors="replace"),
+        path=quote(row.name, safe=""),
     )  # fmt: skip
 
 
@@ -48,3 +55,27 @@ async def graphs(call: Call[NoQuery]) -> Response:
         {"title": "Graphs", "graphs": [listed_of(one) for one in found.graphs], "open_questions": waiting},
         root=root_of(call), version=["graphs", [one.model_dump() for one in found.graphs], waiting],
     )  # fmt: skip
+
+
+async def graph(call: Call[NoQuery]) -> Response:
+    """A graph: its drawing, its text, what its checks prove, and the form that starts a run."""
+    found = await graph_lists.show(call)
+    tools = call.executor.tools.tools if call.executor.tools.ready else None
+    report = await away(lambda: report_of(call.graph(found.name), prove=True, tools=tools))
+    waiting = await open_questions(call)
+    return page(
+        call, "graph",
+        {
+            "title": found.name, "graph": listed_of(found), "version_of": found.content, "notes": report.notes,
+            "proofs": report.proofs, "text": found.saved.text if found.saved is not None else found.yaml or "",
+            "form": found.form, "startable": not (call.settings.read_only or call.settings.scratch),
+            "open_questions": waiting,
+        },
+        root=root_of(call), version=["graph", found.content, found.structure, waiting, call.settings.scratch],
+    )  # fmt: skip
+
+
+async def drawing(call: Call[NoQuery]) -> Response:
+    """The drawing of a graph."""
+    drawn: GraphDefinition = call.graph(str(call.request.path_params["name"]))
+    return picture(await away(lambda: to_svg(drawn)))

@@ -22,6 +22,7 @@ from orchestrator.web.endpoint import Call, Endpoint
 from orchestrator.web.requests import NoQuery, Query, QuestionsQuery, RunsQuery, WorkersQuery
 from orchestrator.web.screens import compare as comparison
 from orchestrator.web.screens import compose as composition
+from orchestrator.web.screens import graphs as graph_screens
 from orchestrator.web.screens import replay
 from orchestrator.web.screens.cost_query import CostsQuery
 from orchestrator.web.screens.costs import costs
@@ -193,6 +194,16 @@ SCREENS: tuple[Endpoint, ...] = (
     Endpoint("GET", "/inbox", "view_inbox", inbox, "The inbox.", None, query=QuestionsQuery, media="text/html"),
     Endpoint("GET", "/workers", "view_workers", workers, "The workers.", None, query=WorkersQuery, media="text/html"),
     Endpoint("GET", "/graphs", "view_graphs", graphs, "The graphs of the server.", None, media="text/html"),
+    Endpoint("GET", "/graphs/{name}", "view_graph", graph_screens.graph, "A graph.", None, media="text/html"),
+    Endpoint(
+        "GET",
+        "/graphs/{name}/drawing.svg",
+        "view_graph_drawing",
+        graph_screens.drawing,
+        "Its drawing.",
+        None,
+        media="image/svg+xml",
+    ),
     Endpoint("GET", "/costs", "view_costs", costs, "What runs cost.", None, query=CostsQuery, media="text/html"),
     *comparison.SCREENS,
     *composition.SCREENS,
