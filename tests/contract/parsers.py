@@ -558,6 +558,8 @@ OWN: Mapping[str, str] = {
     "orchestrator.render.image_element:_HEAD": "the first line of a drawing of ours",
     "orchestrator.render.image_element:_GIVEN": "the first line of a drawing of ours",
     "orchestrator.web.compose.saved:_NAME": "a name of at most 200 characters, sign by sign",
+    "orchestrator.web.moments:_DATE": "a day of a query, sign by sign",
+    "orchestrator.web.screens.compose:_renamed()": "the first line of a graph file of ours",
     "orchestrator.web.problems:_WORD": "names of classes of errors",
     "orchestrator.web.runs:_PAGE_POLICY": "the head of a page of ours",
     "orchestrator.web.runs:export()": "an id that was checked, sign by sign",
