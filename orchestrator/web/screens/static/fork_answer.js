@@ -10,20 +10,26 @@ import { make } from "./elements.js";
  * @typedef {object} Part
  * @property {string} name  What it gives: a field of the request.
  * @property {HTMLElement} element
- * @property {(focus: boolean) => ({ texts: Record<string, string>, before: string[], after: string[] } | null)} read
- *   Fields of the request as JSON texts, and what is changed as lines; null: a field says what is wrong with it.
+ * @property {(focus: boolean) => (Change | null)} read  What is changed; null: a field says what is wrong with it.
  * @property {(text: string) => boolean} fault  Say what is wrong; whether there is a place for it.
+ */
+
+/**
+ * Fields of the request as JSON texts, and the lines that differ.
+ * @typedef {{ texts: Record<string, string>, before: string[], after: string[] }} Change
  */
 
 /** @typedef {{ label: string, read: (focus: boolean) => { answer: string, said: string } | null, element?: HTMLElement }} Way */
 
+/** @type {Change} */
+export const UNCHANGED = { texts: {}, before: [], after: [] };
 let count = 0;
 
 /** @param {any} found the question, and the answer that it had @returns {Part} */
 export function answerPart({ question, answer, args, value, blanked }) {
   const ways = waysOf(question, answer, args, value), was = ways.findIndex((way) => isGiven(way.label, answer));
   const name = `fork-answer-${++count}`, fault = make("p", { class: "fault", role: "alert" });
-  const radios = ways.map((way, at) => /** @type {HTMLInputElement} */ (make("input", { type: "radio", name, value: String(at), checked: at === was })));
+  const radios = ways.map((_, at) => /** @type {HTMLInputElement} */ (make("input", { type: "radio", name, value: String(at), checked: at === was })));
   const chosen = () => ways[radios.findIndex((one) => one.checked)];
   const draw = () => ways.forEach((way) => { if (way.element) way.element.hidden = way !== chosen(); });
   const given = ways[was]?.read(false);
@@ -37,9 +43,9 @@ export function answerPart({ question, answer, args, value, blanked }) {
       blanked ? make("p", { class: "soft" }, "Secrets are blanked in it: what is edited takes the place of all of it.") : null, fault),
     read(focus) {
       const read = chosen()?.read(focus);
-      if (read === undefined) return { texts: {}, before: [], after: [] };
+      if (read === undefined) return UNCHANGED;
       if (!read) return null;
-      if (given && read.said === given.said) return { texts: {}, before: [], after: [] };
+      if (given && read.said === given.said) return UNCHANGED;
       return { texts: { answer: read.answer }, before: given ? given.said.split("\n") : [], after: read.said.split("\n") };
     },
     fault(text) { fault.textContent = text; return true; },

@@ -4,7 +4,7 @@
 
 import { call, object, Problem, root } from "./api.js";
 import { ArgumentForm } from "./argument_form.js";
-import { answerPart } from "./fork_answer.js";
+import { answerPart, UNCHANGED } from "./fork_answer.js";
 import { make } from "./elements.js";
 import { effectList, effectSum } from "./fork_effects.js";
 import { differences } from "./modules/differences.js";
@@ -268,11 +268,12 @@ function statePart({ values, blanked, schema }) {
       const now = form.read({ focus });
       if (!now) return null;
       const names = Object.keys(now).filter((name) => now[name] !== shown[name]);
+      if (!names.length) return UNCHANGED;
       /** @type {Texts} */
       const update = Object.create(null);
       for (const name of names) update[name] = now[name];
       return {
-        texts: names.length ? { update: object(update) } : {},
+        texts: { update: object(update) },
         before: names.flatMap((name) => readable(name, shown[name])), after: names.flatMap((name) => readable(name, now[name])),
       };
     },
@@ -298,7 +299,7 @@ function resultPart({ kind, name, value, output, error, blanked }) {
       const now = form.read({ focus });
       if (!now) return null;
       const made = now.result;
-      if (made === undefined || made === shown) return { texts: {}, before: [], after: [] };
+      if (made === undefined || made === shown) return UNCHANGED;
       return { texts: { result: output ? object({ output: made }) : made }, before: readable("result", shown), after: readable("result", made) };
     },
     fault(said) { fault.textContent = said; return true; },
