@@ -36,7 +36,8 @@ SCREENS = (("/runs", "runs", 0), ("/inbox", "inbox", 0), ("/runs/run-4", "run", 
            ("/runs/run-2#fork=10", "fork", 0), ("/workers", "workers", 0),
            ("/compare?runs=run-2,cheaper&step=1:/think", "compare", 400),
            ("/costs?since=2026-10-05&until=2026-11-04", "costs", 0),
-           ("/replay?runs=run-0,run-1,run-2&graph=react-brief&batch=r1", "replay", 0))  # fmt: skip
+           ("/replay?runs=run-0,run-1,run-2&graph=react-brief&batch=r1", "replay", 0),
+           ("/compose?from=react", "compose", 160))  # fmt: skip
 """Address, name, and how much higher than others, pixels."""
 
 
@@ -189,9 +190,22 @@ def _take(page: Page, address: str, file: Path) -> None:
         page.wait_for_selector("dialog.go-on .effects li")
     elif "/runs/" in address:
         page.wait_for_selector("#questions article.card")
+    elif "/compose" in address:
+        _compose(page)
     page.evaluate("scrollTo(0, 0)")
     file.write_bytes(indexed(page.screenshot()))
     page.close()
+
+
+def _compose(page: Page) -> None:
+    """Add a router and a confirmation, as a person does."""
+    for kind in ("route", "confirm"):
+        page.wait_for_selector("html[data-checked=yes]")
+        page.click(f"[data-kind={kind}]")
+        page.click("#adding button.first")
+    page.wait_for_selector("html[data-drawn=yes]")
+    page.click("#try")
+    page.fill("#trial input", ASKED)
 
 
 if __name__ == "__main__":

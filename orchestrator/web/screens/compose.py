@@ -44,6 +44,9 @@ edges: |
 """What an editor without a graph begins with: the smallest graph that answers something."""
 
 
+_OF_LIBRARY = "This is the graph of the library. That of this server cannot be a file:"
+
+
 class ComposeQuery(Query):
     """What is edited. Without either, a small graph to begin with."""
 
@@ -77,6 +80,7 @@ async def _begin(call: Call[Any]) -> dict[str, Any]:
         GraphUnknown: there is no graph of the name in the address.
     """
     query, text, fault = call.query, EMPTY, ""
+    digest: str | None = None
     strategies = {one.name: one.yaml for one in (await listing(call)).strategies}
     actions = {one.action for one in routes(read_only=call.settings.read_only)}
     graphs = call.executor.graphs
@@ -85,16 +89,20 @@ async def _begin(call: Call[Any]) -> dict[str, Any]:
         text = strategies[name]
     elif name:
         graph = call.graph(name)
+        file = None if call.service.saved is None else call.service.saved.files.get(graph.name)
         try:
-            text = await away(lambda: str(blank(_text(graph))))
+            text = str(blank(await away(lambda: _text(graph) if file is None else file.text)))
+            digest = None if file is None or query.graph is None else file.digest
         except NotSerialisable as error:
             fault = str(error)
-    if query.graph is None and not fault:
+            if query.graph is None and name in strategies:
+                text, fault = strategies[name], f"{_OF_LIBRARY} {error}"
+    if query.graph is None:
         text = _renamed(text, graphs)
     return {
-        "text": text, "fault": fault, "graph": query.graph or "", "from": query.start or "",
+        "text": text, "fault": fault, "graph": query.graph or "", "from": query.start or "", "digest": digest,
         "served": sorted(graphs), "shipped": [one for one in strategies if one not in graphs],
-        "tries": "try_graph" in actions, "saves": "save_graph" in actions,
+        "tries": "try_graph" in actions, "saves": call.service.saved is not None and "save_graph" in actions,
     }  # fmt: skip
 
 

@@ -14,11 +14,12 @@ import { Trial } from "./compose/trial.js";
 import { GraphText } from "./compose/yaml_text.js";
 import { byId, make } from "./elements.js";
 import { addKeys, note } from "./shell.js";
+import { returnHere } from "./try_return.js";
 
 /** @import { Checked } from "./compose/checker.js" */
 /** @import { Known } from "./compose/meant.js" */
 
-/** @type {{text: string, fault: string, graph: string, from: string, tries: boolean, saves: boolean}} */
+/** @type {{text: string, fault: string, graph: string, from: string, digest: string | null, tries: boolean, saves: boolean}} */
 const begin = JSON.parse(byId("begin").textContent ?? "{}");
 const drafts = new Drafts(begin.graph ? `graph:${begin.graph}` : begin.from ? `from:${begin.from}` : "");
 const MOST = 100; // problems that are listed
@@ -28,6 +29,8 @@ let checked = null; // of the text as it is, or as it was last
 let current = false; // whether it is of the text as it is
 let saved = begin.text;
 let leaving = false;
+/** Name of a file -> its digest as this page knows it. @type {Map<string, string>} */
+const files = new Map(begin.digest ? [[begin.graph, begin.digest]] : []);
 let started = false; // whether all parts of the page are there
 /** @type {Known} */
 const known = { kinds: [], common: [], tools: [], models: [], joins: ["all", "each"], words: {}, outcomes: {}, fields: [] };
@@ -54,10 +57,10 @@ const parts = new Parts({ kinds: byId("kinds"), adding: /** @type {HTMLFormEleme
     if (held) /** @type {HTMLElement | null} */ (document.querySelector(`#selected [data-key="${CSS.escape(held)}"]`))?.focus();
   },
 });
-const trial = new Trial(byId("trial"), { text: () => editor.text, leave: () => { keep(); leaving = true; } });
+const trial = new Trial(byId("trial"), { text: () => editor.text, leave: () => { keep(); returnHere(); leaving = true; } });
 const checker = new Checker(() => editor.text, {
   checked: (found) => take(found),
-  drawn: (svg, found) => { picture.show(svg); proofs(found); mark(); document.documentElement.dataset.drawn = "yes"; },
+  drawn: (svg, found) => { proofs(found); void picture.show(svg).then(() => { mark(); document.documentElement.dataset.drawn = "yes"; }); },
   failed: (error) => {
     current = false;
     byId("state").textContent = error instanceof Problem ? error.message : "The server does not answer. Trying again …";
@@ -199,8 +202,9 @@ function tryIt() {
 
 async function saveIt() {
   const name = checked?.graph ?? GraphText.of(editor.text).names("name")[0] ?? "graph", text = editor.text;
-  const done = await save(name, text, begin.saves);
+  const done = await save(name, text, begin.saves, files.get(name) ?? null);
   if (done.saved) saved = text;
+  if (done.digest) files.set(name, done.digest);
   note(done.says, { bad: done.bad });
 }
 
@@ -238,7 +242,7 @@ async function learn() {
     const found = await call("/kinds");
     Object.assign(known, { kinds: found.kinds, common: found.common, tools: found.tools, models: found.models, joins: found.joins, words: found.words });
     parts.offer(found.kinds);
-    trial.models = found.models;
+    trial.models = { ...(found.default_model ? { default: `${found.default_model} (that of the server)` } : {}), ...Object.fromEntries(found.models.filter((/** @type {string} */ one) => one !== "offline" && one !== "default").map((/** @type {string} */ one) => [one, one])) };
   } catch (error) {
     byId("kinds").replaceChildren(make("p", { class: "soft" }, error instanceof Problem ? error.message : "The server does not answer."));
   }

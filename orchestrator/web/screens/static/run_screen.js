@@ -9,6 +9,7 @@ import { LiveSource } from "./live_source.js";
 import { openPage } from "./modules/page.js";
 import { visible } from "./modules/texts.js";
 import { RunQuestions } from "./run_questions.js";
+import { offerReturn } from "./try_return.js";
 
 /** @import { RunEvent } from "./live_source.js" */
 
@@ -39,6 +40,7 @@ function draw() {
 
 /** @type {Record<string, string>} */
 const SCREENS = { r: "runs", i: "inbox", w: "workers", g: "graphs", c: "costs" }; // the key after g -> where it leads
+offerReturn();
 let before = "";
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || (event.target instanceof HTMLElement && event.target.matches("input, textarea, select")) || document.querySelector("dialog[open]")) return;

@@ -68,6 +68,7 @@ export class Completion {
 
   /** @param {boolean} asked  Whether the person wants the list, or only typed. */
   show(asked) {
+    this.editor.flush();
     const { area } = this.editor, at = area.selectionStart;
     if (at !== area.selectionEnd) return this.close();
     const line = this.editor.lineOf(at), start = this.editor.startOf(line), lines = this.editor.lines.map((one) => one.text);

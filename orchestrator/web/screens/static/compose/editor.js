@@ -10,6 +10,7 @@ import { alike, BEGIN, tokensOf } from "./tokens.js";
 /** @typedef {{text: string, state: State, tokens: Token[] | null, next: State}} Line  Without tokens, its states are not known. */
 /** @typedef {{at: number, tokens: Token[] | null, row: HTMLElement, number: HTMLElement}} Row  What is drawn of a line. */
 
+const LONG = 400; // lines that are inserted without undo: Chromium would take seconds
 const MORE = 40; // lines drawn above and below those that are seen
 
 export class Editor {
@@ -39,7 +40,8 @@ export class Editor {
     this.caret = -1;
     this.wide = 0;
     this.lighted = 0; // lines whose tokens were found
-    this.area.addEventListener("input", () => this.read());
+    this.frame = 0; // the next one, in which the text is read
+    this.area.addEventListener("input", () => this.later());
     box.addEventListener("scroll", () => this.draw());
     new ResizeObserver(() => { this.widen(); this.draw(); }).observe(box);
     document.addEventListener("selectionchange", () => this.moved());
@@ -79,11 +81,13 @@ export class Editor {
   replace({ from, to, with: text }) {
     this.area.focus({ preventScroll: true });
     this.area.setSelectionRange(from, to);
-    const done = text ? document.execCommand("insertText", false, text) : from === to || document.execCommand("delete");
-    if (!done) { // a browser that has no such command
+    const long = text.split("\n").length > LONG;
+    const done = !long && text ? document.execCommand("insertText", false, text) : !long && (from === to || document.execCommand("delete"));
+    if (!done) { // a browser that has no such command, or that takes seconds for it
       this.area.setRangeText(text, from, to, "end");
-      this.read();
+      this.later();
     }
+    this.flush();
   }
 
   /** Make the whole text another one, by one change of what differs. @param {string} text */
@@ -101,10 +105,24 @@ export class Editor {
   press(event) {
     if (event.key !== "Enter" || event.isComposing || event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
     event.preventDefault();
+    this.flush();
     const { selectionStart: from, selectionEnd: to } = this.area;
     const before = this.lines[this.lineOf(from)].text.slice(0, from - this.startOf(this.lineOf(from)));
     const indent = /^ */.exec(before)?.[0] ?? "";
     this.replace({ from, to, with: `\n${indent}${/:\s*[|>]?[-+]?\s*$/.test(before) && before.trim() ? "  " : ""}` });
+  }
+
+  /** Read the text before it is painted: a browser that inserts many lines says so for each of them. */
+  later() {
+    this.frame ||= requestAnimationFrame(() => this.flush());
+  }
+
+  /** Read the text now, if it has changed. */
+  flush() {
+    if (!this.frame) return;
+    cancelAnimationFrame(this.frame);
+    this.frame = 0;
+    this.read();
   }
 
   /** Take over the text. Only lines that changed lose their colours. */
@@ -217,6 +235,7 @@ export class Editor {
   }
 
   moved() {
+    this.flush();
     if (document.activeElement !== this.area) return;
     const { line } = this;
     if (line === this.caret) return;
@@ -229,6 +248,7 @@ export class Editor {
 
   /** Go to a line and choose it, or choose several. @param {number} first from 0 @param {number} [last] @param {{focus?: boolean}} [how] */
   go(first, last = first, { focus = true } = {}) {
+    this.flush();
     const most = this.lines.length - 1;
     [first, last] = [Math.min(Math.max(0, first), most), Math.min(Math.max(0, last), most)];
     this.chosen = [first, last];

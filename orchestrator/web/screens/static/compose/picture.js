@@ -20,7 +20,7 @@ export class Picture {
     this.here = "";
     /** @type {Set<string>} */
     this.faulty = new Set();
-    this.shown = 0; // drawings, for tests
+    this.turn = 0;
     byId("larger").addEventListener("click", () => this.zoom(STEP));
     byId("smaller").addEventListener("click", () => this.zoom(1 / STEP));
     byId("fit").addEventListener("click", () => this.fit());
@@ -38,8 +38,9 @@ export class Picture {
     });
   }
 
-  /** Take another drawing. @param {string} text  SVG of the server. */
-  show(text) {
+  /** Take another drawing, in several turns of the browser: a large one takes a while. @param {string} text  SVG of the server. */
+  async show(text) {
+    const turn = ++this.turn;
     const plain = text.replace(/<style>[^]*?<\/style>/, "").replace(/ style="[^"]*"/, ""); // the page has the style
     const made = new DOMParser().parseFromString(plain, "text/html").querySelector("svg");
     if (!made) return;
@@ -49,6 +50,8 @@ export class Picture {
       wide.setAttribute("stroke-width", "16");
       line.before(wide);
     }
+    await new Promise((done) => setTimeout(done));
+    if (turn !== this.turn) return; // a newer one came
     const { scrollLeft, scrollTop } = this.canvas;
     this.svg = document.adoptNode(made);
     this.canvas.replaceChildren(this.svg);
@@ -58,7 +61,6 @@ export class Picture {
       this.canvas.scrollLeft = scrollLeft;
       this.canvas.scrollTop = scrollTop;
     }
-    this.shown++;
     this.stale(false);
     this.mark();
   }

@@ -10,16 +10,16 @@ const KINDS = { " ": "same", "+": "add", "-": "cut" };
 /**
  * Save a text.
  * @param {string} name @param {string} text @param {boolean} there  Whether the server can have files.
- * @returns {Promise<{saved: boolean, says: string, bad?: boolean}>}
+ * @param {string | null} known  The digest of the file that this page knows; null: it knows of none.
+ * @returns {Promise<{saved: boolean, says: string, bad?: boolean, digest?: string}>}
  */
-export async function save(name, text, there) {
-  /** @type {string | null} */
-  let replaces = null;
+export async function save(name, text, there, known) {
+  let replaces = known;
   for (;;) {
     try {
       if (!there) return given(name, text);
       const found = await call("/graphs/save", { method: "POST", body: { name, text, replaces } });
-      return { saved: true, says: `Saved as ${found?.file ?? `${name}.yaml`}.` };
+      return { saved: true, says: `Saved as ${found.file}.`, digest: found.digest };
     } catch (error) {
       if (!(error instanceof Problem)) return { saved: false, says: "The server does not answer; nothing was saved.", bad: true };
       const { digest } = error.body;

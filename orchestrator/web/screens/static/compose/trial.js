@@ -14,14 +14,14 @@ import { pretty } from "../modules/texts.js";
 const BASE = `${root}/try`;
 const OFTEN = 400, SELDOM = 1500; // milliseconds between two looks at a run that goes on, or waits
 const OVER = new Set(["completed", "failed", "cancelled", "exhausted"]);
-const OFFLINE = "offline";
 
 export class Trial {
   /** @param {HTMLElement} place @param {{text: () => string, leave: () => void}} how */
   constructor(place, how) {
     this.place = place;
     this.how = how;
-    this.models = /** @type {string[]} */ ([]);
+    /** Name for the server -> what it is called. @type {Record<string, string>} */
+    this.models = {};
     this.schema = "";
     /** @type {{need: ArgumentForm, more: ArgumentForm, model: HTMLSelectElement} | null} */
     this.form = null;
@@ -58,7 +58,7 @@ export class Trial {
     /** @param {string[]} some */
     const part = (some) => ({ ...schema, properties: Object.fromEntries(some.map((name) => [name, schema.properties[name]])) });
     const rest = names.filter((name) => !needed.includes(name));
-    const model = /** @type {HTMLSelectElement} */ (make("select", { id: "trial-model" }, make("option", { value: "" }, `${OFFLINE} (no network, no cost)`), ...this.models.filter((one) => one !== OFFLINE).map((one) => make("option", { value: one }, one))));
+    const model = /** @type {HTMLSelectElement} */ (make("select", { id: "trial-model" }, make("option", { value: "" }, "offline (no network, no cost)"), ...Object.entries(this.models).map(([value, name]) => make("option", { value }, name))));
     this.form = { need: new ArgumentForm({}, part(needed)), more: new ArgumentForm({}, part(rest)), model };
     const form = make("form", {}, this.form.need.element,
       rest.length ? make("details", {}, make("summary", {}, "Further fields of the state"), this.form.more.element) : "",
