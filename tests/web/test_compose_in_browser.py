@@ -519,6 +519,33 @@ def test_a_draft_is_there_after_a_reload_and_each_address_has_its_own(screens: S
     assert page.is_hidden("#notice")
 
 
+def test_a_text_is_saved_and_replaces_another_one_only_when_a_person_says_so(browser: Browser, tmp_path: Path) -> None:
+    with api(react(), model=OfflineModel(), settings={"save_graphs": tmp_path}) as found:
+        windows = Screens(browser, found.url)
+        page = edited(windows, SMALL)
+        page.click("#save")
+        page.wait_for_selector("#notes >> text=Saved as letter.yaml.")
+        assert (tmp_path / "letter.yaml").read_text() == SMALL
+        page.fill("#text", SMALL.replace("{kind: confirm}", "{kind: confirm, prompt: Sure}"))
+        checked(page)
+        with page.expect_response("**/api/graphs/save") as said:
+            page.keyboard.press("Control+s")
+        assert said.value.ok, said.value.text()
+        other = edited(windows, SMALL)  # a window that knows of no file
+        other.click("#save")
+        other.wait_for_selector("dialog.replace")
+        assert other.locator("dialog.replace .cut, dialog.replace .add").count() == 2
+        other.click("dialog.replace >> text=Keep it")
+        other.wait_for_selector("#notes >> text=Nothing was saved.")
+        assert "Sure" in (tmp_path / "letter.yaml").read_text()
+        other.click("#save")
+        other.click("dialog.replace >> text=Replace it")
+        other.wait_for_selector("#notes >> text=Saved as letter.yaml.")
+        assert (tmp_path / "letter.yaml").read_text() == SMALL
+        windows.close()
+        assert [one for one in windows.faults if "409" not in one] == []
+
+
 def test_without_a_folder_the_text_is_a_download(screens: Screens) -> None:
     page = edited(screens, SMALL)
     with page.expect_download() as download:
