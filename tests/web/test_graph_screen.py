@@ -5,10 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from html import unescape
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.web.api import Api, api
+from tests.web.windows import Screens, serious_faults
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +31,9 @@ def test_the_page_of_a_graph_has_all_of_it(server: Api) -> None:
     form = re.search(r"data-form='([^']*)'", page.text)
     assert form is not None
     assert "x-input" in form[1]
-    drawing = server.client.get("/graphs/payment/drawing.svg")
+    source = re.search(r'<img [^>]*src="([^"]*)"', page.text)
+    assert source is not None
+    drawing = server.client.get(source[1])
     assert (drawing.status_code, drawing.headers["content-type"]) == (200, "image/svg+xml")
     assert 'href="/graphs/payment"' in server.client.get("/graphs").text
 
@@ -58,3 +65,20 @@ def test_the_form_starts_a_run_and_leads_to_it(server: Api) -> None:
         (run,) = server.get("runs?graph=plain")["runs"]
         assert (run["input"], run["labels"]) == ("bees", {"team": "ops", "ticket": "17"})
         assert faults == []
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("size", [(390, 844), (1280, 900), (2560, 1300)])
+@pytest.mark.parametrize("path", ["/graphs", "/graphs/payment"])
+def test_no_serious_fault_that_axe_finds_at_any_width(
+    browser: Browser, server: Api, path: str, size: tuple[int, int], theme: str
+) -> None:
+    screens = Screens(browser, server.url)
+    page = screens.open(path, size=size, color_scheme=theme, bypass_csp=True, reduced_motion="reduce")
+    assert page.evaluate("[...document.images].filter((one) => !(one.complete && one.naturalWidth)).length") == 0
+    assert serious_faults(page) == []
+    width = page.evaluate("[document.documentElement.scrollWidth, document.documentElement.clientWidth]")
+    assert width[0] <= width[1], "the screen is wider than the window"
+    screens.close()
+    assert screens.faults == []

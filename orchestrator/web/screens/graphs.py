@@ -66,7 +66,7 @@ async def graph(call: Call[NoQuery]) -> Response:
     return page(
         call, "graph",
         {
-            "title": found.name, "graph": listed_of(found), "version_of": found.content, "notes": report.notes,
+            "title": found.name, "graph": listed_of(found), "notes": report.notes,
             "proofs": report.proofs, "text": found.saved.text if found.saved is not None else found.yaml or "",
             "form": found.form, "startable": not (call.settings.read_only or call.settings.scratch),
             "open_questions": waiting,
