@@ -241,3 +241,11 @@ async def test_authorize_is_asked_and_both_event_loops_save(folder: Path) -> Non
             made = await client.post("/api/runs", json={"graph": "quiet", "input": "x", "wait": True})
             assert made.json()["status"] == "completed"
     assert files(folder) == ["quiet.yaml"]
+
+
+def test_the_difference_of_texts_of_very_many_lines_is_not_sought(server: Api) -> None:
+    """Lines that occur often take difflib minutes, in which no other text could be saved."""
+    text = QUIET + "#\n" * 3_000
+    server.post("graphs/save", 201, name="quiet", text=text)
+    refused = server.post("graphs/save", 409, name="quiet", text=f"{text}# more\n")
+    assert refused["difference"].endswith("too many to compare here")

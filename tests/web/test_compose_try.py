@@ -8,6 +8,7 @@ from typing import Any
 import anyio
 import httpx2
 import pytest
+import yaml
 
 from orchestrator import Executor, Graph, OfflineModel, web
 from orchestrator.errors import StoreError
@@ -266,3 +267,20 @@ def test_a_server_that_only_reads_tries_nothing(tmp_path: Any) -> None:
     with api(settings={"read_only": True}) as server:
         assert server.client.post("/api/graphs/try", json={"text": QUIET}).status_code in (404, 405)
         assert server.client.get("/try/api/runs").status_code == 404
+
+
+def test_a_graph_inside_of_two_is_asked_about_after_one_of_these_is_forgotten() -> None:
+    data = yaml.safe_load(CALL.replace("topic: str", "topic: {type: str, default: x}"))
+    inner = Graph.from_data(data)
+    outer = [
+        Graph.from_data({**data, "name": name, "nodes": {"go": {"kind": "subgraph", "graph": data}}})
+        for name in ("first", "second")
+    ]
+    executor = Executor("memory://", tools=[pay])
+    for graph in outer:
+        executor.add_graph(graph, ask_from="write")
+    asked = executor._host.resources.asked
+    executor.remove_graph(outer[0])
+    assert (inner.content in asked, outer[0].content in asked) == (True, False)
+    executor.remove_graph(outer[1])
+    assert not asked

@@ -77,8 +77,10 @@ class ExecutorCode:
                 resources.graphs[graph.name] = kept[0]
         resources.begun.pop(graph.content, None)
         resources.passed.forget(graph.content)
+        left = {one.content for one in with_inner(one for known in resources.versions.values() for one in known)}
         for one in with_inner([graph]):
-            resources.asked.pop(one.content, None)
+            if one.content not in left:  # another graph may have the same one inside
+                resources.asked.pop(one.content, None)
 
     def beside(self, store: Store, *, model: Model | None, models: Mapping[str, Model]) -> Self:
         """Make another executor with the same tools, dependencies and contexts, and no graphs. It is not opened.

@@ -46,6 +46,8 @@ _DEVICES = frozenset({"con", "prn", "aux", "nul", *(f"{name}{n}" for name in ("c
 _LONGEST = 4 * checks.LONGEST
 """Bytes of a file."""
 _LONGEST_DIFFERENCE = 50_000
+_MOST_PAIRS = 4_000_000
+"""Pairs of lines that are compared: the time grows with them, and the lock is held meanwhile."""
 _PATIENCE = 5.0
 """Seconds in which another process must have written its file."""
 _LOCK = ".lock"
@@ -202,12 +204,16 @@ def _check_file(name: str, there: SavedFile | None, folder: int, text: str, repl
         return
     if replaces == there.digest:
         return
-    rows = difflib.unified_diff(there.text.splitlines(), text.splitlines(), file, "this text", lineterm="")
-    difference = "\n".join(rows)
-    if len(difference) > _LONGEST_DIFFERENCE:
-        difference = f"{difference[:_LONGEST_DIFFERENCE]}\n…"
+    difference = _difference(there.text.splitlines(), text.splitlines(), file)
     detail = f"there is a file {file}" if replaces is None else f"{file} is not as it was: it has been changed since"
     raise HttpProblem(409, "graph-exists", detail, digest=there.digest, difference=difference)
+
+
+def _difference(before: list[str], after: list[str], file: str) -> str:
+    if len(before) * len(after) > _MOST_PAIRS:
+        return f"{file} has {len(before):,} lines and this text {len(after):,}, too many to compare here"
+    found = "\n".join(difflib.unified_diff(before, after, file, "this text", lineterm=""))
+    return found if len(found) <= _LONGEST_DIFFERENCE else f"{found[:_LONGEST_DIFFERENCE]}\n…"
 
 
 def _read(name: str, folder: int) -> SavedFile | None:
