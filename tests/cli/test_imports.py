@@ -38,7 +38,7 @@ TABLE: dict[str, tuple[tuple[str, ...], frozenset[str], int]] = {
     "run": (
         ("run", "tool_user", "What is 20+(2*4)?", "--approve", "none"),
         frozenset({"models.chat", "nodes.extract", "nodes.plan", "nodes.complete", "render.svg", "tools.mcp", "web"}),
-        396,
+        400,
     ),
 }
 """Command -> its words, modules of the library that it does not import, and how many it imports at most."""

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from orchestrator.executor.host.control import RunControl
-from orchestrator.executor.host.fork_choices import ForkChoices, choices
-from orchestrator.executor.host.fork_preview import ForkPreview, preview
 from orchestrator.executor.host.forks import Order, fork
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.migration import Migration
 from orchestrator.values import check_position
 from orchestrator.views.run import Run
+
+if TYPE_CHECKING:
+    from orchestrator.executor.host.fork_choices import ForkChoices
+    from orchestrator.executor.host.fork_preview import ForkPreview
 
 
 class RunForking(RunControl):
@@ -120,6 +123,8 @@ class RunForking(RunControl):
             parent, at=at, update=update, branch=branch, answer=answer, answers=answers, result=result, graph=graph,
             migrate=migrate, run_id=run_id, labels=labels,
         )  # fmt: skip
+        from orchestrator.executor.host.fork_preview import preview  # late: few processes need it
+
         return await preview(self._host, order, start=start)
 
     async def fork_choices(self, parent: str, /, at: int | None = None) -> ForkChoices:
@@ -137,5 +142,7 @@ class RunForking(RunControl):
             RunUnknown: the store has no such run.
             InvalidValue: there is no such record, or nothing can follow it.
         """
+        from orchestrator.executor.host.fork_choices import choices  # late: few processes need it
+
         check_position(at)
         return await choices(self._host, await self._host.store.info(parent), at)
