@@ -16,7 +16,7 @@ from orchestrator.executor import Run
 from orchestrator.kernel.records import Answered, Asked, Record
 from orchestrator.web.documents import Deleted, ReplayDocument, RunResult, blank, result_of
 from orchestrator.web.endpoint import Call
-from orchestrator.web.problems import problem_of
+from orchestrator.web.problems import HttpProblem, problem_of
 from orchestrator.web.requests import (
     AnswerBody,
     DeleteQuery,
@@ -84,6 +84,8 @@ def _became(records: list[Record], question: str) -> dict[str, object]:
 async def resume(call: Call[NoQuery, ResumeBody]) -> RunResult:
     """Go on with a run in the background."""
     body = call.body
+    if call.settings.scratch and body.limits is not None and body.limits.model_fields_set & {"steps", "seconds"}:
+        raise HttpProblem(403, "limits-refused", "a try keeps its limits of steps and seconds: try the text again")
     run = await call.executor.resume(
         call.run_id, retry=body.retry, limits=None if body.limits is None else body.limits.limits(),
         approve=call.risk(body.approve), accept_changes=body.accept_changes, background=True,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -249,3 +250,11 @@ def test_the_difference_of_texts_of_very_many_lines_is_not_sought(server: Api) -
     server.post("graphs/save", 201, name="quiet", text=text)
     refused = server.post("graphs/save", 409, name="quiet", text=f"{text}# more\n")
     assert refused["difference"].endswith("too many to compare here")
+
+
+def test_a_server_whose_folder_is_gone_still_has_its_graphs(server: Api, folder: Path) -> None:
+    server.post("graphs/save", 201, name="quiet", text=QUIET)
+    shutil.rmtree(folder)
+    assert "quiet" in {one["name"] for one in server.get("graphs")["graphs"]}
+    server.get("graphs/none", 404)
+    server.post("graphs/save", 503, name="other", text=QUIET.replace("name: quiet", "name: other"))

@@ -284,3 +284,11 @@ def test_a_graph_inside_of_two_is_asked_about_after_one_of_these_is_forgotten() 
     assert (inner.content in asked, outer[0].content in asked) == (True, False)
     executor.remove_graph(outer[1])
     assert not asked
+
+
+@pytest.mark.parametrize("limits", [{"steps": None}, {"steps": 10**9}, {"seconds": None}])
+def test_the_limits_of_a_try_are_not_lifted_when_it_goes_on(server: Api, limits: dict[str, Any]) -> None:
+    found = server.post("graphs/try", 201, text=ENDLESS, input="x", limits={"steps": 5}, wait=True)
+    body = {"retry": True, "limits": limits}
+    assert server.client.post(f"/try/api/runs/{found['run_id']}/resume", json=body).status_code == 403
+    assert tried(server, found["run_id"])["status"] == "exhausted"

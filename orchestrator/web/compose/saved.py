@@ -87,6 +87,12 @@ class SavedGraphs:
 
     def refresh(self) -> None:
         """Read the files that are new, or are not as they were: another process may have written them."""
+        try:
+            self._refresh()
+        except OSError as error:  # the graphs that were read are still there
+            log.warning("the folder of saved graphs cannot be read: %s", error)
+
+    def _refresh(self) -> None:
         with self._lock, self._opened() as folder:
             names = sorted(name for name in os.listdir(folder) if name.endswith(SUFFIX))[:MOST_FILES]
             for file in names:
