@@ -17,7 +17,7 @@ BatchName = Annotated[
     str, StringConstraints(pattern=r"^[A-Za-z0-9]{1,40}$"), Field(description="What the ids of the replays begin with.")
 ]
 RunsToReplay = Annotated[
-    list[Annotated[str, StringConstraints(max_length=4_500)]],  # longer addresses are cut off by servers
+    list[Annotated[str, StringConstraints(max_length=2000)]],  # longer addresses are cut off by servers
     Field(
         min_length=1,
         description=f"Up to {MOST} ids, with commas between them or each in a parameter of its own.",

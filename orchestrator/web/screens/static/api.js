@@ -4,6 +4,11 @@
 /** The path under which the screens and the API are served, without a slash at its end. */
 export const root = document.body.dataset.root ?? "";
 
+const LONGEST = 2000; // characters of one parameter of an address
+
+/** Ids as parameters of an address: one with commas, or each by itself, for an id may have commas. @param {string[]} ids */
+export const inAddress = (ids) => (ids.some((id) => id.includes(",")) || ids.join(",").length > LONGEST ? ids : [ids.join(",")]);
+
 /** What the server said when it refused a request. */
 export class Problem extends Error {
   /** @param {number} status @param {{title?: string, detail?: string} & Record<string, unknown>} body */

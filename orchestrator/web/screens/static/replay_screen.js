@@ -1,7 +1,7 @@
 // @ts-check
 // Replays of many runs: a form begins them, a table follows them.
 
-import { call, Problem, root } from "./api.js";
+import { call, inAddress, Problem, root } from "./api.js";
 import { byId } from "./elements.js";
 import { following, refreshed, takeCount } from "./refresh.js";
 import { addKeys, note } from "./shell.js";
@@ -13,8 +13,7 @@ const rows = () => /** @type {HTMLElement[]} */ ([...document.querySelectorAll("
 /** The address of a batch. @param {typeof given} order @param {string} batch */
 function address({ runs, graph, at, live }, batch) {
   const query = new URLSearchParams();
-  if (runs.length > 1 && !runs.some((id) => id.includes(","))) query.append("runs", runs.join(","));
-  else for (const id of runs) query.append("runs", id);
+  for (const ids of inAddress(runs)) query.append("runs", ids);
   if (graph) query.append("graph", graph);
   if (at !== undefined) query.append("at", String(at));
   query.append("live", live);

@@ -1,7 +1,7 @@
 // @ts-check
 // The list of runs: it follows the store, runs are chosen by keys, and several are compared, replayed, retried or deleted at once.
 
-import { call, Problem, root } from "./api.js";
+import { call, inAddress, Problem, root } from "./api.js";
 import { byId, make } from "./elements.js";
 import { following, refreshed, takeCount } from "./refresh.js";
 import { addKeys, note } from "./shell.js";
@@ -98,11 +98,9 @@ function shown() {
   for (const row of rows()) row.classList.toggle("picked", box(row).checked);
 }
 
-/** The query of the chosen runs, the oldest first. An id may have commas. */
+/** The query of the chosen runs, the oldest first. */
 function query() {
-  const ids = picked().map((row) => row.dataset.run ?? "").reverse();
-  const plain = ids.length > 1 && !ids.some((id) => id.includes(","));
-  return new URLSearchParams(plain ? [["runs", ids.join(",")]] : ids.map((id) => ["runs", id]));
+  return new URLSearchParams(inAddress(picked().map((row) => row.dataset.run ?? "").reverse()).map((ids) => ["runs", ids]));
 }
 
 /** @param {number} by */
