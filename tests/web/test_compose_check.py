@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 import types
@@ -187,6 +188,7 @@ def test_a_reference_to_other_code_is_not_followed(
     LOADED.clear()
     code = given_code(GRAPHS, [pay])
     text = f"name: g\nstate: {{fields: {{x: str}}}}\n{place.replace('REF', ref)}\nedges: START -> a -> END\n"
+    importlib.import_module("orchestrator.nodes.guards")  # checks load it by themselves, at the first use
     before = set(sys.modules)
     found = server.post("graphs/check", text=text)
     assert not found["ok"] or found["skipped"], found
