@@ -68,7 +68,7 @@ def check_key(what: str, text: str) -> None:
 
 
 def check_postable(run_id: str, status: str, notice: bool) -> None:
-    """Refuse a message to a run that has ended, unless it is a notice: nobody would read it.
+    """Refuse a message to a run that has ended, unless it is a notice, because it would never be read.
 
     Raises:
         RunEnded: it has.
@@ -80,7 +80,7 @@ def check_postable(run_id: str, status: str, notice: bool) -> None:
 def is_released(
     info: tuple[int, str, float | None, int], after: int, status: str | None, due: float | None, waiting: int | None
 ) -> bool:
-    """Whether a run that nobody holds is as an append without records, which gives its lease back, leaves it.
+    """Whether a run without a lease is already in the state that an append without records, which releases it, leaves.
 
     Args:
         info: head, status, due and waiting of the run.

@@ -47,7 +47,7 @@ class Alignments:
             RunUnknown: one was deleted meanwhile.
         """
         ids = tuple(info.run_id for info in infos)
-        async with self._lock:  # whoever asks for the same meanwhile has it at once
+        async with self._lock:  # a second request for the same runs waits here and finds the result cached
             made = self._kept.pop(ids, None)
             if made is None or made.version != version_of(infos):
                 made = await _made(executor, infos)

@@ -51,7 +51,7 @@ _ANSWER = 200
 
 
 async def start(call: Call[NoQuery, ReplaysBody]) -> ReplaysDocument:
-    """Begin to replay runs. Those that cannot be replayed say why, and the others are replayed all the same."""
+    """Begin to replay runs. Those that cannot be replayed say why, and the others are still replayed."""
     body, batches = call.body, call.service.replays
     runs = _once(body.runs)
     graph = None if body.graph is None else call.graph(body.graph)

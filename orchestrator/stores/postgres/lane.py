@@ -1,6 +1,6 @@
 """One thread with one connection, which does work in batches, in the order in which it is asked for.
 
-A server may go away and come back. Callers wait meanwhile, for as long as the store is patient. What was asked
+A server may go away and come back. Callers wait for it, for as long as the store's patience lasts. What was asked
 for when the connection was cut may have been done or not, so all of it is asked again in a form that finds out: see
 `Job.again`.
 """

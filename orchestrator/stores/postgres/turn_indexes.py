@@ -1,9 +1,9 @@
-"""Making the indexes of labels that take turns, in a thread of its own, while the store is used.
+"""Builds the indexes of labels that take turns, in a thread of its own, while the store is used.
 
-`CREATE INDEX CONCURRENTLY` lets others write, and waits for every transaction that began before it: behind one that is
-left open, for hours. So it has a connection of its own, and claims go on without the index meanwhile. Of several
-processes one makes the index, under a lock that a second connection holds in a transaction without a snapshot, which an
-index does not wait for. An index whose making ended with its session is invalid: it is dropped, and made again.
+`CREATE INDEX CONCURRENTLY` lets others write, but waits for every transaction that began before it: hours, behind one
+that was left open. So it has a connection of its own, and claims do without the index until it is built. One process
+builds it, under a lock that a second connection holds in a transaction without a snapshot, which the build does not
+wait for. An index whose session ended during the build is invalid: it is dropped and built again.
 """
 
 from __future__ import annotations

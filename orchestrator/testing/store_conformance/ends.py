@@ -141,7 +141,7 @@ async def check_release(store: Store) -> None:
 
 
 async def check_a_message_is_read_or_refused(store: Store) -> None:
-    """While a run ends, a message comes before the end, and goes with it, or its sender is told that the run ended."""
+    """A message posted while a run ends is either stored before the end, or refused with `RunEnded`."""
     for _ in range(15):
         run_id = await created(store)
         lease = a_lease(run_id, "t")

@@ -39,7 +39,7 @@ from orchestrator.web.requests import NoQuery
 from orchestrator.web.runs import away
 
 _LONGEST = 500
-"""Characters of the description of a tool: servers of others say what they like."""
+"""Longest description of a tool, in characters: third-party servers may send any length."""
 
 
 async def listing(call: Call[NoQuery]) -> KindList:

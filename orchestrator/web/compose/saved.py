@@ -1,7 +1,7 @@
 """Graphs that the page saves as files in one folder, and that are graphs of the server from then on.
 
-A file is never written over unless its digest is named: of two that save at the same time, in this process or another,
-one is told what the other wrote. A file is written whole under another name, flushed to the disk, and then renamed.
+A file is never overwritten unless its digest is given: of two saves at the same time, in this process or another, the
+second is refused and shown what the first one wrote. A file is written whole under another name, flushed to the disk, and then renamed.
 Names are those of graphs, so no path, hidden file or device can be meant; the folder is held open while a file is
 written, and links in it are not followed.
 
@@ -47,7 +47,7 @@ _LONGEST = 4 * checks.LONGEST
 """Bytes of a file."""
 _LONGEST_DIFFERENCE = 50_000
 _MOST_PAIRS = 4_000_000
-"""Pairs of lines that are compared: the time grows with them, and the lock is held meanwhile."""
+"""Pairs of lines that are compared: the time grows with them, and the lock is held until it is done."""
 _PATIENCE = 5.0
 """Seconds in which another process must have written its file."""
 _LOCK = ".lock"
@@ -261,7 +261,7 @@ def _write(name: str, folder: int, data: bytes, *, new: bool) -> None:
             target.write(data)
             target.flush()
             os.fsync(opened)
-        if new:  # a link fails where there is a file, whoever has written it
+        if new:  # `link` fails if the file exists, no matter who created it
             os.link(draft, file, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
         else:
             os.rename(draft, file, src_dir_fd=folder, dst_dir_fd=folder)

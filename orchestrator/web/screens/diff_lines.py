@@ -55,7 +55,7 @@ def lines_of(diff: Sequence[str]) -> list[Line]:
 
 
 def _changed(cut: Sequence[str], added: Sequence[str]) -> list[Line]:
-    """Lines in place of others. Texts are wrapped, so words are compared across lines."""
+    """Lines that replace others. Long text is wrapped, so words are compared across lines."""
     before, after = _words(cut), _words(added)
     if not before or not after or len(before) * len(after) > _MOST:
         return [Line("cut", [(line, False)]) for line in cut] + [Line("added", [(line, False)]) for line in added]

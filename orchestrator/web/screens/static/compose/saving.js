@@ -59,7 +59,7 @@ function mayReplace(name, text, there, again) {
   return new Promise((done) => {
     let replaced = false;
     const dialog = /** @type {HTMLDialogElement} */ (make("dialog", { class: "replace", "aria-label": "Replace the file" },
-      make("h2", {}, make("span", { class: "data" }, name), again ? ".yaml has changed meanwhile" : ".yaml is there already"),
+      make("h2", {}, make("span", { class: "data" }, name), again ? ".yaml was changed by someone else" : ".yaml is there already"),
       make("p", { class: "soft" }, "What would change in it:"),
       make("div", { class: "diff", tabindex: "0", role: "group", "aria-label": "Difference" }, ...lines.map(({ kind, line }) => make("div", { class: kind }, line || " "))),
       make("div", { class: "acts" }, make("button", { type: "button", class: "risky", onclick: () => { replaced = true; dialog.close(); } }, "Replace it"),
