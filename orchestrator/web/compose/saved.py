@@ -1,9 +1,9 @@
 """Graphs that the page saves as files in one folder, and that are graphs of the server from then on.
 
 A file is never overwritten unless its digest is given: of two saves at the same time, in this process or another, the
-second is refused and shown what the first one wrote. A file is written whole under another name, flushed to the disk, and then renamed.
-Names are those of graphs, so no path, hidden file or device can be meant; the folder is held open while a file is
-written, and links in it are not followed.
+second is refused and shown what the first one wrote. A file is written whole under another name, flushed to the disk,
+and then renamed. Names are those of graphs, so no path, hidden file or device can be meant; the folder is held open
+while a file is written, and links in it are not followed.
 
 A saved graph is text from elsewhere, as any other text: it may name the code that the server was given and nothing
 else, also when it is read again after a restart, and calls of its tools that change something are asked about.
