@@ -154,7 +154,7 @@ async def test_a_thread_that_is_left_behind_makes_no_call_any_more() -> None:
         return {"log": "late"}
 
     async with Executor() as executor:
-        run = await executor.start(single(work, timeout=SHORT), run_id="r")
+        run = await executor.start(single(work, timeout=5 * SHORT), run_id="r")
         assert run.error is not None
         assert run.error.type == "StepTimeout"
         over.set()
