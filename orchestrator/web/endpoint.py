@@ -119,17 +119,19 @@ class Call(Generic[QueryT, BodyT]):
             )
         return approve
 
-    def graph(self, name: str) -> GraphDefinition:
+    async def graph(self, name: str) -> GraphDefinition:
         """A graph of the executor. No other one is looked for, and nothing is imported.
 
         Raises:
             GraphUnknown: it has none of this name.
         """
+        saved = self.service.saved
+        if saved is not None:
+            await saved.refresh(name)
         found = self.executor.graphs.get(name)
-        if found is None and self.service.saved is not None:
-            self.service.saved.refresh()
-            found = self.executor.graphs.get(name)
         if found is None:
+            if saved is not None and name in saved.faults:
+                raise GraphUnknown(f"the saved graph {name!r} is not used: {saved.faults[name]}")
             known = ", ".join(sorted(self.executor.graphs)) or "none"
             raise GraphUnknown(f"unknown graph {name!r}: this server has {known}")
         return found

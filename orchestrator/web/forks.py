@@ -55,7 +55,8 @@ async def preview(call: Call[NoQuery, ForkBody]) -> ForkPreviewDocument:
     """What a fork would reuse, make again and ask about. What refuses the fork refuses this, too."""
     body = call.body
     await call.check_new(body.run_id, call.run.graph, {**call.run.labels, **body.labels})
-    return preview_of(await call.executor.preview_fork(call.run_id, **body.changes(call.graph), start=body.start))
+    graph = None if body.graph is None else await call.graph(body.graph)
+    return preview_of(await call.executor.preview_fork(call.run_id, **body.changes(graph), start=body.start))
 
 
 async def family(call: Call[NoQuery]) -> Family:

@@ -11,7 +11,7 @@ from orchestrator.render import to_svg
 from orchestrator.web.compose import checks
 from orchestrator.web.compose.documents import CheckDocument
 from orchestrator.web.compose.requests import CheckBody
-from orchestrator.web.compose.saved import SavedFile
+from orchestrator.web.compose.saved_files import SavedFile
 from orchestrator.web.documents import GraphDocument, GraphList, GraphRow, SavedText, blank
 from orchestrator.web.endpoint import Call
 from orchestrator.web.requests import NoQuery
@@ -21,14 +21,14 @@ from orchestrator.web.runs import away
 async def listing(call: Call[NoQuery]) -> GraphList:
     """The graphs that runs can be started of."""
     if call.service.saved is not None:
-        await away(call.service.saved.refresh)
+        await call.service.saved.refresh()
     graphs = call.executor.graphs
     return GraphList(graphs=[GraphRow(**_row(graphs[name])) for name in sorted(graphs)])
 
 
 async def show(call: Call[NoQuery]) -> GraphDocument:
     """A graph with its drawing and the form of its input."""
-    graph = call.graph(str(call.request.path_params["name"]))
+    graph = await call.graph(str(call.request.path_params["name"]))
     saved = None if call.service.saved is None else call.service.saved.files.get(graph.name)
     return await away(lambda: _document(graph, saved))
 

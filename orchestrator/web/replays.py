@@ -54,7 +54,7 @@ async def start(call: Call[NoQuery, ReplaysBody]) -> ReplaysDocument:
     """Begin to replay runs. Those that cannot be replayed say why, and the others are still replayed."""
     body, batches = call.body, call.service.replays
     runs = _once(body.runs)
-    graph = None if body.graph is None else call.graph(body.graph)
+    graph = None if body.graph is None else await call.graph(body.graph)
     name = os.urandom(6).hex() if body.batch is None else body.batch
     approve = call.risk(body.approve)
     for run_id in runs:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
@@ -262,17 +261,17 @@ class ForkBody(Body):
     labels: dict[str, str] = {}
     start: bool = Field(True, description="Go on with the fork at once, in the background.")
 
-    def changes(self, graph: Callable[[str], GraphDefinition]) -> dict[str, Any]:
+    def changes(self, graph: GraphDefinition | None) -> dict[str, Any]:
         """The fork as `Executor.fork` takes it, but for `start`.
 
         Args:
-            graph: returns the graph of a name.
+            graph: the graph that it names.
         """
         return {
             "at": self.at, "update": self.update, "branch": self.branch, "result": self.result,
             "answer": None if self.answer is None else self.answer.answer(),
             "answers": None if self.answers is None else {name: one.answer() for name, one in self.answers.items()},
-            "graph": None if self.graph is None else graph(self.graph), "run_id": self.run_id, "labels": self.labels,
+            "graph": graph, "run_id": self.run_id, "labels": self.labels,
         }  # fmt: skip
 
 

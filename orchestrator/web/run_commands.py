@@ -33,7 +33,7 @@ from orchestrator.web.requests import (
 async def start(call: Call[NoQuery, StartBody]) -> RunResult:
     """Start a run; with `wait`, return when it ends or pauses, or after a while."""
     body, executor = call.body, call.executor
-    graph, approve = call.graph(body.graph), call.risk(body.approve)
+    graph, approve = await call.graph(body.graph), call.risk(body.approve)
     await call.check_new(body.run_id, graph.name, body.labels)
     run_id = os.urandom(8).hex() if body.run_id is None else body.run_id
     refs = None if call.settings.refs is None else call.settings.refs(run_id, graph.name)
@@ -114,7 +114,7 @@ async def fork(call: Call[NoQuery, ForkBody]) -> RunResult:
     """Make a fork, which goes on in the background."""
     body, executor = call.body, call.executor
     await call.check_new(body.run_id, call.run.graph, {**call.run.labels, **body.labels})
-    changes = body.changes(call.graph)
+    changes = body.changes(None if body.graph is None else await call.graph(body.graph))
     if body.start:
         await executor.preview_fork(call.run_id, **changes)  # one that cannot go on here is refused before it is made
     made = await executor.fork(call.run_id, **changes, start=False)
@@ -126,7 +126,7 @@ async def fork(call: Call[NoQuery, ForkBody]) -> RunResult:
 async def replay(call: Call[NoQuery, ReplayBody]) -> ReplayDocument:
     """Replay a run."""
     body = call.body
-    graph = None if body.graph is None else call.graph(body.graph)
+    graph = None if body.graph is None else await call.graph(body.graph)
     # A replay has no labels of its own; whose it is is decided by those of the run.
     await call.check_new(body.run_id, call.run.graph if graph is None else graph.name, call.run.labels)
     found = await call.executor.replay(

@@ -15,7 +15,8 @@ import httpx2
 import pytest
 
 from orchestrator import Executor, web
-from orchestrator.web.compose.saved import SavedGraphs, digest_of
+from orchestrator.web.compose.saved import SavedGraphs
+from orchestrator.web.compose.saved_files import digest_of
 from orchestrator.web.compose.texts import Texts
 from orchestrator.web.problems import HttpProblem
 from tests.web.api import GRAPHS, Api, api, pay
@@ -178,7 +179,8 @@ saved = SavedGraphs(folder, executor, Texts(executor))
 made = 0
 for turn in range(20):
     while True:
-        saved.refresh()
+        saved.look()
+        saved.settle()
         known = saved.files.get("quiet")
         times = 0 if known is None else int(known.text.rpartition("times: ")[2].split("}")[0])
         try:
@@ -212,6 +214,7 @@ def test_a_file_that_cannot_be_written_leaves_nothing(folder: Path, monkeypatch:
     executor = Executor(graphs=GRAPHS, tools=[pay])
     saved = SavedGraphs(folder, executor, Texts(executor))
     saved.save("quiet", QUIET, None)
+    saved.settle()
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
@@ -220,6 +223,7 @@ def test_a_file_that_cannot_be_written_leaves_nothing(folder: Path, monkeypatch:
     with pytest.raises(HttpProblem, match="No space left"):
         saved.save("quiet", QUIET.replace("times: 3", "times: 4"), digest_of(QUIET.encode()))
     assert (files(folder), (folder / "quiet.yaml").read_text()) == (["quiet.yaml"], QUIET)
+    saved.settle()
     assert executor.graphs["quiet"].nodes["count"].times == 3  # type: ignore[attr-defined]  # of kind repeat
 
 

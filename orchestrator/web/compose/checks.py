@@ -169,7 +169,10 @@ def sound(text: str, form: str, code: GivenCode) -> Graph:
         GraphError: it is none, names code that is not given, or the checks found problems.
     """
     graph = graph_of(read(text, form), code)
-    problems = report_of(graph).errors
+    try:
+        problems = report_of(graph).errors
+    except RecursionError:
+        raise GraphError("the graph is nested too deeply: flatten it") from None
     if problems:
         raise InvalidGraph(graph.name, problems)
     return graph

@@ -1,35 +1,46 @@
 """Graphs that the page saves as files in one folder, and that are graphs of the server from then on.
 
-A file is never overwritten unless its digest is given: of two saves at the same time, in this process or another, the
-second is refused and shown what the first one wrote. A file is written whole under another name, flushed to the disk,
-and then renamed. Names are those of graphs, so no path, hidden file or device can be meant; the folder is held open
-while a file is written, and links in it are not followed.
+A file is never written over unless its digest is named: of two that save at the same time, in this process or another,
+one is told what the other wrote. How files are read and written is in `saved_files`.
 
 A saved graph is text from elsewhere, as any other text: it may name the code that the server was given and nothing
-else, also when it is read again after a restart, and calls of its tools that change something are asked about.
+else, also when it is read again after a restart, and calls of its tools that change something are asked about. What
+the folder has no more, or what has become faulty there, is no graph of the server any more, as after a restart.
+
+Files are read and written in threads. Only the event loop, which uses the executor's graphs, changes them: a thread
+lists what it found, and `settle` makes it so.
 """
 
 from __future__ import annotations
 
-import difflib
-import fcntl
 import logging
 import os
-import re
-import secrets
-import stat
-import time
+from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from hashlib import sha256
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
+import anyio
+
 from orchestrator.errors import OrchestratorError
 from orchestrator.web.compose import checks
+from orchestrator.web.compose.saved_files import (
+    SUFFIX,
+    SavedFile,
+    check_file,
+    check_name,
+    digest_of,
+    is_name,
+    locked,
+    names_in,
+    read_file,
+    write_file,
+)
 from orchestrator.web.problems import HttpProblem
+from orchestrator.web.runs import away
 
 if TYPE_CHECKING:
     from orchestrator.executor import Executor
@@ -37,28 +48,28 @@ if TYPE_CHECKING:
     from orchestrator.web.compose.texts import Texts
 
 log = logging.getLogger("orchestrator.web")
-SUFFIX = ".yaml"
-MOST_FILES = 1_000
-"""Files of a folder that are read."""
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,99}")
-_DEVICES = frozenset({"con", "prn", "aux", "nul", *(f"{name}{n}" for name in ("com", "lpt") for n in range(1, 10))})
-"""Names that stand for devices on some systems."""
-_LONGEST = 4 * checks.LONGEST
-"""Bytes of a file."""
-_LONGEST_DIFFERENCE = 50_000
-_MOST_PAIRS = 4_000_000
-"""Pairs of lines that are compared: the time grows with them, and the lock is held until it is done."""
-_PATIENCE = 5.0
-"""Seconds in which another process must have written its file."""
-_LOCK = ".lock"
 
 
 @dataclass(frozen=True, slots=True)
-class SavedFile:
-    """A file that was read."""
+class _Seen:
+    """A file as it was when it was last read."""
 
-    text: str
-    digest: str
+    mark: tuple[int, int, int]
+    """When it was changed, its length, and its number in the file system."""
+    digest: str = ""
+    fault: bool = False
+    tools: bool = True
+    """Whether the tools of the server were known then."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What has become of a file: a graph, a fault, or nothing."""
+
+    name: str
+    graph: Graph | None = None
+    file: SavedFile | None = None
+    fault: str = ""
 
 
 class SavedGraphs:
@@ -78,53 +89,140 @@ class SavedGraphs:
             raise ValueError(f"save_graphs: there is no folder {str(folder)!r}: make it first")
         self._folder, self._executor, self._texts = folder.resolve(), executor, texts
         self._lock = Lock()
-        self._seen: dict[str, tuple[int, int, int]] = {}
+        """Held while one file is looked at, so that of two looks the later one counts."""
+        self._turn = anyio.Lock()
+        self._seen: dict[str, _Seen] = {}
+        self._found: deque[_Found] = deque()
+        self._added: dict[str, dict[str, Graph]] = {}
+        """Name -> content -> the versions that the executor got."""
         self.files: dict[str, SavedFile] = {}
-        """The files of the graphs that were read, by name."""
+        """The files of the graphs of the server, by name."""
         self.faults: dict[str, str] = {}
         """Why files are no graphs of the server, by name."""
-        self.refresh()
+        self.look()
+        self.settle()
 
-    def refresh(self) -> None:
-        """Read the files that are new, or are not as they were: another process may have written them."""
+    async def refresh(self, name: str | None = None) -> None:
+        """Take over what was changed in the folder: another process may have written there.
+
+        Args:
+            name: the only graph that is looked at; None: all.
+        """
+        if name is not None:
+            if is_name(name) and name not in self._texts.given:
+                await away(lambda: self.look(name))
+        else:
+            async with self._turn:  # requests that wait for the same take one thread
+                await away(self.look)
+        self.settle()
+
+    def look(self, only: str | None = None) -> None:
+        """Read the files that are new, or are not as they were. It blocks; `settle` makes their graphs the server's.
+
+        Args:
+            only: the only file that is looked at, by its name; None: all.
+        """
         try:
-            self._refresh()
+            with self._opened() as folder:
+                names = dict.fromkeys(names_in(folder))
+                for name in names if only is None else (only,):
+                    with self._lock:
+                        if name in names:
+                            self._look_at(name, folder)
+                for name in [*self._seen] if only is None else (only,):
+                    with self._lock:
+                        if name not in names and name in self._seen and not _is_there(name, folder):
+                            self._gone(name)
         except OSError as error:  # the graphs that were read are still there
             log.warning("the folder of saved graphs cannot be read: %s", error)
 
-    def _refresh(self) -> None:
-        with self._lock, self._opened() as folder:
-            names = sorted(name for name in os.listdir(folder) if name.endswith(SUFFIX))[:MOST_FILES]
-            for file in names:
-                name = file.removesuffix(SUFFIX)
-                if _NAME.fullmatch(name) is None:
-                    continue
-                try:
-                    found = os.stat(file, dir_fd=folder, follow_symlinks=False)
-                except OSError:
-                    continue
-                mark = (found.st_mtime_ns, found.st_size, found.st_ino)
-                if self._seen.get(name) != mark:
-                    self._seen[name] = mark
-                    self._take(name, folder)
+    def settle(self) -> None:
+        """Make what was found the graphs of the server. It does not block."""
+        while self._found:
+            found = self._found.popleft()
+            name, graph = found.name, found.graph
+            if graph is not None and name in self._executor.graphs and name not in self._added:
+                found, graph = _Found(name, fault="the program has added a graph of this name"), None
+            if graph is not None and found.file is not None:
+                self.faults.pop(name, None)
+                self.files[name] = found.file
+                self._executor.add_graph(graph, ask_from="write")
+                self._added.setdefault(name, {})[graph.content] = graph
+                continue
+            for one in self._added.pop(name, {}).values():
+                self._executor.remove_graph(one)
+            self.files.pop(name, None)
+            self.faults.pop(name, None)
+            if found.fault:
+                self.faults[name] = found.fault
+                log.warning("the saved graph %s is not used: %s", name, found.fault)
 
-    def _take(self, name: str, folder: int) -> None:
-        """Make the graph of a file one of the server."""
+    def save(self, name: str, text: str, replaces: str | None) -> SavedFile:
+        """Write a file. It blocks; `settle` makes its graph one of the server.
+
+        Args:
+            name: the name of the graph.
+            text: its text.
+            replaces: the digest of the file that may be replaced; None: there must be none.
+
+        Raises:
+            HttpProblem: the name cannot be used, there is another file, or the file cannot be written.
+            GraphError: the text is no graph, or names code that the server was not given.
+        """
+        check_name(name)
+        graph = self._graph(name, text)
+        made = SavedFile(text, digest_of(text.encode()))
         try:
-            found = _read(name, folder)
-            if found is None:
-                return
-            graph = self._graph(name, found.text)
-        except (OSError, OrchestratorError, HttpProblem) as error:
-            self.faults[name] = str(error)
-            log.warning("the saved graph %s is not used: %s", name, error)
-            return
-        self._add(name, graph, found)
+            with self._opened() as folder, locked(folder):
+                check_file(name, read_file(name, folder), folder, text, replaces)
+                with self._lock:
+                    write_file(name, folder, text.encode(), new=replaces is None)
+                    self._seen[name] = _Seen(_mark(name, folder), made.digest)
+                    self._found.append(_Found(name, graph, made))
+        except FileExistsError:
+            raise HttpProblem(409, "graph-exists", f"a file {name}{SUFFIX} has just been written: look at it") from None
+        except OSError as error:
+            why = error.strerror or type(error).__name__
+            raise HttpProblem(503, "save-failed", f"{name}{SUFFIX} cannot be written: {why}") from None
+        return made
 
-    def _add(self, name: str, graph: Graph, file: SavedFile) -> None:
-        self.faults.pop(name, None)
-        self.files[name] = file
-        self._executor.add_graph(graph, ask_from="write")
+    # -- one file ------------------------------------------------------------------------------------------------------
+
+    def _look_at(self, name: str, folder: int) -> None:
+        """Read a file, if it is not as it was."""
+        tools, known = self._texts.tools is not None, self._seen.get(name)
+        if known is not None and known.fault and known.tools != tools:
+            known = None  # what it names may be known by now
+        seen = _Seen((0, 0, 0), tools=tools)
+        try:
+            seen = replace(seen, mark=_mark(name, folder))
+            if known is not None and known.mark == seen.mark:
+                return
+            file = read_file(name, folder)
+            if file is None:
+                raise FileNotFoundError(f"{name}{SUFFIX} has just been deleted")
+            seen = replace(seen, digest=file.digest)
+            if known is not None and known.digest == file.digest:
+                seen = replace(known, mark=seen.mark)
+            else:
+                self._found.append(_Found(name, self._graph(name, file.text), file))
+        except FileNotFoundError:
+            self._gone(name)
+            return
+        except (OSError, OrchestratorError, HttpProblem) as error:
+            seen = self._faulty(name, seen, str(error))
+        except Exception as error:  # a fault of one file is none of the requests, which want others
+            log.exception("the saved graph %s cannot be read", name)
+            seen = self._faulty(name, seen, f"it cannot be read: {type(error).__name__}")
+        self._seen[name] = seen
+
+    def _faulty(self, name: str, seen: _Seen, fault: str) -> _Seen:
+        self._found.append(_Found(name, fault=fault))
+        return replace(seen, fault=True)
+
+    def _gone(self, name: str) -> None:
+        if self._seen.pop(name, None) is not None:
+            self._found.append(_Found(name))
 
     def _graph(self, name: str, text: str) -> Graph:
         """The graph of a text that is saved under a name.
@@ -142,35 +240,6 @@ class SavedGraphs:
             raise HttpProblem(409, "graph-given", detail)
         return graph
 
-    def save(self, name: str, text: str, replaces: str | None) -> SavedFile:
-        """Write a file, and make its graph one of the server. It blocks.
-
-        Args:
-            name: the name of the graph.
-            text: its text.
-            replaces: the digest of the file that may be replaced; None: there must be none.
-
-        Raises:
-            HttpProblem: the name cannot be used, there is another file, or the file cannot be written.
-            GraphError: the text is no graph, or names code that the server was not given.
-        """
-        check_name(name)
-        graph = self._graph(name, text)
-        made = SavedFile(text, digest_of(text.encode()))
-        try:
-            with self._lock, self._opened() as folder, _locked(folder):
-                _check_file(name, _read(name, folder), folder, text, replaces)
-                _write(name, folder, text.encode(), new=replaces is None)
-                found = os.stat(f"{name}{SUFFIX}", dir_fd=folder, follow_symlinks=False)
-                self._seen[name] = (found.st_mtime_ns, found.st_size, found.st_ino)
-                self._add(name, graph, made)
-        except FileExistsError:
-            raise HttpProblem(409, "graph-exists", f"a file {name}{SUFFIX} has just been written: look at it") from None
-        except OSError as error:
-            why = error.strerror or type(error).__name__
-            raise HttpProblem(503, "save-failed", f"{name}{SUFFIX} cannot be written: {why}") from None
-        return made
-
     @contextmanager
     def _opened(self) -> Iterator[int]:
         folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -180,116 +249,11 @@ class SavedGraphs:
             os.close(folder)
 
 
-def check_name(name: str) -> None:
-    """
-    Raises:
-        HttpProblem: no file can be named so.
-    """
-    if _NAME.fullmatch(name) is None or name.casefold() in _DEVICES:
-        detail = f"{name[:100]!r} is no name for a file: use 1 to 100 letters, digits, '_' and '-', a letter first"
-        raise HttpProblem(422, "name-invalid", detail)
+def _mark(name: str, folder: int) -> tuple[int, int, int]:
+    found = os.stat(f"{name}{SUFFIX}", dir_fd=folder, follow_symlinks=False)
+    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-def digest_of(data: bytes) -> str:
-    """The digest of a file, by which one who replaces it says what they have seen."""
-    return sha256(data).hexdigest()
-
-
-def _check_file(name: str, there: SavedFile | None, folder: int, text: str, replaces: str | None) -> None:
-    """
-    Raises:
-        HttpProblem: the file that is there is not the one that may be replaced.
-    """
-    file = f"{name}{SUFFIX}"
-    if there is None:
-        if replaces is not None:
-            raise HttpProblem(409, "graph-gone", f"there is no {file} any more: save it as a new one")
-        alike = next((one for one in os.listdir(folder) if one.casefold() == file.casefold()), None)
-        if alike is not None:
-            raise HttpProblem(409, "graph-exists", f"there is a file {alike}, a name that some systems take for {file}")
-        return
-    if replaces == there.digest:
-        return
-    difference = _difference(there.text.splitlines(), text.splitlines(), file)
-    detail = f"there is a file {file}" if replaces is None else f"{file} is not as it was: it has been changed since"
-    raise HttpProblem(409, "graph-exists", detail, digest=there.digest, difference=difference)
-
-
-def _difference(before: list[str], after: list[str], file: str) -> str:
-    if len(before) * len(after) > _MOST_PAIRS:
-        return f"{file} has {len(before):,} lines and this text {len(after):,}, too many to compare here"
-    found = "\n".join(difflib.unified_diff(before, after, file, "this text", lineterm=""))
-    return found if len(found) <= _LONGEST_DIFFERENCE else f"{found[:_LONGEST_DIFFERENCE]}\n…"
-
-
-def _read(name: str, folder: int) -> SavedFile | None:
-    """The file of a graph; None: there is none.
-
-    Raises:
-        HttpProblem: it is no plain file, or too long.
-    """
-    file = f"{name}{SUFFIX}"
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    try:
-        opened = os.open(file, flags, dir_fd=folder)
-    except FileNotFoundError:
-        return None
-    except OSError as error:  # a link, among others
-        raise HttpProblem(409, "graph-no-file", f"{file} is no file that can be read: {error.strerror}") from None
-    if not stat.S_ISREG(os.fstat(opened).st_mode):
-        os.close(opened)
-        raise HttpProblem(409, "graph-no-file", f"{file} is no plain file")
-    with open(opened, "rb") as source:
-        data = source.read(_LONGEST + 1)
-    if len(data) > _LONGEST:
-        raise HttpProblem(409, "graph-no-file", f"{file} has more than {_LONGEST:,} bytes")
-    return SavedFile(data.decode("utf-8", "replace"), digest_of(data))
-
-
-def _write(name: str, folder: int, data: bytes, *, new: bool) -> None:
-    """Write a file whole, or not at all.
-
-    Raises:
-        FileExistsError: it is to be new, and there is one.
-        OSError: it cannot be written.
-    """
-    file, draft = f"{name}{SUFFIX}", f".{name}.{secrets.token_hex(8)}.draft"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    opened = os.open(draft, flags, 0o644, dir_fd=folder)
-    try:
-        with open(opened, "wb") as target:
-            target.write(data)
-            target.flush()
-            os.fsync(opened)
-        if new:  # `link` fails if the file exists, no matter who created it
-            os.link(draft, file, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
-        else:
-            os.rename(draft, file, src_dir_fd=folder, dst_dir_fd=folder)
-        os.fsync(folder)
-    finally:
-        with suppress(FileNotFoundError):
-            os.unlink(draft, dir_fd=folder)
-
-
-@contextmanager
-def _locked(folder: int) -> Iterator[None]:
-    """Hold the lock of a folder, which other processes that save there hold, too.
-
-    Raises:
-        HttpProblem: another process holds it for long.
-    """
-    opened = os.open(_LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder)
-    try:
-        until = time.monotonic() + _PATIENCE
-        while True:
-            try:
-                fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > until:
-                    detail = "another process writes to the folder of saved graphs: send it again"
-                    raise HttpProblem(503, "save-busy", detail, headers={"Retry-After": "1"}) from None
-                time.sleep(0.01)
-        yield
-    finally:
-        os.close(opened)
+def _is_there(name: str, folder: int) -> bool:
+    """Whether the folder has a file by now, which it had not when its names were listed."""
+    return name in names_in(folder)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from orchestrator.web.compose.documents import SavedDocument
 from orchestrator.web.compose.requests import SaveBody
-from orchestrator.web.compose.saved import SUFFIX
+from orchestrator.web.compose.saved_files import SUFFIX
 from orchestrator.web.endpoint import Call
 from orchestrator.web.problems import HttpProblem
 from orchestrator.web.requests import NoQuery
@@ -18,4 +18,5 @@ async def save(call: Call[NoQuery, SaveBody]) -> SavedDocument:
         raise HttpProblem(409, "save-off", detail)
     await call.check_new(None, body.name, {})
     found = await call.service.texts.away(lambda: saved.save(body.name, body.text, body.replaces))
+    saved.settle()
     return SavedDocument(name=body.name, digest=found.digest, file=f"{body.name}{SUFFIX}")

@@ -88,7 +88,7 @@ async def _begin(call: Call[Any]) -> dict[str, Any]:
     if name and query.graph is None and name not in graphs and name in strategies:
         text = strategies[name]
     elif name:
-        graph = call.graph(name)
+        graph = await call.graph(name)
         file = None if call.service.saved is None else call.service.saved.files.get(graph.name)
         try:
             text = str(blank(await away(lambda: _text(graph) if file is None else file.text)))

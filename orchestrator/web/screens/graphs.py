@@ -61,7 +61,8 @@ async def graph(call: Call[NoQuery]) -> Response:
     """A graph: its drawing, its text, what its checks prove, and the form that starts a run."""
     found = await graph_lists.show(call)
     tools = call.executor.tools.tools if call.executor.tools.ready else None
-    report = await away(lambda: report_of(call.graph(found.name), prove=True, tools=tools))
+    shown = await call.graph(found.name)
+    report = await away(lambda: report_of(shown, prove=True, tools=tools))
     waiting = await open_questions(call)
     return page(
         call, "graph",
@@ -77,5 +78,5 @@ async def graph(call: Call[NoQuery]) -> Response:
 
 async def drawing(call: Call[NoQuery]) -> Response:
     """The drawing of a graph."""
-    drawn: GraphDefinition = call.graph(str(call.request.path_params["name"]))
+    drawn: GraphDefinition = await call.graph(str(call.request.path_params["name"]))
     return picture(await away(lambda: to_svg(drawn)))
