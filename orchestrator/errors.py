@@ -43,6 +43,7 @@
     │   ├── ModelUnavailable      temporary (`retryable`)
     │   ├── ReplyTooLarge         the answer exceeds the size limit
     │   └── ModelMisconfigured    wrong key, model name, address or account
+    ├── EngineUnavailable         an engine that delivers runs cannot be asked (`retryable`)
     └── StoreError                a journal cannot be read or written
         ├── StoreCorrupt
         ├── EncryptionKeyMissing  values were encrypted with a key that is not here
@@ -545,6 +546,12 @@ class EncryptionKeyMissing(StoreError):
         fault = f"{what} is encrypted with key {key_id!r}" + (f": {why}" if why else ", which is missing here")
         super().__init__(f"{fault}; give the executor a codec that has the key: Executor(codec=...)")
         self.typed = f"{fault}; name the key: ORCHESTRATOR_KEYS={shlex.quote(key_id)}=env:VARIABLE"
+
+
+class EngineUnavailable(OrchestratorError):
+    """Raised when an engine that delivers runs cannot be asked. No run is lost: workers take up what it forgets."""
+
+    retryable: ClassVar[bool] = True
 
 
 class StoreUnavailable(StoreError):

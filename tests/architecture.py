@@ -37,6 +37,7 @@ PURPOSES: dict[str, tuple[Look, str]] = {
     "seals": ("code", "seals of records"),
     "embedia": ("code", "foreign event names"),
     "executor": ("code", "input and output"),
+    "engines": ("tool", "delivery to workers"),
     "render": ("code", "drawings, pages"),
     "verbs": ("graph", "graphs that run"),
     "comparison": ("code", "several graphs"),

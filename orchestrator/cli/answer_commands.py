@@ -85,6 +85,7 @@ def deny(
 
 
 def _answer(run_id: str, given: Callable[[Question], Answer], how: options.Answering, then: options.Continuing) -> int:
+    from orchestrator.cli.engines import engine_of, submit
     from orchestrator.cli.environment import user_name
     from orchestrator.cli.output import warn
     from orchestrator.cli.report import NextCommands
@@ -100,6 +101,9 @@ def _answer(run_id: str, given: Callable[[Question], Answer], how: options.Answe
         raise UsageError(
             "--approve takes effect when the run continues, and --no-resume does not continue it: omit one of them"
         )
+    if how.engine is not None and not how.no_resume:
+        raise UsageError("--engine has a worker continue the run: add --no-resume, so that this command does not")
+    engine = engine_of(how.engine) if how.no_resume else None
     seen = load(url, run_id)
     asked = _asked(seen, how.question, url)
     said = given(asked)
@@ -113,8 +117,13 @@ def _answer(run_id: str, given: Callable[[Question], Answer], how: options.Answe
     async def tell(executor: Executor, *, resume: bool) -> Run:
         return await executor.answer(run_id, asked.id, said, by=who, digest=asked.digest, resume=resume)
 
+    async def tell_workers(executor: Executor) -> Run:
+        told = await tell(executor, resume=False)
+        await submit(engine, run_id)
+        return told
+
     if how.no_resume:
-        told = one_run(url, run_id, partial(tell, resume=False), writes=True)
+        told = one_run(url, run_id, tell_workers, writes=True)
         manner = manner_of(told, url, then.store, json=then.json)
         manner = replace(manner, shows=False, next_commands=replace(manner.next_commands, code=typed(then)))
         if (told.queued or told.status == "interrupted") and not then.json:

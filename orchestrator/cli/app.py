@@ -35,7 +35,8 @@ _MODULES = {
     "replay_command": "replay",
     "serve_command": "serve",
     "serve_mcp": "serve-mcp",
-    "worker_command": "worker enqueue",
+    "enqueue_command": "enqueue",
+    "worker_command": "worker",
     "workers_command": "workers",
     "retention_commands": "export delete prune import",
 }

@@ -29,6 +29,14 @@ Store = Annotated[
         help="The store of runs. Default: ORCHESTRATOR_STORE, else sqlite:///.orchestrator/runs.db.",
     ),
 ]
+Engine = Annotated[
+    str | None,
+    typer.Option(
+        "--engine",
+        metavar="URL",
+        help="The engine that delivers runs to workers, such as restate://HOST:PORT. Default: ORCHESTRATOR_ENGINE.",
+    ),
+]
 Input = Annotated[
     str | None,
     typer.Option(
@@ -140,6 +148,7 @@ class Answering:
     by: By = None
     no_resume: NoResume = False
     approve: Approve = None
+    engine: Engine = None
 
 
 @dataclass(frozen=True)

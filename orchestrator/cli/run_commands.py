@@ -13,6 +13,7 @@ from orchestrator.cli.migrating import Migrating, migration_of
 
 if TYPE_CHECKING:
     from orchestrator.cli.run_session import Manner
+    from orchestrator.engines import ServedEngine
     from orchestrator.executor import Executor, Run
     from orchestrator.graph.limits import Limits
     from orchestrator.verbs import Graph
@@ -244,6 +245,7 @@ def cancel(
     run: options.Run,
     reason: Reason = "",
     by: options.By = None,
+    engine: options.Engine = None,
     json: options.Json = False,
     store: options.Store = None,
 ) -> int:
@@ -253,10 +255,22 @@ def cancel(
 
     Example: orchestrator cancel 3f2a9c1d
     """
-    return _stop("cancel", run, reason, by, json=json, store=store)
+    from orchestrator.cli.engines import engine_of
+
+    return _stop("cancel", run, reason, by, json=json, store=store, engine=engine_of(engine))
 
 
-def _stop(kind: str, run_id: str, reason: str, by: str | None, *, json: bool, store: str | None) -> int:
+def _stop(
+    kind: str,
+    run_id: str,
+    reason: str,
+    by: str | None,
+    *,
+    json: bool,
+    store: str | None,
+    engine: ServedEngine | None = None,
+) -> int:
+    from orchestrator.cli.engines import cancel as cancel_deliveries
     from orchestrator.cli.environment import user_name
     from orchestrator.cli.output import out, out_json
     from orchestrator.cli.report import document
@@ -265,7 +279,9 @@ def _stop(kind: str, run_id: str, reason: str, by: str | None, *, json: bool, st
 
     async def act(executor: Executor) -> Run:
         stop = executor.pause if kind == "pause" else executor.cancel
-        return await stop(run_id, by=by if by is not None else user_name(), reason=reason)
+        found = await stop(run_id, by=by if by is not None else user_name(), reason=reason)
+        await cancel_deliveries(engine, run_id)
+        return found
 
     stopped = one_run(store_url(store), run_id, act, writes=True)
     if json:

@@ -1,10 +1,9 @@
-"""Commands that hand runs over to other processes: `enqueue`, and `worker`, which drives them."""
+"""The command `worker`, which drives runs that others handed over."""
 
 from __future__ import annotations
 
 import signal
 from contextlib import ExitStack, contextmanager
-from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -16,7 +15,10 @@ from orchestrator.cli.exits import COMPLETED, UsageError
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
-    from orchestrator.executor import App, WorkerHealth
+    import anyio
+
+    from orchestrator.engines import ServedEngine
+    from orchestrator.executor import App, Executor, WorkerHealth
 
 
 def worker(
@@ -53,20 +55,38 @@ def worker(
             "--health", metavar="[HOST:]PORT", help="Serve /healthz, /readyz and /metrics there. HOST: 127.0.0.1."
         ),
     ] = None,
+    engine: options.Engine = None,
+    poll: Annotated[
+        float | None,
+        typer.Option(
+            "--poll",
+            metavar="S",
+            help="Seconds between two looks for runs. Default: 1, with an engine 30.",
+            show_default=False,
+        ),
+    ] = None,
     store: options.Store = None,
 ) -> int:
     """Drive runs that no process drives, until SIGTERM or Ctrl-C.
 
     These are runs of the app's graphs that were enqueued, answered or interrupted, and whose time has come. Several
-    workers can share a store. At SIGTERM the worker takes no more runs, lets steps end, and exits with code 0.
+    workers can share a store. With --engine, an engine delivers them, and the worker looks only now and then for
+    what it did not deliver. At SIGTERM the worker takes no more runs, lets steps end, and exits with code 0.
 
     Example: orchestrator worker --app shop.agents:app
     """
     import anyio
 
+    from orchestrator.cli.engines import engine_of
     from orchestrator.cli.storage import store_url
 
-    url = store_url(store)
+    url, by = store_url(store), engine_of(engine)
+    if poll is not None and not poll > 0:
+        raise UsageError(f"--poll {poll}: use a number above 0")
+    if by is not None and (graph_slots or fair_by):
+        raise UsageError(
+            "--graph-slots and --fair-by need a worker without --engine: an engine decides what comes next"
+        )
     found = _app(app)
     unknown = [name for name in graph or () if name not in {one.name for one in found.graphs}]
     if unknown:
@@ -75,7 +95,7 @@ def worker(
     bounds = _bounds(graph_slots or (), graph or [one.name for one in found.graphs])
     if fair_by is not None:
         _check_label(fair_by)
-    work = _Work(slots, graph, bounds, fair_by, grace)
+    work = _Work(slots, graph, bounds, fair_by, grace, poll, by)
     with _probes(health) as probes:
         anyio.run(partial(_work, found, url, work, probes))
     return COMPLETED
@@ -114,6 +134,26 @@ class _Work(NamedTuple):
     graph_slots: dict[str, int]
     fair_by: str | None
     grace: float
+    poll: float | None
+    engine: ServedEngine | None
+
+    async def on(self, executor: Executor, stop: anyio.Event, health: WorkerHealth) -> None:
+        """Drive runs with an executor."""
+        if self.engine is None:
+            await executor.work(
+                slots=self.slots, graphs=self.graphs, graph_slots=self.graph_slots, fair_by=self.fair_by,
+                grace=self.grace, poll=self.poll or 1.0, stop=stop, health=health,
+            )  # fmt: skip
+            return
+        from orchestrator import engines
+
+        try:
+            await engines.work(
+                executor, self.engine, slots=self.slots, graphs=self.graphs, grace=self.grace,
+                poll=self.poll or engines.POLL, stop=stop, health=health,
+            )  # fmt: skip
+        finally:
+            await self.engine.aclose()
 
 
 def _bounds(given: Iterable[str], graphs: Collection[str]) -> dict[str, int]:
@@ -170,7 +210,7 @@ async def _work(app: App, url: str, work: _Work, health: WorkerHealth) -> None:
             async with executor:
                 names = ", ".join(work.graphs or [one.name for one in app.graphs])
                 warn(f"a worker for {names} on {shown_url(url)}")
-                await executor.work(**work._asdict(), stop=stop, health=health)
+                await work.on(executor, stop, health)
             tasks.cancel_scope.cancel()
     warn("the worker has ended; its runs were given back")
 
@@ -217,71 +257,3 @@ def _app(ref: str) -> App:
     if not isinstance(found, App):
         raise UsageError(f"--app {ref}: it is not an App, and no function that returns one")
     return found
-
-
-def enqueue(
-    graph: options.Graph,
-    question: options.QuestionText = None,
-    input: options.Input = None,  # noqa: A002  the name of the option
-    at: Annotated[
-        str | None,
-        typer.Option("--at", metavar="TIME", help="When it begins: ISO 8601, UTC by default, or Unix seconds."),
-    ] = None,
-    tools: options.Tools = None,
-    model: options.Model = None,
-    trust: options.Trust = None,
-    run_id: options.RunId = None,
-    label: options.Labels = None,
-    approve: options.Approve = None,
-    store: options.Store = None,
-) -> int:
-    """Add a run that a worker, or `recover`, begins. Prints its id.
-
-    Example: orchestrator enqueue tool_user "What is 20+(2*4)?" --at 2027-01-01T09:00
-    """
-    from orchestrator.cli.environment import new_run_id
-    from orchestrator.cli.interrupts import run_async
-    from orchestrator.cli.launch import Given
-    from orchestrator.cli.output import out
-    from orchestrator.cli.run_session import opened
-    from orchestrator.cli.storage import store_url
-    from orchestrator.cli.trust import seal as sealed
-    from orchestrator.cli.values import input_of
-
-    risk, labels, url = options.risk(approve), options.pairs(label), store_url(store)
-    due = _time(at)
-    launch = Given.of(graph, tools, model, trust).new()
-    code = launch.load()
-    given = input_of(code.graph, question, input)
-    name = new_run_id(run_id)
-    refs = launch.refs()
-    seal = sealed(name, refs, url)
-
-    async def put() -> str:
-        async with opened(url, code) as executor:
-            return await executor.enqueue(
-                code.graph, given, run_id=name, labels=labels, approve=risk, at=due,
-                refs={**refs, "seal": seal} if seal else refs,
-            )  # fmt: skip
-
-    out(run_async(put))
-    return COMPLETED
-
-
-def _time(text: str | None) -> float | None:
-    """Unix seconds.
-
-    Raises:
-        UsageError: it is no time.
-    """
-    if text is None:
-        return None
-    try:
-        return float(text)
-    except ValueError:
-        pass
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        raise UsageError(f"--at {text}: use a date and time as ISO 8601, or Unix seconds") from None
-    return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()

@@ -48,6 +48,7 @@ ROOMS = {
     "executor/step": f"{BELOW_EXECUTOR} executor executor/effects",
     "executor/drive": f"{BELOW_EXECUTOR} executor executor/effects executor/step",
     "executor/host": f"{BELOW_EXECUTOR} executor executor/effects executor/step executor/drive",
+    "engines": f"{FLOOR} kernel executor/host",
     "render": f"{FLOOR} graph kernel views",
     "render/terminal": f"{FLOOR} graph kernel views stores models tools render",
     "verbs": BELOW_GRAPH_CLASS,
@@ -55,7 +56,7 @@ ROOMS = {
     "testing": ABOVE_ALL,
     "notebook": ABOVE_ALL,
     "web": ABOVE_ALL,
-    "cli": f"{ABOVE_ALL} comparison web __init__",
+    "cli": f"{ABOVE_ALL} comparison engines web __init__",
     "__init__": f"{ABOVE_ALL} comparison",
     "__main__": "cli",
 }

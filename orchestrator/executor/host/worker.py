@@ -44,6 +44,7 @@ async def work(
     graphs: Collection[str] | None,
     graph_slots: Mapping[str, int] | None,
     fair_by: str | None,
+    eager: bool,
     stop: anyio.Event,
     grace: float,
     health: WorkerHealth | None,
@@ -53,7 +54,7 @@ async def work(
         raise ValueError(f"slots={slots}, poll={poll}: slots is 1 or more, and poll is above 0 seconds")
     host.background()
     health = health or WorkerHealth()
-    worker = _Worker(host, slots, poll, graphs, graph_slots, fair_by, health)
+    worker = _Worker(host, slots, poll, graphs, graph_slots, fair_by, eager, health)
     health.begin(worker.facts.graphs, slots, host.ttl)
     try:
         async with worker_presence.shown(host, worker.facts), anyio.create_task_group() as tasks:
@@ -78,10 +79,12 @@ class _Worker:
         graphs: Collection[str] | None,
         graph_slots: Mapping[str, int] | None,
         fair_by: str | None,
+        eager: bool,
         health: WorkerHealth,
     ) -> None:
         self._host, self._poll, self._graphs, self._health = host, poll, graphs, health
         self._places = Places(slots, graph_slots or {}, self._names)
+        self._eager = eager
         self._turns = None if fair_by is None else Turns(fair_by)
         self.facts = WorkerFacts(self._names, slots)
         self._lives: dict[str, Drive] = {}
@@ -120,7 +123,7 @@ class _Worker:
             await anyio.sleep_forever()
         await scheduling.fire_due(self._host)
         places, store = self._places, self._host.store
-        self._alerts = store.alerts() if isinstance(store, Alerting) else None
+        self._alerts = store.alerts() if self._eager and isinstance(store, Alerting) else None
         free, graphs, most = places.free, places.open(self._names), places.most()
         wanted = Wanted(graphs=graphs, limit=free)
         if most:
@@ -188,7 +191,7 @@ class _Worker:
         changing = store if isinstance(store, Changing) else None
         before = None if changing is None else changing.changes()
         times = [one.next_at for one in await store.schedules() if scheduling.waits_for(host, one)]
-        next_due = await store.next_due(self._places.open(self._names))
+        next_due = await store.next_due(self._places.open(self._names)) if self._eager else None
         due = min(times if next_due is None else [next_due, *times], default=None)
         unobserved = await recovery.call_observers(host)
         others = before is None or unobserved or bool((await store.runs(status="running", limit=1)).runs)
@@ -201,7 +204,7 @@ class _Worker:
             if await self._wait(wait):
                 return
             overdue = due is not None and due <= host.resources.clock.now()
-            if others or overdue or self._ended.is_set():
+            if others or overdue or self._ended.is_set() or not self._eager:
                 return  # where other workers hold runs, one of them may have died, which changes nothing
             if isinstance(store, Changing) and store.changes() != before:
                 return

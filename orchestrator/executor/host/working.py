@@ -89,6 +89,19 @@ class RunWorker(RunRetention):
 
         return await work_queue.drive(self._host, run_id, wait)
 
+    def wind_down(self, run_id: str) -> bool:
+        """Interrupt a run that this executor drives once the steps that run have ended: no other step begins.
+
+        The run is given back then, and another executor may take it up.
+
+        Returns:
+            Whether this executor drives it.
+        """
+        live = self._host.live.get(run_id)
+        if live is not None:
+            live.wind_down()
+        return live is not None
+
     async def work(
         self,
         *,
@@ -97,6 +110,7 @@ class RunWorker(RunRetention):
         graphs: Collection[str] | None = None,
         graph_slots: Mapping[str, int] | None = None,
         fair_by: str | None = None,
+        eager: bool = True,
         stop: anyio.Event | None = None,
         grace: float = 10.0,
         health: WorkerHealth | None = None,
@@ -118,6 +132,8 @@ class RunWorker(RunRetention):
                 to other workers.
             fair_by: the name of a label whose values take turns, such as `tenant`: when many runs with one value wait,
                 a run with another value is not taken up behind them. None: the runs that wait longest come first.
+            eager: whether runs are taken up when the store announces them, and timers when they are due. False: only
+                every `poll` seconds, where an engine delivers runs and this call takes up what it does not deliver.
             stop: when it is set, no further run is taken up, and the call returns when its runs have been interrupted:
                 each when the steps that run have ended.
             grace: seconds that these steps get.
@@ -130,7 +146,7 @@ class RunWorker(RunRetention):
         from orchestrator.executor.host import worker
 
         await worker.work(
-            self._host, slots=slots, poll=poll, graphs=graphs, graph_slots=graph_slots, fair_by=fair_by,
+            self._host, slots=slots, poll=poll, graphs=graphs, graph_slots=graph_slots, fair_by=fair_by, eager=eager,
             stop=stop or anyio.Event(), grace=grace, health=health,
         )  # fmt: skip
 

@@ -1,0 +1,32 @@
+"""Engines that deliver runs to workers: they redeliver when a worker dies, keep timers and spread the load.
+
+    engine = engine_at("restate://127.0.0.1:8080")
+    run_id = await executor.enqueue(graph, input)
+    await engine.submit(run_id)
+
+The store keeps the runs; an engine carries their ids only. What is lost or delivered twice at the engine is neither in
+the store: workers also look for runs that were never delivered, and a run has one driver at a time. The packages of an
+engine are imported when its URL, or its module, is first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from orchestrator.late import late
+
+if TYPE_CHECKING:
+    from orchestrator.engines.base import Delivered, Deliveries, Engine, EngineStatus, ServedEngine
+    from orchestrator.engines.urls import engine_at
+    from orchestrator.engines.working import POLL, work
+
+_HOMES = {
+    "orchestrator.engines.base": ("Deliveries", "Delivered", "Engine", "EngineStatus", "ServedEngine"),
+    "orchestrator.engines.urls": ("engine_at",),
+    "orchestrator.engines.working": ("POLL", "work"),
+}
+
+__all__ = ["POLL", "Delivered", "Deliveries", "Engine", "EngineStatus", "ServedEngine", "engine_at", "work"]
+
+if not TYPE_CHECKING:  # a type checker knows the names from the imports above, and reports all others
+    __getattr__, __dir__ = late(__name__, _HOMES)

@@ -1,0 +1,237 @@
+"""What every engine offers, and what a delivery does: it drives the run, and says when to deliver it again.
+
+An engine delivers at least once, late, or never, and that is enough:
+
+- A run that is delivered twice is driven once. Deliveries to one process join; between processes the lease decides.
+- A run that is never delivered is taken up by the claim loop of a worker (`Executor.work`), which looks slowly.
+- A delivery that ends, because its connection is cut or its engine dies, does not end the drive: the next joins it.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from functools import partial
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
+
+import anyio
+
+from orchestrator.clock import SYSTEM_CLOCK
+from orchestrator.errors import GraphUnknown, OrchestratorError, RunConflict, RunUnknown, StoreError
+from orchestrator.executor.host.run_status import is_parked
+from orchestrator.kernel.records import FINAL
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from anyio.abc import TaskStatus
+
+    from orchestrator.executor import Executor
+
+log = logging.getLogger("orchestrator.worker")
+
+EngineStatus: TypeAlias = Literal["unknown", "queued", "running", "done"]
+"""What an engine knows of a run: nothing; that it is to be delivered; that it is delivered just now; or that it was."""
+
+_FIRST, _LONGEST = 0.25, 30.0
+"""Seconds before a run that could not be driven is delivered again: at first, and at most. They double each time."""
+_SOON = 0.05
+"""Seconds before a run that goes on at once is delivered again."""
+_DRAINS = 0.5
+"""Seconds before a run that came to a worker which ends is delivered again."""
+
+
+class Engine(Protocol):
+    """Brings runs to workers. Nothing of a run but its id is given to it."""
+
+    async def submit(self, run_id: str, *, at: float | None = None) -> None:
+        """Have a run delivered to a worker, which drives it until it ends or pauses.
+
+        Call it when the run is durable: after `Executor.enqueue`, or after `Executor.answer(resume=False)`. It may be
+        called again. The engine may deliver the run twice, late, or never: workers take up what it does not deliver.
+
+        Args:
+            run_id: the run's id.
+            at: when to deliver it, in Unix seconds; None: at once.
+
+        Raises:
+            EngineUnavailable: the engine cannot be asked, or does not understand. The run is in the store regardless.
+        """
+        ...
+
+    async def cancel(self, run_id: str) -> None:
+        """Have a run not delivered any more, as far as the engine still can.
+
+        It ends future deliveries only. Call `Executor.cancel` first, which ends the run.
+
+        Args:
+            run_id: the run's id.
+
+        Raises:
+            EngineUnavailable: the engine cannot be asked. A delivery of an ended run does nothing.
+        """
+        ...
+
+    async def status(self, run_id: str) -> EngineStatus:
+        """Return what the engine knows of a run. The run's own status is in the store.
+
+        Args:
+            run_id: the run's id.
+
+        Raises:
+            EngineUnavailable: the engine cannot be asked.
+        """
+        ...
+
+
+class ServedEngine(Engine, Protocol):
+    """An engine whose deliveries a process can receive."""
+
+    async def serve(self, deliveries: Deliveries, *, stop: anyio.Event) -> None:
+        """Receive deliveries until `stop` is set, and hand them to `deliveries`.
+
+        An engine that cannot be reached is asked again; that is no error.
+
+        Args:
+            deliveries: what drives the runs.
+            stop: ends it. The caller then drains `deliveries`; this returns when they have been answered.
+
+        Raises:
+            EngineUnavailable: this process cannot receive any, for example because its port is taken.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """Close the connections to the engine."""
+        ...
+
+
+class Delivered(NamedTuple):
+    """What a delivery came to."""
+
+    status: str
+    """The run's status."""
+    due: float | None = None
+    """When to deliver it again, in Unix seconds; None: when it is submitted again, or never."""
+    tries: int = 0
+    """How many deliveries in a row could not drive it. The next one is given this number."""
+
+
+class Deliveries:
+    """Drives runs that an engine delivers to this process.
+
+    Args:
+        executor: an open executor with the graphs of the runs.
+        slots: how many runs are driven at the same time. Further deliveries wait.
+        graphs: names of graphs whose runs are driven; None: of all graphs of the executor.
+        wait: seconds that a delivery waits for another executor which drives the run.
+
+    Raises:
+        ValueError: `slots` or `wait` is out of range.
+    """
+
+    def __init__(
+        self, executor: Executor, *, slots: int = 20, graphs: Collection[str] | None = None, wait: float = 1.0
+    ) -> None:
+        if slots < 1 or wait < 0:
+            raise ValueError(f"slots={slots}, wait={wait}: slots is 1 or more, and wait is 0 seconds or more")
+        self._executor, self._graphs, self._wait = executor, graphs, wait
+        self._slots = anyio.Semaphore(slots)
+        self._under_way: dict[str, _Drive] = {}
+        self._drains = False
+
+    async def deliver(self, run_id: str, tries: int = 0) -> Delivered:
+        """Drive a run until it ends or pauses, and say when to deliver it again.
+
+        The drive is a task of the executor: cancelling this call does not end it, and a second call joins it. Errors
+        that keep the run from being driven are logged, and it is to be delivered again later: another worker may have
+        its graph, the store may be back, the executor that holds the run may be gone.
+
+        Args:
+            run_id: the run's id.
+            tries: `Delivered.tries` of the delivery before; 0: there was none.
+        """
+        if self._drains:
+            return Delivered("running", SYSTEM_CLOCK.now() + _DRAINS, tries)
+        drive = self._under_way.get(run_id)
+        if drive is None:
+            drive = self._under_way[run_id] = _Drive()
+            try:
+                await self._executor.in_background(partial(self._drive, drive, run_id, tries))
+            except BaseException:
+                if not drive.began:  # the task was cancelled before its first step
+                    self._forget(drive, run_id)
+                raise
+        await drive.over.wait()
+        return drive.delivered or _again("running", tries)
+
+    async def drain(self, grace: float) -> None:
+        """Drive no further run, and interrupt those under way once the steps that run have ended.
+
+        Args:
+            grace: seconds that these steps get.
+        """
+        self._drains = True
+        for run_id in list(self._under_way):
+            self._executor.wind_down(run_id)
+        with anyio.move_on_after(grace):
+            for drive in list(self._under_way.values()):
+                await drive.over.wait()
+
+    async def _drive(self, drive: _Drive, run_id: str, tries: int, status: TaskStatus[None]) -> None:
+        drive.began = True
+        status.started()
+        try:
+            async with self._slots:
+                drive.delivered = _again("running", tries) if self._drains else await self._driven(run_id, tries)
+        finally:
+            self._forget(drive, run_id)
+
+    def _forget(self, drive: _Drive, run_id: str) -> None:
+        if self._under_way.get(run_id) is drive:
+            del self._under_way[run_id]
+        drive.over.set()
+
+    async def _driven(self, run_id: str, tries: int) -> Delivered:
+        store = self._executor.store
+        try:
+            info = await store.info(run_id)
+            if self._graphs is not None and info.graph not in self._graphs:
+                return _again(info.status, tries + 1)
+            if is_parked(info):
+                return Delivered(info.status)
+            if info.status not in FINAL and info.retry_at is not None and info.retry_at > SYSTEM_CLOCK.now():
+                return Delivered(info.status, info.retry_at, tries)
+            driven = await self._executor.drive(run_id, wait=self._wait)
+        except RunUnknown:
+            return Delivered("unknown")
+        except (GraphUnknown, RunConflict, StoreError) as error:
+            log.info("run %s is delivered again later: %s", run_id, error)
+            return _again("running", tries + 1)
+        except Exception as error:  # whatever it is, the other deliveries go on
+            unforeseen = None if isinstance(error, OrchestratorError) else error
+            log.warning("run %s was given up, and is delivered again later: %s", run_id, error, exc_info=unforeseen)
+            return _again("running", tries + 1)
+        log.info("run %s: %s", run_id, driven.status)
+        if driven.due is None and driven.status in ("running", "interrupted"):
+            return _again(driven.status, tries)
+        if driven.due is None:
+            return Delivered(driven.status)
+        return Delivered(driven.status, max(driven.due, SYSTEM_CLOCK.now() + _SOON))
+
+
+class _Drive:
+    """A drive that deliveries wait for."""
+
+    __slots__ = ("began", "delivered", "over")
+
+    def __init__(self) -> None:
+        self.began = False
+        self.delivered: Delivered | None = None
+        self.over = anyio.Event()
+
+
+def _again(status: str, tries: int) -> Delivered:
+    """The run is to be delivered again: soon, or later and later if it could not be driven."""
+    wait = _SOON if not tries else min(_LONGEST, _FIRST * 2.0 ** min(tries - 1, 10)) * random.uniform(0.5, 1.0)
+    return Delivered(status, SYSTEM_CLOCK.now() + wait, tries)

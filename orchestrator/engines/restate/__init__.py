@@ -1,0 +1,26 @@
+"""Restate (https://restate.dev) as the engine: a virtual object keyed by run id, served over HTTP/2.
+
+    app = restate.app([service(executor)])  # in a process of one's own; `orchestrator worker --engine` does it, too
+
+Needs the extra `restate`, except for submitting, cancelling and asking for the status of runs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from orchestrator.late import late
+
+if TYPE_CHECKING:
+    from orchestrator.engines.restate.engine import RestateEngine
+    from orchestrator.engines.restate.service import service
+
+_HOMES = {
+    "orchestrator.engines.restate.engine": ("RestateEngine",),
+    "orchestrator.engines.restate.service": ("service",),
+}
+
+__all__ = ["RestateEngine", "service"]
+
+if not TYPE_CHECKING:  # a type checker knows the names from the imports above, and reports all others
+    __getattr__, __dir__ = late(__name__, _HOMES)

@@ -1,0 +1,144 @@
+"""A Restate server from outside: runs are submitted by its ingress, looked up and cancelled by its admin API."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import anyio
+
+from orchestrator.engines.restate.address import address_of
+from orchestrator.errors import EngineUnavailable
+
+if TYPE_CHECKING:
+    import httpx2
+
+    from orchestrator.engines.base import Deliveries, EngineStatus
+
+log = logging.getLogger("orchestrator.worker")
+
+HANDLER = "deliver"
+"""The name of the service's handler."""
+_PATIENCE = 10.0
+"""Seconds within which the server answers."""
+_STATUSES: dict[str, EngineStatus] = {
+    "pending": "queued", "scheduled": "queued", "ready": "queued", "backing-off": "queued", "paused": "queued",
+    "running": "running", "suspended": "running", "completed": "done",
+}  # fmt: skip
+"""Status of an invocation -> what it says of the run."""
+
+
+class RestateEngine:
+    """The Restate server of a URL: an `Engine`. It works on asyncio and trio; `serve` needs asyncio.
+
+    Args:
+        url: `restate://HOST:PORT` with the parameters of docs/engines.md.
+
+    Raises:
+        InvalidValue: the URL is wrong.
+    """
+
+    def __init__(self, url: str = "restate://127.0.0.1:8080") -> None:
+        self.address = address_of(url)
+        self._opened: httpx2.AsyncClient | None = None
+
+    async def submit(self, run_id: str, *, at: float | None = None) -> None:
+        """See `Engine.submit`."""
+        path = f"{self.address.service}/{quote(run_id, safe='')}/{HANDLER}/send"
+        delay = 0 if at is None else max(0, round((at - time.time()) * 1000))
+        await self._ask("POST", f"{self.address.ingress}/{path}", json={}, params={"delay": f"{delay}ms"})
+
+    async def cancel(self, run_id: str) -> None:
+        """See `Engine.cancel`. A delivery that is under way goes on; it does nothing with an ended run."""
+        for invocation, status in await self._invocations(run_id):
+            if _STATUSES.get(status) == "queued":
+                url = f"{self.address.admin}/invocations/{invocation}/kill"
+                await self._ask("PATCH", url, accept=(404, 409))  # it has ended meanwhile
+
+    async def status(self, run_id: str) -> EngineStatus:
+        """See `Engine.status`. Restate forgets deliveries an hour after they have ended."""
+        found = {_STATUSES.get(status, "queued") for _, status in await self._invocations(run_id)}
+        known: tuple[EngineStatus, ...] = ("running", "queued", "done")
+        for one in known:
+            if one in found:
+                return one
+        return "unknown"
+
+    async def register(self) -> None:
+        """Tell the server at which URL the workers are. Doing so again changes nothing.
+
+        Raises:
+            EngineUnavailable: the server cannot be reached, or cannot reach this worker.
+        """
+        await self._ask("POST", f"{self.address.admin}/deployments", json={"uri": self.address.workers})
+
+    async def serve(self, deliveries: Deliveries, *, stop: anyio.Event) -> None:
+        """See `ServedEngine.serve`. Workers on one machine may listen on the same port and share its connections."""
+        from orchestrator.engines.restate.server import listen
+        from orchestrator.engines.restate.service import service
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._keep_registered)
+            await listen(service(deliveries, name=self.address.service), self.address.listen, stop)
+            tasks.cancel_scope.cancel()
+
+    async def aclose(self) -> None:
+        """See `ServedEngine.aclose`."""
+        client, self._opened = self._opened, None
+        if client is not None:
+            await client.aclose()
+
+    async def _keep_registered(self) -> None:
+        """Register the workers, as soon as the server is there."""
+        pause = 0.2
+        while True:
+            try:
+                await self.register()
+            except EngineUnavailable as error:
+                log.warning("the workers are not registered, the next attempt is in %.1f s: %s", pause, error)
+                await anyio.sleep(pause)
+                pause = min(30.0, pause * 2)
+            else:
+                log.info("the workers at %s are registered with Restate", self.address.workers)
+                return
+
+    async def _invocations(self, run_id: str) -> list[tuple[str, str]]:
+        """Id and status of each delivery of a run that the server knows."""
+        key, service = (text.replace("'", "''") for text in (run_id, self.address.service))
+        query = (
+            "SELECT id, status FROM sys_invocation"
+            f" WHERE target_service_name = '{service}' AND target_service_key = '{key}'"
+        )
+        answer = await self._ask("POST", f"{self.address.admin}/query", json={"query": query})
+        return [(str(row["id"]), str(row["status"])) for row in answer["rows"]]
+
+    async def _ask(self, method: str, url: str, *, accept: tuple[int, ...] = (), **how: Any) -> Any:
+        """Ask the server for something, as JSON.
+
+        Args:
+            accept: statuses of HTTP that are no faults, beside those of success.
+            how: arguments of the HTTP client.
+
+        Raises:
+            EngineUnavailable: it does not answer, or refuses.
+        """
+        import httpx2  # late: it takes long to load
+
+        if self._opened is None:
+            self._opened = httpx2.AsyncClient(
+                timeout=_PATIENCE, trust_env=False, headers={"Accept": "application/json"}
+            )
+        try:
+            answer = await self._opened.request(method, url, **how)
+            if answer.is_success:
+                return answer.json() if answer.content else None
+        except (httpx2.HTTPError, ValueError) as error:
+            raise EngineUnavailable(
+                f"Restate at {url.split('/', 3)[2]} does not answer ({type(error).__name__}: {error}); start it, or"
+                " correct the restate:// URL"
+            ) from error
+        if answer.status_code in accept:
+            return None
+        raise EngineUnavailable(f"Restate refused {method} {url} with status {answer.status_code}: {answer.text[:300]}")

@@ -1,0 +1,33 @@
+"""Engines by their URLs. The module of an engine, and its package, is imported for a URL of its scheme."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from orchestrator.errors import InvalidValue
+
+if TYPE_CHECKING:
+    from orchestrator.engines.base import ServedEngine
+
+SCHEMES = ("restate",)
+"""The schemes of URLs of engines."""
+
+
+def engine_at(url: str) -> ServedEngine:
+    """Return the engine of a URL. Nothing is asked of it yet.
+
+    Args:
+        url: such as `restate://127.0.0.1:8080`; each engine has its parameters, see docs/engines.md.
+
+    Raises:
+        InvalidValue: it is no URL of an engine, or one of its parameters is wrong.
+        ImportError: the engine's extra is not installed.
+    """
+    scheme = urlsplit(url).scheme
+    if scheme == "restate":
+        from orchestrator.engines.restate import RestateEngine
+
+        return RestateEngine(url)
+    known = ", ".join(f"{one}://HOST:PORT" for one in SCHEMES)
+    raise InvalidValue(f"{scheme or 'no scheme'!r} is not the scheme of an engine: use {known}", where="engine")
