@@ -18,6 +18,10 @@ class Inbox:
         """Id -> run, and the body as JSON."""
         self._keys: dict[tuple[str, str], int] = {}
         """Run, and the key of a message for it -> its id."""
+        self._keyed: dict[int, tuple[str, str]] = {}
+        """Id of a message with a key -> its run and key."""
+        self.sizes: dict[str, int] = {}
+        """Run -> characters of its messages."""
 
     def post(self, run_id: str, text: str, key: str | None) -> int:
         """Add a message, once for each key of a run; returns its id."""
@@ -25,8 +29,10 @@ class Inbox:
             return self._keys[run_id, key]
         message = next(self._ids)
         self._messages[message] = (run_id, text)
+        self.sizes[run_id] = self.sizes.get(run_id, 0) + len(text)
         if key is not None:
             self._keys[run_id, key] = message
+            self._keyed[message] = (run_id, key)
         return message
 
     def messages(self, run_ids: Collection[str]) -> list[Message]:
@@ -55,9 +61,15 @@ class Inbox:
 
     def forget(self, message: int) -> None:
         """Delete a message."""
-        self._messages.pop(message, None)
-        if self._keys:
-            self._keys = {key: known for key, known in self._keys.items() if known != message}
+        run_id, text = self._messages.pop(message, ("", ""))
+        left = self.sizes.get(run_id, 0) - len(text)
+        if left > 0:
+            self.sizes[run_id] = left
+        else:
+            self.sizes.pop(run_id, None)
+        key = self._keyed.pop(message, None)
+        if key is not None:
+            del self._keys[key]
 
     def forget_run(self, run_id: str, *, notices: bool = True) -> None:
         """Delete the messages of a run, with or without its notices."""

@@ -4,7 +4,7 @@ They are driven by an executor of their own beside that of the server, with its 
 served under `/try` by the same routes. What bounds them:
 
     runs        `MOST_RUNS`; a further one replaces the oldest, one that has ended first
-    bytes       `MOST_BYTES` of all journals; a run that would write more is given up, and deleted
+    bytes       `MOST_BYTES` of journals, messages and graphs; a run that would write more is given up, and deleted
     age         `LONGEST` seconds since a run was last written to
     one run     `STEPS` steps and `SECONDS` seconds alive at most
 
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import anyio
 from anyio.abc import TaskStatus
 
-from orchestrator.errors import OrchestratorError, StoreError
+from orchestrator.errors import OrchestratorError
 from orchestrator.executor import Executor, Run
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.editing import nodes_with
@@ -32,7 +32,7 @@ from orchestrator.graph.node import Node
 from orchestrator.kernel.records import FINAL
 from orchestrator.models.base import Model
 from orchestrator.models.refs import model_from_ref
-from orchestrator.stores.memory import MemoryStore
+from orchestrator.web.compose.scratch_store import ScratchStore
 from orchestrator.web.problems import HttpProblem
 
 if TYPE_CHECKING:
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("orchestrator.web")
 MOST_RUNS = 50
-MOST_BYTES = 64 << 20
 LONGEST = 3600.0
 STEPS = 500
 SECONDS = 120.0
@@ -50,69 +49,6 @@ _PAUSE = 1.0
 """Seconds between two looks at what is to be deleted."""
 _PATIENCE = 5.0
 """Seconds in which a run that is to be deleted must stop."""
-
-
-class ScratchStore(MemoryStore):
-    """A store in memory that takes only so many bytes.
-
-    Args:
-        most: how many bytes of records and snapshots it takes; the write that reaches this is the last.
-    """
-
-    def __init__(self, most: int = MOST_BYTES) -> None:
-        super().__init__()
-        self._most = most
-        self._sizes: dict[str, int] = {}
-        self.ending: str | None = None
-        """The run that may still write how it ends."""
-
-    @property
-    def size(self) -> int:
-        """Bytes of all records and snapshots."""
-        return sum(self._sizes.values())
-
-    @property
-    def full(self) -> bool:
-        """Whether it takes no more."""
-        return self.size >= self._most
-
-    def largest(self) -> str | None:
-        """The run with the most bytes; None: there is none."""
-        return max(self._sizes, key=lambda run_id: self._sizes[run_id], default=None)
-
-    async def create(self, info: RunInfo, *args: object, **options: object) -> None:
-        """See `Store.create`."""
-        self._check(info.run_id)
-        await super().create(info, *args, **options)  # type: ignore[arg-type]  # handed on as it is
-        self._count(info.run_id)
-
-    async def append(self, run_id: str, *args: object, **options: object) -> int:
-        """See `Store.append`."""
-        self._check(run_id)
-        head = await super().append(run_id, *args, **options)  # type: ignore[arg-type]  # handed on as it is
-        self._count(run_id)
-        return head
-
-    async def put_snapshot(self, run_id: str, seq: int, data: bytes) -> None:
-        """See `Store.put_snapshot`."""
-        self._check(run_id)
-        await super().put_snapshot(run_id, seq, data)
-        self._count(run_id)
-
-    async def delete(self, run_id: str) -> bool:
-        """See `Store.delete`."""
-        deleted = await super().delete(run_id)
-        self._sizes.pop(run_id, None)
-        return deleted
-
-    def _check(self, run_id: str) -> None:
-        if self.full and run_id != self.ending:
-            raise StoreError(f"the store of tries is full: it takes {self._most:,} bytes; its largest run is deleted")
-
-    def _count(self, run_id: str) -> None:
-        run = self._runs.get(run_id)
-        if run is not None:
-            self._sizes[run_id] = sum(map(len, run.records)) + sum(map(len, run.snapshots.values()))
 
 
 class Scratch:
@@ -238,6 +174,7 @@ class Scratch:
         left = {row.content for row in await self._rows()}
         for content in self._graphs.keys() - left:
             self.executor.remove_graph(self._graphs.pop(content))
+        self.store.drop_graphs()
 
     async def _rows(self) -> list[RunInfo]:
         return list((await self.executor.runs(limit=4 * MOST_RUNS)).runs)
