@@ -28,7 +28,7 @@ from orchestrator.web.documents import blank, first_line
 from orchestrator.web.endpoint import Call
 from orchestrator.web.problems import HttpProblem, fields_problem
 from orchestrator.web.runs import away
-from orchestrator.web.streams import MEDIA, EventStream
+from orchestrator.web.streams import MEDIA
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -46,7 +46,7 @@ async def listing(call: Call[AlignedQuery]) -> AlignedRuns | ASGIApp:
     """The rows; or, if the client wants a stream, when the runs have changed."""
     if MEDIA in call.request.headers.get("accept", ""):
         infos = await _seen(call, call.query.runs)
-        return EventStream(_changes(call, infos), call.service.streams, call.settings)
+        return call.stream(_changes(call, infos), [info.run_id for info in infos])
     return await rows_of(call, call.query)
 
 

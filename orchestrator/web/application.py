@@ -28,7 +28,7 @@ from orchestrator.web.compose.texts import Texts
 from orchestrator.web.documents import Document
 from orchestrator.web.endpoint import Call, Endpoint, Service
 from orchestrator.web.guard import Guard
-from orchestrator.web.principals import name_of, refused
+from orchestrator.web.principals import labelled, name_of, refused
 from orchestrator.web.problems import HttpProblem
 from orchestrator.web.replay_batches import ReplayBatches
 from orchestrator.web.requests import NoQuery
@@ -144,9 +144,11 @@ async def _call(service: Service, endpoint: Endpoint, request: Request) -> Call[
         RunUnknown: there is no such run.
     """
     row: RunInfo | None = None
+    store, authorize = service.executor.store, service.settings.authorize
     if endpoint.of_run:
-        row = with_status(await service.executor.store.info(_run_id(request)))
-    principal = await name_of(service.settings.authorize, request, endpoint.action, row)
+        row = with_status(await store.info(_run_id(request)))
+    asked = row if row is None or authorize is None else await labelled(store, row)
+    principal = await name_of(authorize, request, endpoint.action, asked)
     if principal is None:
         raise refused(endpoint.action)
     query = query_of(request, endpoint.query)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias
@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias
 from typing_extensions import TypeVar
 
 from orchestrator.errors import GraphUnknown, RunUnknown
+from orchestrator.executor.host.run_status import with_status
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.stores.base import RunInfo
 from orchestrator.web.documents import Document
-from orchestrator.web.principals import name_of, refused
+from orchestrator.web.principals import labelled, name_of, refused
 from orchestrator.web.problems import HttpProblem
 from orchestrator.web.requests import Body, NoQuery, Query
 from orchestrator.web.settings import Risk, Settings
+from orchestrator.web.streams import EventStream
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -138,7 +140,14 @@ class Call(Generic[QueryT, BodyT]):
 
     async def may_see(self, info: RunInfo) -> bool:
         """Whether the principal may make this request about a run of a list."""
-        return await name_of(self.settings.authorize, self.request, self.action, info) is not None
+        if self.settings.authorize is None:
+            return True
+        asked = await self.labelled(info)
+        return await name_of(self.settings.authorize, self.request, self.action, asked) is not None
+
+    async def labelled(self, info: RunInfo) -> RunInfo:
+        """The row of a run as `authorize` gets it, see `principals.labelled`; without `authorize` as it is."""
+        return info if self.settings.authorize is None else await labelled(self.executor.store, info)
 
     async def check_new(self, run_id: str | None, graph: str, labels: Mapping[str, str]) -> None:
         """Ask `authorize` about a run that is to be made, and about the one that has its id, if there is one.
@@ -165,6 +174,33 @@ class Call(Generic[QueryT, BodyT]):
         if not await self.may_see(info):
             raise refused(self.action)
         return info
+
+    def stream(self, events: AsyncIterator[str], runs: Iterable[str] = ()) -> EventStream:
+        """Answer with a stream, which ends once `authorize` refuses what it allowed when the stream was opened.
+
+        Args:
+            events: the events, each as text of the stream.
+            runs: the ids of the runs that the stream is about, beside that in the address.
+
+        Raises:
+            HttpProblem: no further stream can be opened.
+        """
+        authorize, named = self.settings.authorize, [*runs]
+
+        async def allowed() -> bool:
+            row = None
+            with suppress(RunUnknown):  # a run that is deleted is nobody's any more
+                row = self.row and await self.labelled(with_status(await self.executor.store.info(self.row.run_id)))
+                if await name_of(authorize, self.request, self.action, row) is None:
+                    return False
+            for run_id in named:
+                with suppress(RunUnknown):
+                    if not await self.may_see(await self.executor.store.info(run_id)):
+                        return False
+            return True
+
+        checked = None if authorize is None else allowed
+        return EventStream(events, self.service.streams, self.settings, checked)
 
 
 Handler: TypeAlias = "Callable[[Call[Any, Any]], Awaitable[Document | ASGIApp]]"

@@ -14,7 +14,6 @@ from orchestrator.redaction import redacted
 from orchestrator.web.endpoint import Call
 from orchestrator.web.problems import fields_problem
 from orchestrator.web.requests import EventsQuery
-from orchestrator.web.streams import EventStream
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -29,7 +28,7 @@ async def stream(call: Call[EventsQuery]) -> ASGIApp:
     if call.run.status in FINAL and call.run.head <= after:
         return Response(status_code=204)
     events = call.executor.events(call.run_id, after=after, follow=True)
-    return EventStream(texts(events), call.service.streams, call.settings)
+    return call.stream(texts(events))
 
 
 async def texts(events: AsyncIterator[Event]) -> AsyncIterator[str]:

@@ -124,7 +124,7 @@ class FamilyRun(Document):
     graph: str
     status: RunStatus
     relation: Annotated[str, Field(description="`fork` or `replay`; empty: the root.")]
-    parent: str
+    parent: Annotated[str, Field(description="Empty: it is not listed; it may be one that `authorize` refuses.")]
     seq: Annotated[int, Field(description="The record of the parent that it contains last.")]
     where: Annotated[str, Field(description="What that record is about: a node, a tool, an answer.")]
     differs: Annotated[list[str], Field(description="What it changed there, line by line.")]

@@ -38,6 +38,8 @@ _ANCESTORS = 10
 """Generations that are followed up."""
 _FORKS = 20
 """Forks of one run that are listed."""
+_LOOKS = 20
+"""Parts of the forks of one run that are looked at, if `authorize` leaves them out."""
 _VALUE = 80
 """Characters of a value that a line of a family shows."""
 _LINES = 8
@@ -54,7 +56,8 @@ async def form(call: Call[AtQuery]) -> ForkForm:
 async def preview(call: Call[NoQuery, ForkBody]) -> ForkPreviewDocument:
     """What a fork would reuse, make again and ask about. What refuses the fork refuses this, too."""
     body = call.body
-    await call.check_new(body.run_id, call.run.graph, {**call.run.labels, **body.labels})
+    labels = (await call.labelled(call.run)).labels
+    await call.check_new(body.run_id, call.run.graph, {**labels, **body.labels})
     graph = None if body.graph is None else await call.graph(body.graph)
     return preview_of(await call.executor.preview_fork(call.run_id, **body.changes(graph), start=body.start))
 
@@ -78,7 +81,9 @@ async def family(call: Call[NoQuery]) -> Family:
         for info in listed:
             if info.run_id not in runs:
                 runs[info.run_id] = await _member(call, info)
-    return Family(run_id=call.run_id, runs=[*runs.values()], more=more)
+    # Parents that are not listed are those that the principal may not see, or that are too far up.
+    listed_runs = [one if one.parent in runs else one.model_copy(update={"parent": ""}) for one in runs.values()]
+    return Family(run_id=call.run_id, runs=listed_runs, more=more)
 
 
 async def _ancestors(call: Call[NoQuery]) -> tuple[list[RunInfo], str]:
@@ -106,10 +111,23 @@ async def _forks(call: Call[NoQuery], run_id: str) -> tuple[list[RunInfo], bool]
     found: list[RunInfo] = []
     more = False
     for relation in _RELATIONS:
-        page = await call.executor.runs(parent=run_id, relation=relation, limit=_FORKS)
-        found += [info for info in page.runs if await call.may_see(info)]
-        more |= page.cursor is not None
+        seen, left = await _newest(call, run_id, relation)
+        found += seen
+        more |= left
     return sorted(found, key=lambda info: info.created), more
+
+
+async def _newest(call: Call[NoQuery], run_id: str, relation: Relation) -> tuple[list[RunInfo], bool]:
+    """The newest forks, or replays, that the principal may see, and whether there are more of those."""
+    found: list[RunInfo] = []
+    cursor: str | None = None
+    for _ in range(_LOOKS):
+        page = await call.executor.runs(parent=run_id, relation=relation, after=cursor, limit=_FORKS + 1)
+        found += [info for info in page.runs if await call.may_see(info)]
+        cursor = page.cursor
+        if len(found) > _FORKS or cursor is None:
+            break
+    return found[:_FORKS], len(found) > _FORKS
 
 
 def _deleted(run_id: str) -> FamilyRun:

@@ -6,12 +6,13 @@ import inspect
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
+from orchestrator.errors import RunUnknown
 from orchestrator.web.problems import HttpProblem
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from orchestrator.stores.base import RunInfo
+    from orchestrator.stores.base import RunInfo, Store
 
 
 @runtime_checkable
@@ -24,6 +25,27 @@ class Named(Protocol):
 
 Principal: TypeAlias = "str | Named"
 Authorize: TypeAlias = "Callable[[Request, str, RunInfo | None], Principal | Awaitable[Principal | None] | None]"
+
+
+_GENERATIONS = 100
+"""Runs that are looked at for the labels of one."""
+
+
+async def labelled(store: Store, info: RunInfo) -> RunInfo:
+    """The row of a run as `authorize` gets it: with the labels of the runs that it comes from.
+
+    Replays, and runs that a graph calls as a tool, have no labels of their own, and hold what those runs held.
+    """
+    labels, parent = dict(info.labels), info.parent
+    for _ in range(_GENERATIONS):
+        if parent is None:
+            break
+        try:
+            row = await store.info(parent.run_id)
+        except RunUnknown:  # it was deleted, and its labels with it
+            break
+        labels, parent = {**row.labels, **labels}, row.parent
+    return info if labels == dict(info.labels) else info.changed(labels=labels)
 
 
 async def name_of(authorize: Authorize | None, request: Request, action: str, run: RunInfo | None) -> str | None:

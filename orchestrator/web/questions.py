@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from orchestrator.errors import StoreError
+from orchestrator.errors import RunUnknown, StoreError
 from orchestrator.executor import RunQuestion
+from orchestrator.executor.host.run_status import with_status
 from orchestrator.kernel.question import QuestionKind
-from orchestrator.stores.base import RunInfo
 from orchestrator.web.documents import AskedDocument, QuestionEvent, QuestionPage, blank, labels_of, question_of
 from orchestrator.web.endpoint import Call
 from orchestrator.web.problems import fields_problem
 from orchestrator.web.requests import QuestionsQuery
 from orchestrator.web.store_watch import StoreWatch
-from orchestrator.web.streams import MEDIA, EventStream
+from orchestrator.web.streams import MEDIA
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -34,7 +34,7 @@ _STREAMED = 1000
 async def listing(call: Call[QuestionsQuery]) -> QuestionPage | ASGIApp:
     """A page of open questions, the oldest first; or, if the client wants a stream, these and then every change."""
     if MEDIA in call.request.headers.get("accept", ""):
-        return EventStream(_changes(call), call.service.streams, call.settings)
+        return call.stream(_changes(call))
     return await page_of(call)
 
 
@@ -54,12 +54,17 @@ async def _page(call: Call[QuestionsQuery], after: str | None, limit: int) -> tu
         if type(error) is not StoreError:
             raise
         raise fields_problem([{"field": "after", "message": str(error)}], "query") from None
-    return [_document(call, one) for one in page.questions if await call.may_see(_row(one))], page.cursor
+    return [_document(call, one) for one in page.questions if await _shown(call, one)], page.cursor
 
 
-def _row(one: RunQuestion) -> RunInfo:
-    """As much of a run's row as its question tells."""
-    return RunInfo(one.run_id, one.graph, "paused", one.labels, waiting=1)
+async def _shown(call: Call[QuestionsQuery], one: RunQuestion) -> bool:
+    """Whether the principal may see a question."""
+    if call.settings.authorize is None:
+        return True
+    try:
+        return await call.may_see(with_status(await call.executor.store.info(one.run_id)))
+    except RunUnknown:  # it was deleted meanwhile
+        return False
 
 
 def _document(call: Call[QuestionsQuery], one: RunQuestion) -> AskedDocument:

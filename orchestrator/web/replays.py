@@ -35,7 +35,7 @@ from orchestrator.web.replay_documents import (
 from orchestrator.web.requests import NoQuery
 from orchestrator.web.runs import away
 from orchestrator.web.store_watch import StoreWatch
-from orchestrator.web.streams import MEDIA, EventStream
+from orchestrator.web.streams import MEDIA
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -62,7 +62,8 @@ async def start(call: Call[NoQuery, ReplaysBody]) -> ReplaysDocument:
             info = await call.seen(run_id)
         except RunUnknown:
             continue  # its row says so
-        await call.check_new(None, info.graph if graph is None else graph.name, info.labels)
+        labels = (await call.labelled(info)).labels
+        await call.check_new(None, info.graph if graph is None else graph.name, labels)
     batches.check()
     order = {run_id: id_of(name, run_id) for run_id in runs}
     batch = call.executor.begin_replays(order, graph, at=body.at, approve=approve, live=body.live, concurrency=_AT_ONCE)
@@ -89,7 +90,7 @@ async def listing(call: Call[ReplaysQuery]) -> ReplaysDocument | ASGIApp:
     if MEDIA in call.request.headers.get("accept", ""):
         for run_id in runs:
             await _may_see(call, run_id)
-        return EventStream(_changes(call, runs), call.service.streams, call.settings)
+        return call.stream(_changes(call, runs), runs)
     return await list_of(call, runs, call.query.batch)
 
 
@@ -145,6 +146,8 @@ async def _row(call: Call[Any, Any], run_id: str, replay_id: str, known: dict[st
     info = await _info(call, replay_id)
     given = first_line(parent.input) if parent is not None else ""
     error = _error(parent, run_id, progress)
+    if parent is not None and info is not None and not error and not await call.may_see(info):
+        error = "you may not see this replay here"
     if parent is None or info is None or info.parent is None or info.parent.run_id != run_id or error:
         outcome: Outcome = "failed" if error else "absent" if progress is None or progress.state == "over" else (
             progress.state  # one of waiting, running, stopped

@@ -13,7 +13,7 @@ from orchestrator.web.documents import RunPage, RunsEvent
 from orchestrator.web.endpoint import Call
 from orchestrator.web.requests import RunsQuery
 from orchestrator.web.store_watch import StoreWatch
-from orchestrator.web.streams import MEDIA, EventStream
+from orchestrator.web.streams import MEDIA
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -25,7 +25,7 @@ SEARCHED = 10.0
 async def listing(call: Call[RunsQuery]) -> RunPage | ASGIApp:
     """A page of runs; or, if the client wants a stream, each change of it and of how many questions wait for people."""
     if MEDIA in call.request.headers.get("accept", ""):
-        return EventStream(_changes(call), call.service.streams, call.settings)
+        return call.stream(_changes(call))
     return await runs.listing(call)
 
 

@@ -113,7 +113,8 @@ async def _stopped(call: Call[NoQuery, StopBody], stop: Callable[..., Awaitable[
 async def fork(call: Call[NoQuery, ForkBody]) -> RunResult:
     """Make a fork, which goes on in the background."""
     body, executor = call.body, call.executor
-    await call.check_new(body.run_id, call.run.graph, {**call.run.labels, **body.labels})
+    labels = (await call.labelled(call.run)).labels
+    await call.check_new(body.run_id, call.run.graph, {**labels, **body.labels})
     changes = body.changes(None if body.graph is None else await call.graph(body.graph))
     if body.start:
         await executor.preview_fork(call.run_id, **changes)  # one that cannot go on here is refused before it is made
@@ -128,7 +129,8 @@ async def replay(call: Call[NoQuery, ReplayBody]) -> ReplayDocument:
     body = call.body
     graph = None if body.graph is None else await call.graph(body.graph)
     # A replay has no labels of its own; whose it is is decided by those of the run.
-    await call.check_new(body.run_id, call.run.graph if graph is None else graph.name, call.run.labels)
+    labels = (await call.labelled(call.run)).labels
+    await call.check_new(body.run_id, call.run.graph if graph is None else graph.name, labels)
     found = await call.executor.replay(
         call.run_id, graph, update=body.update, result=body.result,
         answer=None if body.answer is None else body.answer.answer(), at=body.at, approve=call.risk(body.approve),

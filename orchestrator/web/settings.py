@@ -46,6 +46,8 @@ class Settings:
     """Between two comments on a stream on which nothing happens."""
     patience: float = 30.0
     """For which a reader of a stream may take nothing, and a body may be on its way; then the connection is closed."""
+    recheck: float = 15.0
+    """Between two questions to `authorize` about a stream that is open."""
     streams: int = 256
     """The most streams that are open at the same time."""
     wait: float = 60.0

@@ -17,7 +17,7 @@ from orchestrator.web.endpoint import Call
 from orchestrator.web.moments import unix
 from orchestrator.web.requests import StatsQuery
 from orchestrator.web.store_watch import StoreWatch
-from orchestrator.web.streams import MEDIA, EventStream
+from orchestrator.web.streams import MEDIA
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -38,7 +38,7 @@ class StatsEvent(Document):
 async def stats(call: Call[StatsQuery]) -> StatsDocument | ASGIApp:
     """What runs spent, in groups; or, if the client wants a stream, when it is something else."""
     if MEDIA in call.request.headers.get("accept", ""):
-        return EventStream(_changes(call), call.service.streams, call.settings)
+        return call.stream(_changes(call))
     return StatsDocument(groups=await _asked(call))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -77,11 +77,18 @@ class EventStream:
         events: the events, each as text of the stream.
         streams: where the stream is counted.
         settings: its times.
+        allowed: whether the reader may still have it, asked every `recheck` seconds; None: it always may.
     """
 
-    def __init__(self, events: AsyncIterator[str], streams: OpenStreams, settings: Settings) -> None:
+    def __init__(
+        self,
+        events: AsyncIterator[str],
+        streams: OpenStreams,
+        settings: Settings,
+        allowed: Callable[[], Awaitable[bool]] | None = None,
+    ) -> None:
         streams.check()
-        self._events, self._streams, self._settings = events, streams, settings
+        self._events, self._streams, self._settings, self._allowed = events, streams, settings, allowed
         self._over = False
         """Whether the end was sent, or cannot be sent."""
 
@@ -100,6 +107,8 @@ class EventStream:
                 sender, receiver = anyio.create_memory_object_stream[str](_AHEAD)
                 tasks.start_soon(self._listen, receive, whole)
                 tasks.start_soon(self._read, sender)
+                if self._allowed is not None:
+                    tasks.start_soon(self._ask, self._allowed, whole)
                 await send(start)
                 with receiver:
                     while await self._patiently(send, await self._next(receiver)):
@@ -135,6 +144,17 @@ class EventStream:
                 return
             except Exception:  # the answer has begun: its end is all that can be said
                 log.exception("a stream of events failed")
+
+    async def _ask(self, allowed: Callable[[], Awaitable[bool]], whole: anyio.CancelScope) -> None:
+        """End the stream once its reader may not have it any more."""
+        try:
+            while True:
+                await anyio.sleep(self._settings.recheck)
+                if not await allowed():
+                    break
+        except Exception:  # whoever cannot be asked has not allowed it
+            log.exception("authorize failed for an open stream")
+        whole.cancel()
 
     async def _listen(self, receive: Receive, whole: anyio.CancelScope) -> None:
         """End the stream when its reader has gone."""

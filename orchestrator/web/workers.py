@@ -14,7 +14,7 @@ from orchestrator.web import questions
 from orchestrator.web.documents import WorkerList, WorkersEvent, row_of, worker_of
 from orchestrator.web.endpoint import Call
 from orchestrator.web.requests import WorkersQuery
-from orchestrator.web.streams import MEDIA, EventStream
+from orchestrator.web.streams import MEDIA
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -26,7 +26,7 @@ _RUNS = 5
 async def listing(call: Call[WorkersQuery]) -> WorkerList | ASGIApp:
     """The workers and the parked runs; or, if the client wants a stream, when they are others."""
     if MEDIA in call.request.headers.get("accept", ""):
-        return EventStream(_changes(call), call.service.streams, call.settings)
+        return call.stream(_changes(call))
     return await list_of(call)
 
 
