@@ -22,6 +22,7 @@ from orchestrator.stores.rows import MAX_DEATHS
 from orchestrator.stores.sqlite.store import SQLiteStore
 from tests.executor.test_workers_of_runs import all_are
 from tests.support.executors import Log, chain, hanging, says
+from tests.support.sizes import quick_on, sized
 
 pytestmark = pytest.mark.anyio
 
@@ -147,6 +148,7 @@ async def test_a_worker_whose_event_loop_is_blocked_is_not_alive() -> None:
     assert "blocked" in found[0][1]
 
 
+@quick_on("asyncio")
 async def test_however_many_clients_are_silent_a_probe_is_answered_by_few_threads() -> None:
     def answering() -> int:
         return sum("process_request_thread" in one.name for one in threading.enumerate())
@@ -154,7 +156,7 @@ async def test_however_many_clients_are_silent_a_probe_is_answered_by_few_thread
     with WorkerHealth().serving() as port:
         clients = [socket.create_connection(("127.0.0.1", port)) for _ in range(100)]
         try:
-            for _ in range(3):
+            for _ in range(sized(1, 3)):
                 before = time.monotonic()
                 assert (await asked(port, "/healthz"))[0] == 503
                 assert time.monotonic() - before < 4.0, "it waited until silent clients were given up"

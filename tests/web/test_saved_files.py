@@ -26,6 +26,7 @@ from orchestrator.web.compose.saved import SavedGraphs
 from orchestrator.web.compose.saved_files import digest_of
 from orchestrator.web.compose.texts import Texts
 from orchestrator.web.problems import HttpProblem
+from tests.support.sizes import sized
 from tests.web.api import GRAPHS, Api, api, pay
 from tests.web.test_compose_try import QUIET
 
@@ -253,7 +254,7 @@ for number in range(1, 100_000):
 
 
 def test_a_process_that_is_killed_while_it_saves_leaves_whole_files_and_nothing_else(folder: Path) -> None:
-    for turn in range(6):
+    for turn in range(sized(2, 6)):
         (folder / "quiet.yaml").unlink(missing_ok=True)
         words = [sys.executable, "-c", SAVER, str(folder), QUIET]
         with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
