@@ -35,8 +35,8 @@ _MODULES = {
     "replay_command": "replay",
     "serve_command": "serve",
     "serve_mcp": "serve-mcp",
-    "enqueue_command": "enqueue",
     "worker_command": "worker",
+    "enqueue_command": "enqueue",
     "workers_command": "workers",
     "retention_commands": "export delete prune import",
 }

@@ -36,6 +36,7 @@ def send(
     no_resume: Annotated[
         bool, typer.Option("--no-resume", help="Record the event without continuing the run.")
     ] = False,
+    engine: options.Engine = None,
     then: options.Continuing,
 ) -> int:
     """Send an event to a run, and continue the run.
@@ -44,9 +45,12 @@ def send(
 
     Example: orchestrator send 3f2a9c1d paid '{"order": 7}' --id evt-1
     """
+    from orchestrator.cli.engines import engine_of, submit
     from orchestrator.cli.environment import user_name
     from orchestrator.cli.storage import store_url
 
+    if engine is not None and not no_resume:
+        raise UsageError("--engine has a worker continue the run: add --no-resume, so that this command does not")
     labels = options.pairs(label)
     run_id, event, data = _parts(words, labelled=bool(labels))
     if every and not labels:
@@ -54,7 +58,10 @@ def send(
     url, who = store_url(then.store), user_name() if by is None else by
 
     async def tell(executor: Executor, *, to: str, resume: bool) -> Run:
-        return await executor.send(to, event, data, id=name, by=who, resume=resume)
+        told = await executor.send(to, event, data, id=name, by=who, resume=resume)
+        if not resume:
+            await submit(engine_of(engine), to)
+        return told
 
     codes = [
         _kept(url, one, partial(tell, to=one, resume=False), then)

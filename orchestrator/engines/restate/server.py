@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -15,10 +16,7 @@ import restate
 
 from orchestrator.errors import EngineUnavailable
 
-if TYPE_CHECKING:
-    from hypercorn.typing import ASGIFramework
-
-STREAMS = 32
+STREAMS = 4
 """Deliveries of one connection. Restate opens a further connection for more, which may lead to another worker."""
 _GRACE = 5.0
 """Seconds that deliveries get to be answered when the server stops."""
@@ -38,7 +36,8 @@ async def listen(service: restate.VirtualObject, address: tuple[str, int], stop:
     """
     if not _on_asyncio():
         raise RuntimeError("Restate delivers to asyncio only: run the executor with anyio.run(main, backend='asyncio')")
-    app = await _application(service)
+    app = _App(restate.app([service]))
+    await app.leave_signals()
     bound = _socket(address)
     config = hypercorn.Config()
     config.bind = [f"fd://{bound.detach()}"]
@@ -46,7 +45,15 @@ async def listen(service: restate.VirtualObject, address: tuple[str, int], stop:
     config.graceful_timeout = _GRACE
     config.keep_alive_timeout = 3600.0
     config.errorlog = logging.getLogger("orchestrator.engines.restate")
-    await hypercorn.asyncio.serve(app, config, shutdown_trigger=stop.wait, mode="asgi")
+
+    async def ends() -> None:
+        await stop.wait()
+        await app.close()
+
+    try:
+        await hypercorn.asyncio.serve(app, config, shutdown_trigger=ends, mode="asgi")
+    finally:
+        app.closing.set()
 
 
 def _on_asyncio() -> bool:
@@ -73,28 +80,65 @@ def _socket(address: tuple[str, int]) -> socket.socket:
     return bound
 
 
-async def _application(service: restate.VirtualObject) -> ASGIFramework:
-    """The app of the SDK. It leaves SIGTERM to the process, and answers what a server says at its start and end."""
-    inner: Any = restate.app([service])
-    # Its first call would take SIGTERM for itself, for good. In another thread it cannot, and does not try again.
-    await anyio.to_thread.run_sync(asyncio.run, _first_call(inner))
+class _App:
+    """The app of the SDK, which leaves SIGTERM to the process, and can be closed."""
 
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] != "lifespan":
-            await inner(scope, receive, send)
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self._under_way = 0
+        self._idle = anyio.Event()
+        self.closing = anyio.Event()
+        """When it is set, calls under way end as if their connections were cut: the SDK ignores cancellation."""
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            for what in ("startup", "shutdown"):
+                await receive()
+                await send({"type": f"lifespan.{what}.complete"})
             return
-        for what in ("startup", "shutdown"):
-            await receive()
-            await send({"type": f"lifespan.{what}.complete"})
+        self._under_way += 1
+        try:
+            await self._inner(scope, partial(self._received, receive), send)
+        finally:
+            self._under_way -= 1
+            if not self._under_way:
+                self._idle.set()
+                self._idle = anyio.Event()
 
-    return app
+    async def leave_signals(self) -> None:
+        """Make the first call, by which the SDK takes SIGTERM for good. In another thread it cannot, and leaves it."""
+        await anyio.to_thread.run_sync(asyncio.run, self._inner(_HEALTH, _nothing, _drop))
+
+    async def close(self) -> None:
+        """Give the calls under way some time to end, then end them."""
+        with anyio.move_on_after(_GRACE):
+            while self._under_way:
+                await self._idle.wait()
+        self.closing.set()
+
+    async def _received(self, receive: Any) -> Any:
+        """The next event of a call."""
+        event: Any = {"type": "http.disconnect"}
+        if self.closing.is_set():
+            return event
+        async with anyio.create_task_group() as tasks:
+
+            async def end() -> None:
+                await self.closing.wait()
+                tasks.cancel_scope.cancel()
+
+            tasks.start_soon(end)
+            event = await receive()
+            tasks.cancel_scope.cancel()
+        return event
 
 
-async def _first_call(app: Any) -> None:
-    async def receive() -> dict[str, object]:
-        return {"type": "http.request", "body": b"", "more_body": False}
+_HEALTH = {"type": "http", "path": "/health", "headers": [], "http_version": "2"}
 
-    async def send(_: object) -> None:
-        """Drop the answer."""
 
-    await app({"type": "http", "path": "/health", "headers": [], "http_version": "2"}, receive, send)
+async def _nothing() -> dict[str, object]:
+    return {"type": "http.request", "body": b"", "more_body": False}
+
+
+async def _drop(_: object) -> None:
+    """Drop a part of an answer."""
