@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import string
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, urlsplit
 
@@ -14,7 +14,7 @@ SERVICE = "orchestrator"
 """The name of the service by default."""
 
 _PARAMETERS = ("admin", "listen", "workers", "service")
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9._-]*")
+_IN_NAMES = string.ascii_letters + string.digits + "._-"
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def address_of(url: str) -> RestateAddress:
     if urlsplit(workers).scheme not in ("http", "https"):
         raise InvalidValue(f"workers={workers}: use a URL such as http://workers.internal:9080", where="engine")
     service = given.get("service") or SERVICE
-    if not _NAME.fullmatch(service):
+    if service[0] not in string.ascii_letters or service.strip(_IN_NAMES):
         raise InvalidValue(f"service={service}: use letters, digits, dots, dashes and underscores", where="engine")
     return RestateAddress(f"http://{_shown(host, port)}", f"http://{_shown(*admin)}", listen, workers, service)
 
