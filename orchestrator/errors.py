@@ -46,6 +46,7 @@
     ├── EngineUnavailable         an engine that delivers runs cannot be asked (`retryable`)
     └── StoreError                a journal cannot be read or written
         ├── StoreCorrupt
+        ├── RunArchived           a run's records are in an archive that is not given
         ├── EncryptionKeyMissing  values were encrypted with a key that is not here
         ├── StoreUnavailable      disk full, read-only file, locked, removed
         ├── StoreUnsupported      the file is on an unsafe file system, such as a network one
@@ -66,6 +67,8 @@ from orchestrator.problem import Problem
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
+
+    from orchestrator.stores.rows import Archived
 
 
 def message_of(error: BaseException) -> str:
@@ -531,6 +534,22 @@ class StoreCorrupt(StoreError):
         command, call = f"orchestrator show {shlex.quote(run_id)} --at {seq - 1}", f"load({run_id!r}, at={seq - 1})"
         super().__init__(f"{fault}; records before it are readable (`{command}`, `{call}`); to continue, {mend}")
         self.typed = f"{fault}; records before it are readable: `{command}`; to continue, {mend}"
+
+
+class RunArchived(StoreError):
+    """Raised when the records of a run are in an archive, and the store was opened without one. Nothing was changed.
+
+    `archived` says where they are.
+    """
+
+    resumable = True
+
+    def __init__(self, run_id: str, archived: Archived) -> None:
+        self.run_id, self.archived = run_id, archived
+        super().__init__(
+            f"run {run_id!r}: its records are in the archive {archived.archive} (object {archived.name!r}); give that "
+            "archive: Executor(archive=...), or set ORCHESTRATOR_ARCHIVE"
+        )
 
 
 class EncryptionKeyMissing(StoreError):

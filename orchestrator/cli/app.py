@@ -38,7 +38,7 @@ _MODULES = {
     "worker_command": "worker",
     "enqueue_command": "enqueue",
     "workers_command": "workers",
-    "retention_commands": "export delete prune import",
+    "retention_commands": "export delete prune import archive restore",
 }
 """Module -> the commands that are its functions of these names, in the order in which help lists them."""
 _GROUPS = {

@@ -1,4 +1,4 @@
-"""Commands about which runs a store keeps: export, import, delete, prune."""
+"""Commands about which runs a store keeps, and where: export, import, delete, prune, archive, restore."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orchestrator.cli import options
-from orchestrator.cli.exits import COMPLETED, UsageError
+from orchestrator.cli.exits import COMPLETED, FAILED, UsageError
 
 if TYPE_CHECKING:
     from orchestrator.executor import Executor
+    from orchestrator.executor.host.archiving import ArchivedRuns
     from orchestrator.executor.host.pruning import Pruned
     from orchestrator.executor.host.transfer import Imported
 
@@ -173,4 +174,105 @@ def prune(
     warn(f"{len(found.runs)} runs {'would be ' if dry_run else ''}deleted{more}")
     if found.items:
         warn(f"{found.items} expired items {'would be ' if dry_run else ''}removed")
+    return COMPLETED
+
+
+def archive(
+    to: Annotated[
+        str | None,
+        typer.Option(
+            "--to",
+            metavar="URL",
+            help="A folder (file:///var/archive), or s3://BUCKET/PREFIX.",
+            envvar="ORCHESTRATOR_ARCHIVE",
+            show_default=False,
+        ),
+    ] = None,
+    older_than: Annotated[
+        str | None,
+        typer.Option("--older-than", metavar="AGE", help="An age (30d, 12h, 45m) or a date (2026-01-31)."),
+    ] = None,
+    status: Annotated[
+        list[str] | None,
+        typer.Option("--status", metavar="S", help="completed, failed, cancelled or exhausted. Repeatable."),
+    ] = None,
+    graph: Annotated[str | None, typer.Option("--graph", metavar="G", help="Only runs of this graph, by name.")] = None,
+    label: options.Labels = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the runs that would be archived.")] = False,
+    json: options.Json = False,
+    store: options.Store = None,
+) -> int:
+    """Move the records of ended runs to an archive.
+
+    Their rows stay in the store. Set ORCHESTRATOR_ARCHIVE to the same URL, and all commands read archived runs as if
+    they were in the store. Keys of S3 are read from the environment.
+
+    Example: orchestrator archive --to file:///var/archive --older-than 30d
+    """
+    from orchestrator.cli.moments import moment
+    from orchestrator.cli.output import out, out_json, warn
+    from orchestrator.cli.run_lookup import looking
+    from orchestrator.cli.storage import exists, shown_url, store_url
+
+    if to is None:
+        raise UsageError("archive needs --to URL, or ORCHESTRATOR_ARCHIVE")
+    if older_than is None:
+        raise UsageError("archive needs --older-than AGE; 0s archives every run that has ended")
+    before = moment(older_than, "--older-than")
+    labels, url = options.pairs(label), store_url(store)
+
+    async def move(executor: Executor) -> ArchivedRuns:
+        try:
+            return await executor.archive(older_than=before, status=status, labels=labels, graph=graph, dry_run=dry_run)
+        except ValueError as error:
+            raise UsageError(f"archive: {error}") from None
+
+    if not exists(url):
+        warn(f"no runs in {shown_url(url)}")
+        return COMPLETED
+    found = looking(url, move, writes=not dry_run, archive=to)
+    if json:
+        out_json(
+            {
+                "runs": found.runs, "skipped": found.skipped, "written": found.written, "freed": found.freed,
+                "dry_run": dry_run,
+            }
+        )  # fmt: skip
+        return FAILED if found.skipped else COMPLETED
+    for run_id in found.runs:
+        out(run_id)
+    for why in found.skipped.values():
+        warn(f"not archived: {why}")
+    warn(
+        f"{len(found.runs)} runs would be archived" if dry_run else
+        f"{len(found.runs)} runs archived: {found.written:,} bytes written, {found.freed:,} given back"
+    )  # fmt: skip
+    return FAILED if found.skipped else COMPLETED
+
+
+def restore(runs: Runs, json: options.Json = False, store: options.Store = None) -> int:
+    """Move the records of archived runs back into the store.
+
+    Needed only to read them without the archive: a run that goes on is restored by itself.
+
+    Example: orchestrator restore 3f2a9c1d
+    """
+    from orchestrator.cli.output import out, out_json, warn
+    from orchestrator.cli.run_lookup import one_run
+    from orchestrator.cli.storage import store_url
+
+    async def move(executor: Executor) -> list[str]:
+        for run in runs:
+            await executor.store.info(run)  # a misspelt id is reported before anything is moved
+        return [run for run in dict.fromkeys(runs) if await executor.restore(run)]
+
+    moved = one_run(store_url(store), runs[0], move, writes=True)
+    if json:
+        out_json({"restored": moved})
+        return COMPLETED
+    for run in moved:
+        out(run)
+    for run in dict.fromkeys(runs):
+        if run not in moved:
+            warn(f"{run} is in the store already")
     return COMPLETED

@@ -19,8 +19,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def looking(url: str, look: Callable[[Executor], Awaitable[T]], *, writes: bool = False) -> T:
+def looking(
+    url: str, look: Callable[[Executor], Awaitable[T]], *, writes: bool = False, archive: str | None = None
+) -> T:
     """What `look` finds with an executor that was given no code; `writes`: whether it journals anything.
+
+    `archive`: the URL of the store's archive; None: what the environment says.
 
     Raises:
         KeyboardInterrupt: a signal stopped it.
@@ -29,7 +33,8 @@ def looking(url: str, look: Callable[[Executor], Awaitable[T]], *, writes: bool 
     async def work() -> T:
         from orchestrator.executor import Executor
 
-        async with Executor(store=url, seal=journal_seal(url, make=writes), codec=codec_of_environment()) as executor:
+        seal, codec = journal_seal(url, make=writes), codec_of_environment()
+        async with Executor(store=url, seal=seal, codec=codec, archive=archive) as executor:
             return await look(executor)
 
     return run_look(work)

@@ -29,7 +29,7 @@ from orchestrator.graph.limits import Limits
 from orchestrator.memory import MemoryOptions
 from orchestrator.models.base import Model
 from orchestrator.seals import Seal
-from orchestrator.stores import Codec, open_store, with_codec
+from orchestrator.stores import Archive, Codec, open_store, with_archive, with_codec
 from orchestrator.stores.base import Store
 from orchestrator.tools.collect import ToolsLike, toolbox_of
 from orchestrator.typevars import StateT
@@ -70,6 +70,7 @@ class Executor(RunWorker, RunReplaying, RunStreams, ExecutorCode):
         seal: seals the records that this executor writes. Approvals and policies in records without its seal do not
             count: they are asked for again before the calls that they allow. Without a seal the store is trusted.
         codec: encrypts what the store keeps of values; None: it keeps them as they are. See docs/security.md.
+        archive: where the records of archived runs are, or its URL, see `open_store` and docs/archive.md.
         memory: the embedding function, default expiry and limits of memory across runs (`ctx.memory`).
         clock: the clock for records and deadlines; tests use an `orchestrator.testing.MockClock`. Leases use the
             clocks of the machine, because they apply between processes.
@@ -98,6 +99,7 @@ class Executor(RunWorker, RunReplaying, RunStreams, ExecutorCode):
         observers: Sequence[RunObserver] = (),
         seal: Seal | None = None,
         codec: Codec | None = None,
+        archive: Archive | str | None = None,
         memory: MemoryOptions | None = None,
         clock: Clock = SYSTEM_CLOCK,
         idle: Literal["awake", "sleep"] = "awake",
@@ -108,7 +110,7 @@ class Executor(RunWorker, RunReplaying, RunStreams, ExecutorCode):
             raise ValueError(f"on_change={on_change!r}: use 'continue' or 'strict'")
         self._owned = isinstance(store, str)
         check_arguments(store=store, graphs=graphs, model=model, models=models, pools=pools, observers=observers)
-        self.store: Store = with_codec(open_store(store) if isinstance(store, str) else store, codec)
+        self.store: Store = _stored(store, codec, archive)
         children = ChildRuns()
         resources = Resources.of(
             graphs, model, models or {}, toolbox_of(tools), deps, clock, children=children, concurrency=concurrency,
@@ -243,6 +245,12 @@ class Executor(RunWorker, RunReplaying, RunStreams, ExecutorCode):
             TimeoutError: `timeout` seconds have passed; the run continues.
         """
         return await recovery.wait_for(self._host, run_id, timeout)
+
+
+def _stored(store: str | Store, codec: Codec | None, archive: Archive | str | None) -> Store:
+    if isinstance(store, str):
+        return open_store(store, codec=codec, archive=archive)
+    return with_codec(store if archive is None else with_archive(store, archive), codec)
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,14 @@
     store = open_store("memory://")
     store = open_store("postgresql://me@db.example.org/runs")   # extra `postgres`
     store = open_store("sqlite:///runs.db", codec=AESGCMCodec({"2026": "env:RUNS_KEY"}))     # values are encrypted
+    store = open_store("sqlite:///runs.db", archive="file:///var/archive")      # see docs/archive.md
 
 `Store` is the protocol; `orchestrator.testing.check_store` tests an implementation of your own.
 """
 
 from __future__ import annotations
 
+from os import environ
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import StoreError
@@ -18,6 +20,7 @@ from orchestrator.late import late
 from orchestrator.stores.places import file_of, is_database
 
 if TYPE_CHECKING:
+    from orchestrator.stores.archive.places import Archive
     from orchestrator.stores.base import (
         Finding,
         Holder,
@@ -38,16 +41,17 @@ _HOMES = {
         "Finding", "Holder", "Lease", "Message", "Page", "Parent", "RunInfo", "RunSummary", "Schedule", "StatsRow",
         "Store",
     ),
+    "orchestrator.stores.archive.places": ("Archive",),
     "orchestrator.stores.codec": ("Codec",),
 }  # fmt: skip
 
 __all__ = [
-    "Codec", "Finding", "Holder", "Lease", "Message", "Page", "Parent", "RunInfo", "RunSummary", "Schedule", "StatsRow",
-    "Store", "open_store", "with_codec",
+    "Archive", "Codec", "Finding", "Holder", "Lease", "Message", "Page", "Parent", "RunInfo", "RunSummary", "Schedule",
+    "StatsRow", "Store", "open_store", "with_archive", "with_codec",
 ]  # fmt: skip
 
 
-def open_store(url: str, *, codec: Codec | None = None) -> Store:
+def open_store(url: str, *, codec: Codec | None = None, archive: Archive | str | None = None) -> Store:
     """Open a store by its URL. Every call opens a separate store: `memory://` twice shares nothing.
 
     A SQLite file and its directory are created at the first write. The tables of a PostgreSQL database are created
@@ -57,6 +61,8 @@ def open_store(url: str, *, codec: Codec | None = None) -> Store:
         url: `memory://`, or `sqlite:///` and the path of a file, such as `sqlite:///runs.db`, or the URL of a database,
             such as `postgresql://me@db.example.org/runs`.
         codec: encrypts the values that are written, and decrypts those that are read; None: nothing is encrypted.
+        archive: where the records of archived runs are, or its URL (see `open_archive`); None: what the environment
+            variable `ORCHESTRATOR_ARCHIVE` names, if it is set.
 
     Returns:
         The store. Close it after use.
@@ -67,8 +73,10 @@ def open_store(url: str, *, codec: Codec | None = None) -> Store:
         StoreUnavailable: the file cannot be opened, or the server cannot be reached.
         StoreUnsupported: the file is on a network file system; see docs/promises.md.
     """
-    if codec is not None:
-        return with_codec(open_store(url), codec)
+    return with_codec(with_archive(_opened(url), archive), codec)
+
+
+def _opened(url: str) -> Store:
     if is_database(url):
         return _open_postgres(url)
     file = file_of(url)
@@ -92,6 +100,26 @@ def _open_postgres(url: str) -> Store:
     from orchestrator.stores.postgres import PostgresStore
 
     return PostgresStore(url)
+
+
+def with_archive(store: Store, archive: Archive | str | None) -> Store:
+    """Put an archive around a store, which reads archived runs from there.
+
+    Args:
+        store: any store without a codec. It is closed with the one that is returned.
+        archive: see `open_store`; if there is none, the store is returned as it is.
+
+    Raises:
+        InvalidValue: the store has a codec, or an archive, or cannot be archived.
+        StoreError: the URL of the archive cannot be used.
+    """
+    if archive is None and not environ.get("ORCHESTRATOR_ARCHIVE"):
+        return store
+    from orchestrator.stores.archive.places import archive_of
+    from orchestrator.stores.archive.store import ArchivedStore
+
+    found = archive_of(archive)
+    return store if found is None else ArchivedStore(store, found)
 
 
 def with_codec(store: Store, codec: Codec | None) -> Store:

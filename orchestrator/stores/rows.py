@@ -126,6 +126,22 @@ class OpenQuestion:
 
 
 @dataclass(frozen=True, slots=True)
+class Archived:
+    """Which object of an archive has the records of a run; see `orchestrator.stores.archive`."""
+
+    archive: str
+    """The URL of the archive when the object was written."""
+    name: str
+    """The object's name in it."""
+    sha256: str
+    """The digest of the object's bytes, in hexadecimal digits."""
+    size: int
+    """Bytes of the object."""
+    at: float
+    """When it was written, Unix seconds."""
+
+
+@dataclass(frozen=True, slots=True)
 class RunInfo:
     """The facts about a run that a list of runs shows, kept beside its journal."""
 
@@ -170,6 +186,8 @@ class RunInfo:
     """Given to `Store.create`. Rows that are read do not have them, see `Store.totals`; None: they are not known."""
     questions: tuple[OpenQuestion, ...] | None = field(default=None, compare=False, repr=False)
     """Given to `Store.create`. Rows that are read do not have them, see `Store.questions`; None: they are not known."""
+    archived: Archived | None = field(default=None, compare=False, repr=False)
+    """Where the records are, if they are not in the store."""
 
     @property
     def summary(self) -> RunSummary:

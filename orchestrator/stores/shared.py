@@ -51,6 +51,25 @@ def check_release(run_id: str, lease: str | None, release: bool) -> None:
         raise ValueError(f"run {run_id!r}: release gives back the lease that the append names; name it (lease=)")
 
 
+def out_of_reach(status: str, has_head: int, head: int, *, held: bool, elsewhere: bool) -> str | None:
+    """Why the records of a run cannot be moved to an archive; None: they can.
+
+    Args:
+        status: the run's status in the journal.
+        has_head: its head.
+        head: the last record that is in the archive.
+        held: whether an executor has its lease.
+        elsewhere: whether its records are in another object.
+    """
+    if status not in FINAL:
+        return f"it has not ended (it is {status})"
+    if held:
+        return "an executor holds it"
+    if has_head != head:
+        return f"its head is {has_head}, not {head}: it went on meanwhile"
+    return "another process archived it" if elsewhere else None
+
+
 MAX_KEY_BYTES = 1000
 """Bytes of a name by which a store finds something: indexes of databases have no room for much longer ones."""
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, TypeAlias
 
+from orchestrator.jsontypes import canonical
 from orchestrator.kernel import records as r
+from orchestrator.stores.rows import Archived
 
 if TYPE_CHECKING:
     from orchestrator.kernel.records import Record
@@ -39,3 +42,20 @@ def labels_of(text: object) -> dict[str, str] | None:
     if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
         return None
     return found
+
+
+def archived_text(archived: Archived) -> str:
+    """Where the records of a run are, as its row says it."""
+    return canonical(asdict(archived))
+
+
+def archived_of(text: object) -> Archived | None:
+    """The same, read back; None: the records are in the store. What is damaged names no object."""
+    if text is None:
+        return None
+    try:
+        found = dict(json.loads(text)) if isinstance(text, str) else {}
+        archive, name, sha256 = str(found["archive"]), str(found["name"]), str(found["sha256"])
+        return Archived(archive, name, sha256, int(found["size"]), float(found["at"]))
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return Archived("", "", "", 0, 0.0)

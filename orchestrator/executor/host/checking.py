@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from orchestrator.errors import EncryptionKeyMissing, OrchestratorError, RunConflict, RunUnknown, StoreCorrupt
+from orchestrator.errors import (
+    EncryptionKeyMissing,
+    OrchestratorError,
+    RunArchived,
+    RunConflict,
+    RunUnknown,
+    StoreCorrupt,
+)
 from orchestrator.executor import lease as leases
 from orchestrator.executor.host.host import Host
 from orchestrator.executor.run_row import questions_of, row_of, totals_of
@@ -62,7 +69,7 @@ async def _check_run(host: Host, run_id: str, found: Checked, *, repair: bool) -
     except StoreCorrupt as error:
         found.findings.append(Finding(f"{error}", run_id))
         return
-    except EncryptionKeyMissing as error:
+    except (EncryptionKeyMissing, RunArchived) as error:
         found.findings.append(Finding(f"not checked: {error}", run_id, note=True))
         return
     except (OrchestratorError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:

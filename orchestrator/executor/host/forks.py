@@ -33,6 +33,7 @@ from orchestrator.kernel.records import Answered, AnswersWithdrawn, Caller, Ende
 from orchestrator.kernel.reopening import is_over, reopen_fork
 from orchestrator.kernel.run_state import RunState
 from orchestrator.seals import audit, copied
+from orchestrator.stores.archivable import Archiving
 from orchestrator.stores.base import RunInfo
 from orchestrator.values import check_flag, check_labels, check_mapping, check_position, check_text
 from orchestrator.views.run import Run
@@ -94,6 +95,7 @@ async def fork(host: Host, order: Order, *, start: bool, context: object = None)
     if start:
         host.background()  # refuses a closed executor before there is a fork
     name = os.urandom(8).hex() if order.run_id is None else check_run_id(order.run_id)
+    await _restored(host, order.parent)
     draft = await draft_of(host, order, name, start=start, hold=not start)
     if start:
         host.contexts.check(order.parent, draft.records[0], context)
@@ -102,6 +104,16 @@ async def fork(host: Host, order: Order, *, start: bool, context: object = None)
     except RunExists:
         await check_same(host.store, name, draft.records, order.parent)
     return await _begin(host, name, Manner(context=context)) if start else await load(host, name)
+
+
+async def _restored(host: Host, run_id: str) -> None:
+    """Move an archived parent back into the store: its forks read its journal again and again.
+
+    An archive that is not given is told by whoever reads the journal.
+    """
+    store = host.store
+    if isinstance(store, Archiving) and (await store.info(run_id)).archived is not None:
+        await store.restore_run(run_id)
 
 
 def check_order(order: Order) -> None:

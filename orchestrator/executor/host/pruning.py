@@ -42,8 +42,8 @@ async def prune(
         raise ValueError("prune() needs older_than= or keep=: without them it would delete every run that has ended")
     if keep is not None and keep < 0:
         raise ValueError(f"keep={keep}: use 0 or more")
-    before = _time(older_than, host.resources.clock.now())
-    statuses = _final(status)
+    before = time_of(older_than, host.resources.clock.now())
+    statuses = final_statuses(status, "pruned")
     found: list[str] = []
     # Runs that were created later were written to later, too: they are counted to `keep`, and else not looked at.
     ahead = store.cursor_before(before) if before is not None and isinstance(store := host.store, Placing) else None
@@ -98,7 +98,7 @@ async def _is_called(host: Host, info: RunInfo) -> bool:
     return True
 
 
-def _time(older_than: timedelta | datetime | None, now: float) -> float | None:
+def time_of(older_than: timedelta | datetime | None, now: float) -> float | None:
     """The time, in Unix seconds, before which a run's last record must lie."""
     if isinstance(older_than, datetime):
         if older_than.tzinfo is None:
@@ -111,9 +111,10 @@ def _time(older_than: timedelta | datetime | None, now: float) -> float | None:
     return None
 
 
-def _final(status: Collection[str] | str | None) -> frozenset[str]:
+def final_statuses(status: Collection[str] | str | None, what: str) -> frozenset[str]:
+    """The statuses of runs that have ended, or some of them. `what`: what is done to such runs, for the error."""
     statuses = FINAL if status is None else frozenset([status] if isinstance(status, str) else status)
     if not statuses or statuses - FINAL:
         named = ", ".join(sorted(statuses - FINAL)) or "none"
-        raise ValueError(f"status={named}: only runs that have ended are pruned; use {', '.join(sorted(FINAL))}")
+        raise ValueError(f"status={named}: only runs that have ended are {what}; use {', '.join(sorted(FINAL))}")
     return statuses

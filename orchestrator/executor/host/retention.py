@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 from orchestrator.executor.host.executor_cache import ExecutorCache
 from orchestrator.executor.host.executor_memory import ExecutorMemory
 from orchestrator.executor.host.forking import RunForking
+from orchestrator.values import check_text
 
 if TYPE_CHECKING:
+    from orchestrator.executor.host.archiving import ArchivedRuns
     from orchestrator.executor.host.checking import Checked
     from orchestrator.executor.host.pruning import Pruned
     from orchestrator.executor.host.transfer import Imported, Source
@@ -106,6 +108,60 @@ class RunRetention(RunForking):
         return await pruning.prune(
             self._host, older_than=older_than, status=status, labels=labels, graph=graph, keep=keep, dry_run=dry_run
         )
+
+    async def archive(
+        self,
+        *,
+        older_than: timedelta | datetime | None = None,
+        status: Collection[str] | str | None = None,
+        labels: Mapping[str, str] | None = None,
+        graph: str | None = None,
+        dry_run: bool = False,
+    ) -> ArchivedRuns:
+        """Move the records of runs that have ended to the archive of the store (`Executor(archive=)`).
+
+        Their rows stay: the runs are listed, searched and counted as before, and read as before. An append, as when
+        such a run is reopened or forked, moves the records back first. Nothing is removed from the store before its
+        object was written and read back. Interrupted, archiving again archives the rest.
+
+        Args:
+            older_than: an age or a time (with a time zone): only runs whose last record is older; None: any.
+            status: `completed`, `failed`, `cancelled` or `exhausted`, or several of them; None: all four.
+            labels: labels that a run must have, with their values.
+            graph: the name of a graph; None: any.
+            dry_run: whether only to report which runs would be archived.
+
+        Returns:
+            The ids of the archived runs, and how many bytes were written, and given back by the store.
+
+        Raises:
+            ValueError: one of the arguments cannot be used.
+            StoreError: the store has no archive, or one of the two cannot be written.
+        """
+        from orchestrator.executor.host import archiving
+
+        return await archiving.archive(
+            self._host, older_than=older_than, status=status, labels=labels, graph=graph, dry_run=dry_run
+        )
+
+    async def restore(self, run_id: str) -> bool:
+        """Move the records of an archived run back into the store. The object stays, for copies of the store.
+
+        Args:
+            run_id: the run's id.
+
+        Returns:
+            Whether they were in the archive.
+
+        Raises:
+            RunUnknown: the store has no such run.
+            StoreCorrupt: the object is missing, or is not what was written.
+            StoreError: the store has no archive, or the archive cannot be read.
+        """
+        from orchestrator.executor.host import archiving
+
+        check_text(run_id, "run_id")
+        return await archiving.restore(self._host, run_id)
 
     def export(
         self, run_ids: str | Collection[str], *, children: bool = True, redact: bool = False

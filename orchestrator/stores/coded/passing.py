@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from orchestrator.jsontypes import JsonObject
+from orchestrator.stores.archivable import Archiving
 from orchestrator.stores.base import Alerting, Changing, Finding, Holder, Lease, Placing, StatsRow, Store
 from orchestrator.stores.items import Area, ItemUsage, ItemWrite, Namespace
 from orchestrator.stores.owner import Owner
 from orchestrator.stores.rows import RunTotals
 
-_OPTIONAL = (Alerting, Changing, Placing)
+_OPTIONAL = (Alerting, Archiving, Changing, Placing)
 """Protocols that a store may have beside `Store`. The store around it has those that it has."""
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from orchestrator.clock import SYSTEM_CLOCK
 from orchestrator.jsontypes import JsonObject
 from orchestrator.stores.presence import is_present
-from orchestrator.stores.rows import Holder, Lease, OpenQuestion, RunInfo, RunTotals
+from orchestrator.stores.rows import Archived, Holder, Lease, OpenQuestion, RunInfo, RunTotals
 from orchestrator.stores.shared import DIED, STEP_LANDED, retry_delay
 
 
@@ -27,6 +27,7 @@ class MemoryRun:
     holder: str = ""
     taken: int = 0
     """The head when the lease was taken."""
+    archived: Archived | None = None
 
     def release(self) -> None:
         """Note that its drive gave the lease back."""

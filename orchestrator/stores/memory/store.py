@@ -26,6 +26,7 @@ from orchestrator.stores.base import (
     Schedule,
     Store,
 )
+from orchestrator.stores.memory.archived import MemoryArchived
 from orchestrator.stores.memory.claims import claimable, idle_runs, next_due, parked, selected, unsettled
 from orchestrator.stores.memory.inbox import Inbox
 from orchestrator.stores.memory.items import MemoryItems
@@ -58,7 +59,7 @@ from orchestrator.stores.words import contains, words
 __all__ = ["MemoryStore"]
 
 
-class MemoryStore(MemoryItems):
+class MemoryStore(MemoryArchived, MemoryItems):
     """A store in memory, gone with the process. Safe to use from several threads and event loops.
 
     No method waits for anything, so none of them is a point where a task can be cancelled.
@@ -134,6 +135,7 @@ class MemoryStore(MemoryItems):
         encoded = [encode(record) for record in records]
         with self._writing():
             run = self._run(run_id)
+            self._check_here(run)
             if run.info.head != after:
                 ours = lease is not None and (run.token == lease or (release and run.token is None))
                 if ours and encoded and run.records[after:] == encoded:
@@ -177,7 +179,9 @@ class MemoryStore(MemoryItems):
 
     def read_now(self, run_id: str, *, after: int = 0, upto: int | None = None) -> list[Record]:
         with self._lock:
-            stored = self._run(run_id).records[max(after, 0) : None if upto is None else max(upto, 0)]
+            run = self._run(run_id)
+            self._check_here(run)
+            stored = run.records[max(after, 0) : None if upto is None else max(upto, 0)]
         records: list[Record] = []
         for seq, data in enumerate(stored, max(after, 0) + 1):
             records.append(read_record(run_id, seq, data, records))
@@ -311,6 +315,7 @@ class MemoryStore(MemoryItems):
             self._order.remove((-run.info.created, -run.number, run_id))
             self._inbox.forget_run(run_id)
             self._item_writes.pop(run_id, None)
+            self._leave_objects(run_id)
             return True
 
     async def copy(self, run_id: str, to: Store) -> None:
@@ -336,7 +341,9 @@ class MemoryStore(MemoryItems):
 
     async def put_snapshot(self, run_id: str, seq: int, data: bytes) -> None:
         with self._writing():
-            self._run(run_id).snapshots[seq] = bytes(data)
+            run = self._run(run_id)
+            if run.archived is None:  # what is archived takes no room here
+                run.snapshots[seq] = bytes(data)
 
     async def snapshot(self, run_id: str, *, upto: int | None = None) -> tuple[int, bytes] | None:
         with self._lock:
@@ -494,7 +501,9 @@ class MemoryStore(MemoryItems):
 
     def _info(self, run: MemoryRun) -> RunInfo:
         lease = self._holders.lease(run)
-        return run.info.changed(labels=dict(run.info.labels), lease=lease, totals=None, questions=None)
+        return run.info.changed(
+            labels=dict(run.info.labels), lease=lease, totals=None, questions=None, archived=run.archived
+        )
 
     @contextmanager
     def _writing(self) -> Iterator[None]:

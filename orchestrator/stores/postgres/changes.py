@@ -170,10 +170,12 @@ def put_graph(connection: Connection, digest: str, data: str) -> None:
 
 def put_snapshot(connection: Connection, run_id: str, seq: int, data: bytes) -> None:
     """See `Store.put_snapshot`."""
-    connection.execute(
-        "INSERT INTO snapshots (run, seq, crc, data) VALUES (%s, %s, %s, %s)"
+    number = locked(connection, run_id)
+    connection.execute(  # what is archived takes no room here
+        "INSERT INTO snapshots (run, seq, crc, data)"
+        " SELECT id, %s::bigint, %s::bigint, %s::bytea FROM runs WHERE id = %s AND archived IS NULL"
         " ON CONFLICT (run, seq) DO UPDATE SET crc = excluded.crc, data = excluded.data",
-        (locked(connection, run_id), seq, checksum(run_id, seq, data), data),
+        (seq, checksum(run_id, seq, data), data, number),
     )
 
 
@@ -244,5 +246,6 @@ def delete(connection: Connection, run_id: str) -> bool:
         rob(connection, row[0])
     for table in _OF_RUN:
         connection.execute(f"DELETE FROM {table} WHERE run = %s".encode(), (number,))
+    connection.execute("UPDATE archive_objects SET gone = TRUE WHERE run_id = %s AND NOT gone", (run_id,))
     connection.execute("DELETE FROM runs WHERE id = %s", (number,))
     return True

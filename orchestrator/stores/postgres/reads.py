@@ -6,7 +6,7 @@ import json
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
-from orchestrator.errors import RunUnknown, StoreError
+from orchestrator.errors import RunArchived, RunUnknown, StoreError
 from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel import records as r
 from orchestrator.kernel.records import FINAL
@@ -16,7 +16,7 @@ from orchestrator.stores.postgres.plans import walking
 from orchestrator.stores.postgres.writes import NOW
 from orchestrator.stores.rows import MAX_DEATHS
 from orchestrator.stores.shared import corrupt, graph_unknown, json_object, read_record
-from orchestrator.stores.stored import checksum, labels_of
+from orchestrator.stores.stored import archived_of, checksum, labels_of
 
 if TYPE_CHECKING:
     from orchestrator.kernel.records import Record, RunStarted
@@ -30,7 +30,7 @@ STATUSES = {*FINAL, "running", "paused"}
 INFO_COLUMNS = (
     "runs.id, runs.run_id, runs.graph, runs.status, runs.labels, runs.created, runs.updated, runs.head,"
     " runs.structure, runs.content, runs.due, runs.waiting, error, input, output, question, usage, steps, parent,"
-    f" parent_seq, relation, deaths, retry_at, fault, token, runs.holder, owner, ttl, expires, {NOW}"
+    f" parent_seq, relation, deaths, retry_at, fault, token, runs.holder, owner, ttl, expires, {NOW}, archived"
 )
 INFO_TABLES = "LEFT JOIN summaries ON summaries.run = runs.id LEFT JOIN holders ON holders.holder = runs.holder"
 
@@ -43,6 +43,7 @@ def info_of(row: InfoRow) -> RunInfo:
         run_id, graph_name, status, labels_of(labels) or {}, created, updated, head, structure, content, due, waiting,
         error or "", given or "", output or "", question or "", usage, steps or 0,  # the usage is read when asked for
         _parent_of(parent, seq, relation), deaths, retry_at, fault, lease_of(run_id, row[24:30]),
+        archived=archived_of(row[30]),
     )  # fmt: skip
 
 
@@ -98,8 +99,8 @@ def _check_head(run_id: str, head: int) -> None:
 
 
 _RECORDS = """
-    SELECT head, run_id, graph, labels, structure, content, seq, crc, data FROM (
-        SELECT id, head, run_id, graph, labels, structure, content FROM runs WHERE run_id = %(run)s
+    SELECT head, run_id, graph, labels, structure, content, archived, seq, crc, data FROM (
+        SELECT id, head, run_id, graph, labels, structure, content, archived FROM runs WHERE run_id = %(run)s
     ) AS one LEFT JOIN LATERAL (
         SELECT seq, crc, data FROM records WHERE run = id AND seq > %(after)s AND seq <= %(upto)s
         ORDER BY seq LIMIT %(limit)s
@@ -113,6 +114,7 @@ def records(connection: Connection, run_id: str, after: int, upto: int | None, l
 
     Raises:
         RunUnknown: there is no such run.
+        RunArchived: they are not in the database.
         StoreCorrupt: a row is missing or damaged, or there are rows behind the last one.
     """
     after = max(after, 0)
@@ -124,13 +126,15 @@ def records(connection: Connection, run_id: str, after: int, upto: int | None, l
     ).fetchall()
     if not found:
         raise RunUnknown(run_id)
-    head, facts = found[0][0], found[0][1:6]
+    head, facts, archived = found[0][0], found[0][1:6], archived_of(found[0][6])
+    if archived is not None:
+        raise RunArchived(run_id, archived)
     _check_head(run_id, head)
     last = head if upto is None else min(upto, head)
     if limit is not None:
         last = min(last, after + max(limit, 0))
     result: list[Record] = []
-    rows = [row[6:] for row in found if row[6] is not None]
+    rows = [row[7:] for row in found if row[7] is not None]
     while True:
         for seq, crc, data in rows:
             expected = after + len(result) + 1
@@ -164,8 +168,13 @@ def _some_more(connection: Connection, run_id: str, after: int, upto: int) -> li
         " AND seq <= %s ORDER BY seq LIMIT %s",
         (run_id, after, upto, _AT_ONCE),
     ).fetchall()
-    if not found and connection.execute("SELECT 1 FROM runs WHERE run_id = %s", (run_id,)).fetchone() is None:
-        raise RunUnknown(run_id)  # deleted meanwhile
+    if not found:
+        row: Any = connection.execute("SELECT archived FROM runs WHERE run_id = %s", (run_id,)).fetchone()
+        if row is None:
+            raise RunUnknown(run_id)  # deleted meanwhile
+        archived = archived_of(row[0])
+        if archived is not None:
+            raise RunArchived(run_id, archived)  # meanwhile
     rows: list[tuple[int, int, bytes]] = found
     return rows
 

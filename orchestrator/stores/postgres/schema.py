@@ -179,7 +179,25 @@ CREATE VIEW journal AS
 Migration: TypeAlias = str
 """Statements, with a semicolon between them and in no text of theirs."""
 
-MIGRATIONS: Sequence[Migration] = (_FIRST_TABLES,)
+_ARCHIVES = """
+-- which object of an archive has the records of an ended run, or NULL if they are here
+ALTER TABLE runs ADD COLUMN archived text COLLATE "C";
+CREATE INDEX runs_to_archive ON runs (created, id)
+    WHERE archived IS NULL AND status IN ('cancelled', 'completed', 'exhausted', 'failed');
+-- every object that was written for a run, until it is removed: also of runs that went on, and of deleted ones (gone)
+CREATE TABLE archive_objects (
+    name text COLLATE "C" PRIMARY KEY,
+    run_id text COLLATE "C" NOT NULL,
+    archive text COLLATE "C" NOT NULL,
+    sha256 text COLLATE "C" NOT NULL,
+    data text COLLATE "C" NOT NULL,
+    gone boolean NOT NULL
+);
+CREATE INDEX archive_objects_by_run ON archive_objects (run_id);
+CREATE INDEX archive_objects_gone ON archive_objects (name) WHERE gone
+"""
+
+MIGRATIONS: Sequence[Migration] = (_FIRST_TABLES, _ARCHIVES)
 """The n-th turns a database of version n into one of version n + 1. Released ones are never edited."""
 
 _TABLE = "orchestrator_schema"

@@ -10,10 +10,10 @@ from anyio import CancelScope, to_thread
 
 from orchestrator.jsontypes import JsonObject, canonical, json_text
 from orchestrator.kernel.records import FINAL
-from orchestrator.stores.base import Holder, Lease, Message, RunInfo, RunSummary, Store
+from orchestrator.stores.base import Holder, Lease, Message, Page, RunInfo, RunSummary, Store
 from orchestrator.stores.forks import watch
 from orchestrator.stores.owner import Owner
-from orchestrator.stores.postgres import changes, claims, leases, reads
+from orchestrator.stores.postgres import archived, changes, claims, leases, reads
 from orchestrator.stores.postgres.beside import Beside
 from orchestrator.stores.postgres.connections import Connection
 from orchestrator.stores.postgres.item_store import PostgresItems
@@ -25,7 +25,7 @@ from orchestrator.stores.postgres.turn_indexes import TurnIndexes
 from orchestrator.stores.postgres.url import address_of
 from orchestrator.stores.postgres.writer import Writer
 from orchestrator.stores.postgres.writes import Change, NewRun
-from orchestrator.stores.rows import OpenQuestion, RunTotals
+from orchestrator.stores.rows import Archived, OpenQuestion, RunTotals
 from orchestrator.stores.shared import check_key, check_new, check_release, check_seqs, copy_run
 from orchestrator.stores.stored import rows_of
 from orchestrator.stores.turns import Turns
@@ -261,6 +261,37 @@ class PostgresStore(PostgresLists, PostgresItems):
     async def discard(self, ids: Sequence[int]) -> None:
         if ids:
             await self._change(partial(changes.discard, ids=[*ids]))
+
+    # ------------------------------------------------------------------------------- archive
+
+    async def ended(self, *, before: float | None = None, after: str | None = None, limit: int = 500) -> Page:
+        """See `Archivable`."""
+        return await self._read(partial(archived.ended, before=before, after=after, limit=limit))
+
+    async def note_object(self, run_id: str, noted: Archived) -> Archived:
+        """See `Archivable`."""
+        return await self._change(partial(archived.note, run_id=run_id, noted=noted))
+
+    async def move_out(self, run_id: str, where: Archived, *, head: int) -> None:
+        """See `Archivable`."""
+        await self._change(partial(archived.move_out, run_id=run_id, archived=where, head=head))
+
+    async def move_back(self, run_id: str, records: Sequence[Record], where: Archived) -> None:
+        """See `Archivable`."""
+        rows = rows_of(run_id, records)
+        await self._change(partial(archived.move_back, run_id=run_id, rows=rows, archived=where))
+
+    async def objects(self, run_id: str) -> list[Archived]:
+        """See `Archivable`."""
+        return await self._read(partial(archived.objects, run_id=run_id))
+
+    async def left_objects(self) -> list[Archived]:
+        """See `Archivable`."""
+        return await self._read(archived.left)
+
+    async def forget_objects(self, names: Collection[str]) -> None:
+        """See `Archivable`."""
+        await self._change(partial(archived.forget, names=tuple(names)))
 
     # --------------------------------------------------------------------------------- close
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.errors import RunConflict, RunExists, RunUnknown
+from orchestrator.errors import RunArchived, RunConflict, RunExists, RunUnknown
 from orchestrator.jsontypes import canonical
 from orchestrator.kernel.records import FINAL
 from orchestrator.stores.base import Lease, RunInfo
@@ -25,7 +25,7 @@ from orchestrator.stores.postgres.lane import Job
 from orchestrator.stores.postgres.texts import index_key
 from orchestrator.stores.postgres.word_keys import keys_of
 from orchestrator.stores.shared import is_released, moved, taken_over
-from orchestrator.stores.stored import Row, checksum
+from orchestrator.stores.stored import Row, archived_of, checksum
 
 if TYPE_CHECKING:
     from orchestrator.stores.postgres.connections import Connection
@@ -125,7 +125,8 @@ def append_all(connection: Connection, jobs: Sequence[AppendJob]) -> None:
         "moved",
         f"UPDATE runs SET head = new.head, updated = coalesce(new.updated, runs.updated){'' if short else _LONG}"
         " FROM new WHERE runs.run_id = new.run_id AND runs.head = new.after"
-        " AND (new.lease IS NULL OR runs.token = new.lease) RETURNING new.n, runs.id, runs.waiting",
+        " AND (new.lease IS NULL OR runs.token = new.lease) AND runs.archived IS NULL"
+        " RETURNING new.n, runs.id, runs.waiting",
     )
     add_beside(statement, [change.beside for change in changes])
     _add_snapshots(statement, changes)
@@ -190,12 +191,13 @@ def _look_why(connection: Connection, job: AppendJob) -> None:
     """Say why an append was not made, or that it was made when it was asked for the first time."""
     change, rows = job.change, job.change.beside.rows
     found: Any = connection.execute(
-        "SELECT id, head, token, status, due, waiting FROM runs WHERE run_id = %s", (change.run_id,)
+        "SELECT id, head, token, archived, status, due, waiting FROM runs WHERE run_id = %s", (change.run_id,)
     ).fetchone()
     if found is None:
         job.error = RunUnknown(change.run_id)
         return
-    number, head, token, *stands = found
+    number, head, token, text, *stands = found
+    archived = archived_of(text)
     # With `release` the lease went with the records; they say whose they are.
     ours = change.lease is not None and (token == change.lease or (change.release and token is None))
     if (rows and ((ours and head == change.head) or job.again) and _stored(connection, number, rows)) or (
@@ -205,6 +207,8 @@ def _look_why(connection: Connection, job: AppendJob) -> None:
         and is_released((head, *stands), change.after, change.status, change.due, change.beside.waiting)
     ):
         job.value = change.head
+    elif archived is not None:
+        job.error = RunArchived(change.run_id, archived)
     elif head != change.after:
         job.error = moved(change.run_id, head, change.after)
     elif change.lease is not None and token != change.lease:

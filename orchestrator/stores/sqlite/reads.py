@@ -11,14 +11,14 @@ from operator import itemgetter
 from types import NoneType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, cast
 
-from orchestrator.errors import RunUnknown, StoreError
+from orchestrator.errors import RunArchived, RunUnknown, StoreError
 from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel import records as r
 from orchestrator.kernel.records import FINAL
 from orchestrator.stores.base import Message, Parent, RunInfo
 from orchestrator.stores.shared import corrupt, graph_unknown, json_object, read_record
 from orchestrator.stores.sqlite.leases import IS_NOTICE, lease_of
-from orchestrator.stores.stored import checksum, labels_of
+from orchestrator.stores.stored import archived_of, checksum, labels_of
 
 if TYPE_CHECKING:
     from orchestrator.kernel.records import Record, RunStarted
@@ -48,7 +48,7 @@ _JOURNAL_COLUMNS = (
 )
 INFO_COLUMNS = (
     f"{_JOURNAL_COLUMNS}, error, input, output, question, usage, steps, parent, parent_seq, relation, deaths, retry_at,"
-    " fault, token, runs.holder, owner, ttl, expires"
+    " fault, token, runs.holder, owner, ttl, expires, archived"
 )
 INFO_TABLES = "LEFT JOIN summaries ON summaries.run = runs.id LEFT JOIN holders ON holders.holder = runs.holder"
 
@@ -68,7 +68,7 @@ def info_of(row: InfoRow, now: float) -> RunInfo:
         cast(Any, usage) if isinstance(usage, str) else None,  # read when it is asked for
         steps if isinstance(steps, int) else 0, _parent_of(parent, seq, relation),
         deaths if isinstance(deaths, int) else 0, retry_at if isinstance(retry_at, float) else None, str(fault or ""),
-        lease_of(run_id, row[24:29], now),
+        lease_of(run_id, row[24:29], now), archived=archived_of(row[29]),
     )  # fmt: skip
 
 
@@ -156,13 +156,17 @@ def records(
     Raises:
         TooMuch: with `few`, if these are more than `FEW_RECORDS`, or have more than `FEW_BYTES`.
         RunUnknown: there is no such run.
+        RunArchived: they are not in the file.
         StoreCorrupt: a row is missing or damaged, or the file is where the next row should be.
     """
     found = connection.execute(
-        "SELECT id, head, run_id, graph, labels, structure, content FROM runs WHERE run_id = ?", (run_id,)
+        "SELECT id, head, run_id, graph, labels, structure, content, archived FROM runs WHERE run_id = ?", (run_id,)
     ).fetchone()
     if found is None:
         raise RunUnknown(run_id)
+    archived = archived_of(found[7])
+    if archived is not None:
+        raise RunArchived(run_id, archived)
     _check_head(run_id, found[1])
     first, head = found[0] << 32, found[1]
     after = max(after, 0)
@@ -195,7 +199,7 @@ def records(
                 raise corrupt(run_id, seq, "its checksum does not match", result)
             record = read_record(run_id, seq, data, result)
             if seq == 1 and isinstance(record, r.RunStarted):
-                _check_beginning(run_id, found[2:], record)
+                _check_beginning(run_id, found[2:7], record)
             result.append(record)
     if last == head and (upto is None or upto > head) and _goes_on(connection, first | head, first + (1 << 32)):
         raise corrupt(run_id, head + 1, f"the run's row says that {head} is the last one", result)

@@ -29,7 +29,7 @@ from orchestrator.stores.base import (
 )
 from orchestrator.stores.forks import watch
 from orchestrator.stores.owner import Owner
-from orchestrator.stores.rows import OpenQuestion, QuestionPage, RunTotals
+from orchestrator.stores.rows import Archived, OpenQuestion, QuestionPage, RunTotals
 from orchestrator.stores.shared import (
     as_statuses,
     check_key,
@@ -40,6 +40,7 @@ from orchestrator.stores.shared import (
     page_cursor,
 )
 from orchestrator.stores.sqlite import (
+    archived,
     claims,
     leases,
     listing,
@@ -412,6 +413,41 @@ class SQLiteStore(SQLiteItems):
 
     async def delete_schedule(self, name: str) -> bool:
         return await self._writer.write(partial(schedules.delete, name=name))
+
+    # ------------------------------------------------------------------------------- archive
+
+    async def ended(self, *, before: float | None = None, after: str | None = None, limit: int = 500) -> Page:
+        """See `Archivable`."""
+        return await self._readers.read(
+            lambda connection: archived.ended(connection, self._clock.now(connection), before, after, limit)
+        )
+
+    async def note_object(self, run_id: str, noted: Archived) -> Archived:
+        """See `Archivable`."""
+        return await self._writer.write(partial(archived.note, run_id=run_id, noted=noted))
+
+    async def move_out(self, run_id: str, where: Archived, *, head: int) -> None:
+        """See `Archivable`."""
+        await self._writer.write(partial(archived.move_out, run_id=run_id, archived=where, head=head))
+
+    async def move_back(self, run_id: str, records: Sequence[Record], where: Archived) -> None:
+        """See `Archivable`."""
+        rows = rows_of(run_id, records)
+        await self._writer.write(
+            partial(archived.move_back, run_id=run_id, rows=rows, archived=where), size=_size(rows)
+        )
+
+    async def objects(self, run_id: str) -> list[Archived]:
+        """See `Archivable`."""
+        return await self._readers.read(partial(archived.objects, run_id=run_id))
+
+    async def left_objects(self) -> list[Archived]:
+        """See `Archivable`."""
+        return await self._readers.read(archived.left)
+
+    async def forget_objects(self, names: Collection[str]) -> None:
+        """See `Archivable`."""
+        await self._writer.write(partial(archived.forget, names=tuple(names)))
 
     # --------------------------------------------------------------------------- maintenance
 

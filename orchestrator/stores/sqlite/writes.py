@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import astuple
 from typing import TypeAlias
 
-from orchestrator.errors import RunExists, RunUnknown
+from orchestrator.errors import RunArchived, RunExists, RunUnknown
 from orchestrator.jsontypes import canonical
 from orchestrator.stores import parts
 from orchestrator.stores.base import Lease, RunInfo, RunSummary
@@ -19,7 +19,7 @@ from orchestrator.stores.shared import check_postable, is_released, json_object,
 from orchestrator.stores.sqlite.leases import IS_NOTICE, RELEASED, rob
 from orchestrator.stores.sqlite.searching import forget
 from orchestrator.stores.statistics import numbers_of
-from orchestrator.stores.stored import Row, checksum, labels_of
+from orchestrator.stores.stored import Row, archived_of, checksum, labels_of
 
 
 def run_number(connection: sqlite3.Connection, run_id: str) -> int:
@@ -266,7 +266,7 @@ def row_after(
     return columns, values
 
 
-_AT = "WHERE id = ? AND head = ? AND run_id = ?"
+_AT = "WHERE id = ? AND head = ? AND run_id = ? AND archived IS NULL"
 _HELD = "AND token = ?"
 
 
@@ -280,10 +280,13 @@ def _move(
 
 
 def _number_at(connection: sqlite3.Connection, run_id: str, after: int, lease: str | None) -> int:
-    found = connection.execute("SELECT id, head, token FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+    found = connection.execute("SELECT id, head, token, archived FROM runs WHERE run_id = ?", (run_id,)).fetchone()
     if found is None:
         raise RunUnknown(run_id)
-    number, head, token = found
+    number, head, token, text = found
+    archived = archived_of(text)
+    if archived is not None:
+        raise RunArchived(run_id, archived)
     if head != after:
         raise moved(run_id, head, after)
     if lease is not None and token != lease:
@@ -318,6 +321,7 @@ def delete(connection: sqlite3.Connection, run_id: str) -> bool:
     connection.execute("DELETE FROM snapshots WHERE id >= ? AND id < ?", keys)
     connection.execute("DELETE FROM inbox WHERE run = ?", (number,))
     connection.execute("DELETE FROM item_writes WHERE run = ?", (number,))
+    connection.execute("UPDATE archive_objects SET gone = 1 WHERE run_id = ?", (run_id,))
     forget(connection, number)
     connection.execute("DELETE FROM runs WHERE id = ?", (number,))
     return True
@@ -328,7 +332,11 @@ def put_graph(connection: sqlite3.Connection, digest: str, data: str) -> None:
 
 
 def put_snapshot(connection: sqlite3.Connection, run_id: str, seq: int, data: bytes) -> None:
-    _add_snapshot(connection, run_number(connection, run_id), run_id, seq, data)
+    found = connection.execute("SELECT id, archived FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+    if found is None:
+        raise RunUnknown(run_id)
+    if found[1] is None:  # what is archived takes no room here
+        _add_snapshot(connection, found[0], run_id, seq, data)
 
 
 def _add_snapshot(connection: sqlite3.Connection, number: int, run_id: str, seq: int, data: bytes) -> None:

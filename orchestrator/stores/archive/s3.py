@@ -1,0 +1,116 @@
+"""An archive in a bucket, by the S3 protocol. Extra `s3`: boto3, whose clients threads may share."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from threading import Lock
+from typing import Any, cast
+from urllib.parse import urlencode
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+from orchestrator.errors import StoreError, StoreUnavailable
+
+_GONE = {"NoSuchKey", "404", "NotFound"}
+_CONNECTIONS = 32
+
+
+class S3Archive:
+    """An archive in a bucket. Keys are read from the environment by boto3, and are in no message.
+
+    Args:
+        bucket: the bucket, which exists.
+        prefix: what the keys of all objects begin with; empty: nothing.
+        endpoint: the URL of the server; None: Amazon's, or what the environment says.
+        region: the region; None: what the environment says.
+        gzip: whether objects are compressed.
+    """
+
+    def __init__(
+        self, bucket: str, prefix: str = "", *, endpoint: str | None = None, region: str | None = None,
+        gzip: bool = False,
+    ) -> None:  # fmt: skip
+        self.bucket, self.prefix, self.gzip = bucket, prefix, gzip
+        self._options = {"endpoint": endpoint, "region": region}
+        self._lock = Lock()
+        self._made: Any = None
+
+    @property
+    def url(self) -> str:
+        query = urlencode({name: value for name, value in self._options.items() if value}, safe=":/")
+        return f"s3://{self.bucket}{'/' if self.prefix else ''}{self.prefix}{'?' if query else ''}{query}"
+
+    def __repr__(self) -> str:
+        return f"S3Archive({self.url!r})"
+
+    def put(self, name: str, data: bytes) -> None:
+        """See `Archive`. The server checks the digest of what it got."""
+        digest = base64.b64encode(hashlib.sha256(data).digest()).decode()
+        kind = "application/gzip" if name.endswith(".gz") else "application/x-ndjson"
+        try:
+            self._client().put_object(
+                Bucket=self.bucket, Key=self._key(name), Body=data, ChecksumSHA256=digest, ContentType=kind
+            )
+        except (BotoCoreError, ClientError) as error:
+            raise self._failure("written", error) from error
+
+    def get(self, name: str) -> bytes | None:
+        """See `Archive`."""
+        try:
+            return cast(bytes, self._client().get_object(Bucket=self.bucket, Key=self._key(name))["Body"].read())
+        except (BotoCoreError, ClientError) as error:
+            if _code(error) in _GONE:
+                return None
+            raise self._failure("read", error) from error
+
+    def remove(self, name: str) -> None:
+        """See `Archive`."""
+        try:
+            self._client().delete_object(Bucket=self.bucket, Key=self._key(name))
+        except (BotoCoreError, ClientError) as error:
+            if _code(error) not in _GONE:
+                raise self._failure("changed", error) from error
+
+    def _key(self, name: str) -> str:
+        return f"{self.prefix}/{name}" if self.prefix else name
+
+    def _client(self) -> Any:
+        """The client, made by the first thread that needs it: that takes a while, and reads the environment."""
+        with self._lock:
+            if self._made is None:
+                endpoint = self._options["endpoint"]
+                config = Config(
+                    connect_timeout=10, read_timeout=60, retries={"mode": "standard", "max_attempts": 4},
+                    max_pool_connections=_CONNECTIONS, s3={"addressing_style": "path"} if endpoint else None,
+                )  # fmt: skip
+                self._made = boto3.session.Session().client(
+                    "s3", endpoint_url=endpoint, region_name=self._options["region"], config=config
+                )
+            return self._made
+
+    def _failure(self, what: str, error: Exception) -> StoreError:
+        code = _code(error)
+        if code == "NoSuchBucket":
+            return StoreError(
+                f"archive {self.url}: the bucket {self.bucket!r} does not exist; make it, or name another"
+            )
+        if code in ("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "403"):
+            return StoreError(
+                f"archive {self.url}: the server refuses the keys of the environment ({code}); set AWS_ACCESS_KEY_ID "
+                "and AWS_SECRET_ACCESS_KEY to some that may read and write the bucket"
+            )
+        if type(error).__name__ in ("NoCredentialsError", "PartialCredentialsError"):
+            return StoreError(
+                f"archive {self.url}: the environment has no keys; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+            )
+        return StoreUnavailable(
+            f"archive {self.url} cannot be {what} ({code or type(error).__name__}); nothing was lost: try again"
+        )
+
+
+def _code(error: Exception) -> str:
+    """The code of an error that the server gave; empty: it gave none."""
+    return str(error.response.get("Error", {}).get("Code", "")) if isinstance(error, ClientError) else ""

@@ -1,0 +1,305 @@
+"""The store around another one, which keeps the records of ended runs in an archive, and reads them from there."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from functools import partial
+from threading import Lock
+from typing import TYPE_CHECKING, TypeVar
+
+from anyio import CapacityLimiter, to_thread
+from anyio.lowlevel import RunVar
+
+from orchestrator.errors import GraphUnknown, InvalidValue, RunArchived, RunConflict, RunUnknown, StoreUnavailable
+from orchestrator.jsontypes import JsonObject
+from orchestrator.kernel.records import FINAL
+from orchestrator.stores.archivable import Archivable, Archiving
+from orchestrator.stores.archive.lines import object_of, records_of
+from orchestrator.stores.archive.passing import PassedThrough
+from orchestrator.stores.archive.places import Archive, is_name, new_name
+from orchestrator.stores.base import RunSummary, Store
+from orchestrator.stores.rows import Archived, OpenQuestion, Page, RunTotals
+from orchestrator.stores.shared import copy_run, corrupt, graphs_named
+
+if TYPE_CHECKING:
+    from orchestrator.kernel.records import Record
+
+T = TypeVar("T")
+
+_THREADS = 16
+_TRIES = 3
+_KEPT_RUNS, _KEPT_BYTES = 32, 64 << 20
+_KEPT_GRAPHS = 32
+_LONGEST_WRITE = 86_400.0
+"""Seconds after which nobody writes an object any more that was noted for a run which is deleted since."""
+
+_limiter: RunVar[CapacityLimiter] = RunVar("orchestrator.stores.archive")
+
+
+class ArchivedStore(PassedThrough):
+    """A store whose ended runs can be moved to an archive. They are read as if their records were in the store.
+
+    An append to an archived run moves its records back first.
+
+    Args:
+        inner: the store that keeps all else. It is closed with this one.
+        archive: where the records of archived runs are.
+    """
+
+    def __init__(self, inner: Store, archive: Archive) -> None:
+        super().__init__(inner)
+        if isinstance(inner, Archiving):
+            raise InvalidValue(f"store {inner.url} has an archive already: give one of them", where="archive")
+        if not isinstance(inner, Archivable):
+            raise InvalidValue(
+                f"store {inner.url} cannot be archived: it has a codec, which belongs around the archive, or lacks the "
+                "methods of `orchestrator.stores.archivable.Archivable`",
+                where="archive",
+            )
+        self.archive = archive
+        self._rows: Archivable = inner
+        self._kept = _Kept()
+        self._graphs: OrderedDict[str, JsonObject] = OrderedDict()
+
+    # --------------------------------------------------------------------------------- moving
+
+    async def ended(self, *, before: float | None = None, after: str | None = None, limit: int = 500) -> Page:
+        """See `Archiving`."""
+        return await self._rows.ended(before=before, after=after, limit=limit)
+
+    async def archive_run(self, run_id: str) -> Archived:
+        """See `Archiving`."""
+        info = await self.inner.info(run_id)
+        if info.archived is not None:
+            return info.archived
+        if info.status not in FINAL:
+            raise RunConflict(run_id, f"it has not ended (it is {info.status}), so it cannot be archived")
+        if info.lease is not None:
+            raise RunConflict(run_id, "an executor holds it, so it cannot be archived now")
+        try:
+            records = await self.inner.read(run_id, upto=info.head)
+        except RunArchived as elsewhere:  # another process was quicker
+            return elsewhere.archived
+        found = {name: await self._graph(name) for name in graphs_named(info, records)}
+        graphs = {name: graph for name, graph in found.items() if graph is not None}
+        data = object_of(run_id, records, graphs, compress=self.archive.gzip)
+        name = new_name(run_id, info.head, info.created, gzip=self.archive.gzip)
+        sha256 = hashlib.sha256(data).hexdigest()
+        noted = await self._rows.note_object(
+            run_id, Archived(self.archive.url, name, sha256, len(data), round(time.time(), 3))
+        )
+        await _in_thread(lambda: self._write(run_id, noted, data, records))
+        try:
+            await self._rows.move_out(run_id, noted, head=info.head)
+        except RunUnknown:  # deleted meanwhile, maybe before the object was there
+            await self._remove([noted])
+            raise
+        except RunConflict:
+            now = await self.inner.info(run_id)
+            if now.archived is None:
+                raise
+            return now.archived
+        return noted
+
+    async def restore_run(self, run_id: str) -> bool:
+        """See `Archiving`."""
+        for _ in range(_TRIES):
+            info = await self.inner.info(run_id)
+            if info.archived is None:
+                return False
+            try:
+                await self._move_back(run_id, info.archived)
+            except RunConflict:
+                continue  # it was restored, went on and was archived again meanwhile
+            return True
+        raise RunConflict(run_id, "other processes archive and restore it all the time")
+
+    async def _move_back(self, run_id: str, archived: Archived) -> None:
+        records = await _in_thread(lambda: self._read(run_id, archived))
+        await self._rows.move_back(run_id, records, archived)
+
+    # -------------------------------------------------------------------------------- journal
+
+    async def append(
+        self,
+        run_id: str,
+        records: Sequence[Record],
+        *,
+        after: int,
+        status: str | None = None,
+        due: float | None = None,
+        waiting: int | None = None,
+        summary: RunSummary | None = None,
+        totals: RunTotals | None = None,
+        questions: Sequence[OpenQuestion] | None = None,
+        consumed: Sequence[int] = (),
+        lease: str | None = None,
+        release: bool = False,
+        snapshot: bytes | None = None,
+    ) -> int:
+        for _ in range(_TRIES):
+            try:
+                return await self.inner.append(
+                    run_id, records, after=after, status=status, due=due, waiting=waiting, summary=summary,
+                    totals=totals, questions=questions, consumed=consumed, lease=lease, release=release,
+                    snapshot=snapshot,
+                )  # fmt: skip
+            except RunArchived:
+                await self.restore_run(run_id)
+        raise RunConflict(run_id, "another process archives it again and again")
+
+    async def read(
+        self, run_id: str, *, after: int = 0, upto: int | None = None, limit: int | None = None
+    ) -> list[Record]:
+        try:
+            return await self.inner.read(run_id, after=after, upto=upto, limit=limit)
+        except RunArchived as elsewhere:
+            archived = elsewhere.archived
+        try:
+            kept = self._kept.get(archived.name)
+            found = await _in_thread(lambda: self._read(run_id, archived)) if kept is None else kept
+        except StoreUnavailable:
+            raise
+        except Exception:
+            await self.inner.info(run_id)  # RunUnknown: it was deleted meanwhile, with its object
+            raise
+        return _part(found, after, upto, limit)
+
+    def read_now(self, run_id: str, *, after: int = 0, upto: int | None = None) -> list[Record]:
+        try:
+            return self.inner.read_now(run_id, after=after, upto=upto)
+        except RunArchived as elsewhere:
+            records = self._kept.get(elsewhere.archived.name) or self._read(run_id, elsewhere.archived)
+        return _part(records, after, upto, None)
+
+    # --------------------------------------------------------------------- deletion and copies
+
+    async def delete(self, run_id: str) -> bool:
+        objects = await self._rows.objects(run_id)  # also those that are left of a run of this id before it
+        deleted = await self.inner.delete(run_id)
+        await self._remove(objects)
+        return deleted
+
+    async def compact(self) -> int:
+        await self._sweep()
+        return await self.inner.compact()
+
+    async def copy(self, run_id: str, to: Store) -> None:
+        await copy_run(self, run_id, to)
+
+    async def _sweep(self) -> None:
+        """Remove objects of deleted runs that a process which died has left."""
+        old = time.time() - _LONGEST_WRITE
+        left = [one for one in await self._rows.left_objects() if one.at < old]
+        await self._remove([one for one in left if one.archive == self.archive.url])
+
+    async def _remove(self, objects: Sequence[Archived]) -> None:
+        """Remove the objects of a deleted run. New ones stay noted: a process that is slow may be writing them."""
+        for one in objects:
+            self._kept.forget(one.name)
+            if is_name(one.name):
+                await _in_thread(partial(self.archive.remove, one.name))
+        old = time.time() - _LONGEST_WRITE
+        names = [one.name for one in objects if one.at < old and one.archive == self.archive.url]
+        if names:
+            await self._rows.forget_objects(names)
+
+    # --------------------------------------------------------------------------------- objects
+
+    async def _graph(self, digest: str) -> JsonObject | None:
+        """A graph of the store; None: a digest of a structure, under which no graph is stored."""
+        if digest not in self._graphs:
+            try:
+                self._graphs[digest] = await self.inner.graph(digest)
+            except GraphUnknown:
+                return None
+            if len(self._graphs) > _KEPT_GRAPHS:
+                self._graphs.popitem(last=False)
+        return self._graphs.get(digest)
+
+    def _write(self, run_id: str, noted: Archived, data: bytes, records: Sequence[Record]) -> None:
+        """Write an object, read it back, and compare it. Blocks.
+
+        Raises:
+            StoreUnavailable: it is not what was written.
+        """
+        if self.archive.get(noted.name) != data:  # else a process that died has written it, or the run was restored
+            self.archive.put(noted.name, data)
+            if self.archive.get(noted.name) != data:
+                raise StoreUnavailable(
+                    f"archive {self.archive.url}: object {noted.name!r} is not what was written to it; the records of "
+                    f"run {run_id!r} stay in the store"
+                )
+        if records_of(run_id, data) != [*records]:
+            raise StoreUnavailable(f"run {run_id!r}: its records do not read back as they are; they stay in the store")
+
+    def _read(self, run_id: str, archived: Archived) -> list[Record]:
+        """The records in an object, which is checked. Blocks.
+
+        Raises:
+            StoreCorrupt: it is missing, or not the one that was written.
+        """
+        what = f"object {archived.name!r} of the archive {self.archive.url}"
+        if not is_name(archived.name):
+            raise corrupt(run_id, 0, f"it names no object of an archive, but {archived.name!r}", ())
+        data = self.archive.get(archived.name)
+        if data is None:
+            moved = "" if archived.archive == self.archive.url else f"; it was written to {archived.archive}"
+            raise corrupt(run_id, 0, f"{what} is missing{moved}", ())
+        if hashlib.sha256(data).hexdigest() != archived.sha256:
+            cut = f" (it has {len(data)} of {archived.size} bytes)" if len(data) != archived.size else ""
+            raise corrupt(run_id, 0, f"{what} was changed{cut}: its SHA-256 is not {archived.sha256}", ())
+        try:
+            records = records_of(run_id, data)
+        except ValueError as error:
+            raise corrupt(run_id, 0, f"{what} cannot be read: {error}", ()) from error
+        self._kept.put(archived.name, records, len(data))
+        return records
+
+
+class _Kept:
+    """The records of the runs that were read last: views read a run in pieces. Threads share it."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._runs: OrderedDict[str, tuple[list[Record], int]] = OrderedDict()
+        self._bytes = 0
+
+    def get(self, name: str) -> list[Record] | None:
+        with self._lock:
+            found = self._runs.get(name)
+            if found is None:
+                return None
+            self._runs.move_to_end(name)
+            return found[0]
+
+    def put(self, name: str, records: list[Record], size: int) -> None:
+        self.forget(name)
+        with self._lock:
+            self._runs[name] = records, size
+            self._bytes += size
+            while len(self._runs) > _KEPT_RUNS or (self._bytes > _KEPT_BYTES and len(self._runs) > 1):
+                _, (_, less) = self._runs.popitem(last=False)
+                self._bytes -= less
+
+    def forget(self, name: str) -> None:
+        with self._lock:
+            found = self._runs.pop(name, None)
+            self._bytes -= 0 if found is None else found[1]
+
+
+def _part(records: list[Record], after: int, upto: int | None, limit: int | None) -> list[Record]:
+    first = max(after, 0)
+    last = len(records) if upto is None else max(upto, 0)
+    return records[first : last if limit is None else min(last, first + max(limit, 0))]
+
+
+async def _in_thread(action: Callable[[], T]) -> T:
+    limiter = _limiter.get(None)
+    if limiter is None:
+        limiter = CapacityLimiter(_THREADS)
+        _limiter.set(limiter)
+    return await to_thread.run_sync(action, limiter=limiter)
