@@ -79,10 +79,12 @@ class Archivable(Protocol):
         ...
 
     async def objects(self, run_id: str) -> list[Archived]:
-        """Return all objects that were noted for a run, also those that its row does not name any more.
+        """Return all objects that were noted for a run, the oldest first.
+
+        Those that its row does not name any more are among them, and those of deleted runs of this id.
 
         Args:
-            run_id: the run's id; the run may be deleted.
+            run_id: the run's id.
         """
         ...
 

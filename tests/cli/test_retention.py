@@ -1,4 +1,4 @@
-"""Commands about which runs a store keeps: export, import, delete, prune."""
+"""Commands about which runs a store keeps, and where: export, import, delete, prune, archive, restore."""
 
 from __future__ import annotations
 
@@ -67,3 +67,36 @@ def test_runs_are_deleted_and_pruned(ran: Shell) -> None:
     assert ran("prune", "--keep", "0", "--status", "failed").out == "bad\n"
     assert ran("prune", "--keep", "0", "--status", "paused").code == 2
     assert [row["run_id"] for row in ran("runs", "--json").json] == ["writer"]
+
+
+def test_runs_are_archived_read_and_restored(ran: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = ran("show", "bad").out
+    place = ran.place / "archive"
+    assert ran("archive", "--older-than", "0s").code == 2  # no place
+    assert "--older-than AGE" in ran("archive", "--to", place).err
+    assert ran("archive", "--to", "ftp://x", "--older-than", "0s").code == 1
+    dry = ran("archive", "--to", place, "--older-than", "0s", "--dry-run")
+    assert (dry.out.split(), place.exists()) == (["bad"], False)
+    assert "1 runs would be archived" in dry.err
+    done = ran("archive", "--to", place, "--older-than", "0s", "--status", "failed")
+    assert (done.code, done.out) == (0, "bad\n")
+    assert "1 runs archived: " in done.err
+    lost = ran("show", "bad")
+    assert lost.code == 1
+    assert f"in the archive {place.as_uri()}" in lost.err
+    assert "ORCHESTRATOR_ARCHIVE" in lost.err
+    monkeypatch.setenv("ORCHESTRATOR_ARCHIVE", str(place))
+    assert ran("show", "bad").out == before
+    assert ran("why", "bad").code == 0
+    assert ran("render", "bad", "--format", "svg", "-o", ran.place / "bad.svg").code == 0
+    assert ran("export", "bad", "-o", ran.place / "bad.jsonl").code == 0
+    (file,) = (one for one in place.rglob("*.jsonl"))
+    assert ran("import", file, "--store", f"sqlite:///{ran.place}/other.db").out == "bad\n"
+    assert ran("archive", "--older-than", "0s", "--json").json["runs"] == []
+    assert ran("store", "check").code == 0
+    restored = ran("restore", "bad", "writer")
+    assert (restored.code, restored.out) == (0, "bad\n")
+    assert "writer is in the store already" in restored.err
+    assert ran("restore", "nosuch").code == 4
+    monkeypatch.delenv("ORCHESTRATOR_ARCHIVE")
+    assert ran("show", "bad").out == before

@@ -10,9 +10,9 @@ from psycopg.conninfo import conninfo_to_dict
 
 from orchestrator.errors import StoreError, StoreTooNew
 from orchestrator.stores.places import shown_url
-from orchestrator.stores.postgres import turn_index
+from orchestrator.stores.postgres import archived, turn_index
 from orchestrator.stores.postgres.connections import connect
-from orchestrator.stores.postgres.schema import MIGRATIONS, version_of
+from orchestrator.stores.postgres.schema import MIGRATIONS, migrate, version_of
 from orchestrator.stores.postgres.texts import escaped, index_key, unescaped
 from orchestrator.stores.postgres.url import address_of
 from tests.support.postgres import PASSWORD, PostgresDatabase, PostgresServer
@@ -33,6 +33,21 @@ def test_several_make_the_tables_at_once(empty: PostgresDatabase) -> None:
     assert {version_of(one) for one in connections} == {len(MIGRATIONS)}
     for one in connections:
         one.close()
+
+
+def test_tables_of_the_version_before_archives_are_changed(empty: PostgresDatabase) -> None:
+    """Rows stay as they are, and a run of a former version can be archived."""
+    address = address_of(empty.url)
+    with psycopg.connect(empty.url) as connection:
+        migrate(connection, empty.url, MIGRATIONS[:1])
+        connection.execute(
+            "INSERT INTO runs (run_id, graph, status, labels, created, updated, head, structure, content, waiting)"
+            " VALUES ('r', 'g', 'completed', '{}', 1, 2, 0, 's', 'c', 0)"
+        )
+    changed = connect(address)
+    assert version_of(changed) == len(MIGRATIONS)
+    assert [info.run_id for info in archived.ended(changed, None, None, 10).runs] == ["r"]
+    changed.close()
 
 
 def test_tables_of_a_newer_version_are_refused(postgres: PostgresDatabase) -> None:

@@ -25,8 +25,8 @@ class MemoryArchived:
         super().__init__()
         self._objects: dict[str, tuple[str, Archived]] = {}
         """Name -> id of the run, and the object."""
-        self._gone: dict[str, Archived] = {}
-        """Those of deleted runs."""
+        self._gone: set[str] = set()
+        """Names of the objects of deleted runs."""
 
     async def ended(self, *, before: float | None = None, after: str | None = None, limit: int = 500) -> Page:
         """See `Archivable`."""
@@ -48,8 +48,9 @@ class MemoryArchived:
         """See `Archivable`."""
         with self._writing():
             self._run(run_id)
-            for name, known in self._objects.values():
-                if (name, known.archive, known.sha256) == (run_id, noted.archive, noted.sha256):
+            for name, (owner, known) in self._objects.items():
+                same = (owner, known.archive, known.sha256) == (run_id, noted.archive, noted.sha256)
+                if same and name not in self._gone:
                     return known
             self._objects[noted.name] = run_id, noted
             return noted
@@ -62,7 +63,7 @@ class MemoryArchived:
                 return
             held, elsewhere = run.token is not None, run.archived is not None
             why = out_of_reach(run.info.status, run.info.head, head, held=held, elsewhere=elsewhere)
-            if why is None and self._objects.get(where.name, ("", where))[0] != run_id:
+            if why is None and (where.name in self._gone or self._objects.get(where.name, ("", where))[0] != run_id):
                 why = "the object was not noted for this run"
             if why is not None:
                 raise RunConflict(run_id, why)
@@ -89,18 +90,18 @@ class MemoryArchived:
     async def left_objects(self) -> list[Archived]:
         """See `Archivable`."""
         with self._writing():
-            return sorted(self._gone.values(), key=lambda one: one.at)
+            return sorted((self._objects[name][1] for name in self._gone), key=lambda one: one.at)
 
     async def forget_objects(self, names: Collection[str]) -> None:
         """See `Archivable`."""
         with self._writing():
-            for name in names:
-                self._gone.pop(name, None)
+            for name in self._gone.intersection(names):
+                self._gone.remove(name)
+                del self._objects[name]
 
     def _leave_objects(self, run_id: str) -> None:
         """Note that a run is deleted whose objects are not."""
-        for name in [name for name, (owner, _) in self._objects.items() if owner == run_id]:
-            self._gone[name] = self._objects.pop(name)[1]
+        self._gone.update(name for name, (owner, _) in self._objects.items() if owner == run_id)
 
     def _check_here(self, run: MemoryRun) -> None:
         """Refuse to touch records that are in an archive.

@@ -23,7 +23,18 @@ from functools import partial
 from typing import TypeAlias
 
 from orchestrator.stores.base import Store
-from orchestrator.testing.store_conformance import beside, ends, items, journal, leases, listing, rows, totals, turns
+from orchestrator.testing.store_conformance import (
+    archives,
+    beside,
+    ends,
+    items,
+    journal,
+    leases,
+    listing,
+    rows,
+    totals,
+    turns,
+)
 from orchestrator.testing.store_conformance.helpers import created, event, that
 
 __all__ = ["STORE_CHECKS", "StoreCheck", "check_linear_bytes", "check_store"]
@@ -32,7 +43,7 @@ StoreCheck: TypeAlias = Callable[[Store], Awaitable[None]]
 
 STORE_CHECKS: tuple[StoreCheck, ...] = tuple(
     check
-    for module in (journal, ends, leases, turns, rows, listing, totals, beside, items)
+    for module in (journal, ends, leases, turns, rows, listing, totals, beside, items, archives)
     for name, check in vars(module).items()
     if name.startswith("check_")
 )
