@@ -63,12 +63,11 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Protocol, Self
 
+from orchestrator.archived import Archived
 from orchestrator.problem import Problem
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
-
-    from orchestrator.stores.rows import Archived
 
 
 def message_of(error: BaseException) -> str:

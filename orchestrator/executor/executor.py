@@ -110,7 +110,8 @@ class Executor(RunWorker, RunReplaying, RunStreams, ExecutorCode):
             raise ValueError(f"on_change={on_change!r}: use 'continue' or 'strict'")
         self._owned = isinstance(store, str)
         check_arguments(store=store, graphs=graphs, model=model, models=models, pools=pools, observers=observers)
-        self.store: Store = _stored(store, codec, archive)
+        opened = open_store(store, archive=archive) if isinstance(store, str) else with_archive(store, archive)
+        self.store: Store = with_codec(opened, codec)
         children = ChildRuns()
         resources = Resources.of(
             graphs, model, models or {}, toolbox_of(tools), deps, clock, children=children, concurrency=concurrency,
@@ -245,12 +246,6 @@ class Executor(RunWorker, RunReplaying, RunStreams, ExecutorCode):
             TimeoutError: `timeout` seconds have passed; the run continues.
         """
         return await recovery.wait_for(self._host, run_id, timeout)
-
-
-def _stored(store: str | Store, codec: Codec | None, archive: Archive | str | None) -> Store:
-    if isinstance(store, str):
-        return open_store(store, codec=codec, archive=archive)
-    return with_codec(store if archive is None else with_archive(store, archive), codec)
 
 
 @dataclass(frozen=True)

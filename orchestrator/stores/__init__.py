@@ -73,7 +73,8 @@ def open_store(url: str, *, codec: Codec | None = None, archive: Archive | str |
         StoreUnavailable: the file cannot be opened, or the server cannot be reached.
         StoreUnsupported: the file is on a network file system; see docs/promises.md.
     """
-    return with_codec(with_archive(_opened(url), archive), codec)
+    chosen = archive if archive is not None else environ.get("ORCHESTRATOR_ARCHIVE") or None
+    return with_codec(with_archive(_opened(url), chosen), codec)
 
 
 def _opened(url: str) -> Store:
@@ -107,19 +108,18 @@ def with_archive(store: Store, archive: Archive | str | None) -> Store:
 
     Args:
         store: any store without a codec. It is closed with the one that is returned.
-        archive: see `open_store`; if there is none, the store is returned as it is.
+        archive: see `open_archive`; None: the store is returned as it is.
 
     Raises:
         InvalidValue: the store has a codec, or an archive, or cannot be archived.
         StoreError: the URL of the archive cannot be used.
     """
-    if archive is None and not environ.get("ORCHESTRATOR_ARCHIVE"):
+    if archive is None:
         return store
-    from orchestrator.stores.archive.places import archive_of
+    from orchestrator.stores.archive.places import open_archive
     from orchestrator.stores.archive.store import ArchivedStore
 
-    found = archive_of(archive)
-    return store if found is None else ArchivedStore(store, found)
+    return ArchivedStore(store, open_archive(archive) if isinstance(archive, str) else archive)
 
 
 def with_codec(store: Store, codec: Codec | None) -> Store:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from orchestrator.stores.rows import Archived, Page
+from orchestrator.archived import Archived
+from orchestrator.stores.rows import Page
 
 if TYPE_CHECKING:
     from orchestrator.kernel.records import Record

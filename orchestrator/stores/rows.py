@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.archived import Archived
 from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel.lineage import Parent
 
@@ -123,22 +124,6 @@ class OpenQuestion:
     kind: str
     data: JsonObject = field(default_factory=dict)
     """The question as plain JSON."""
-
-
-@dataclass(frozen=True, slots=True)
-class Archived:
-    """Which object of an archive has the records of a run; see `orchestrator.stores.archive`."""
-
-    archive: str
-    """The URL of the archive when the object was written."""
-    name: str
-    """The object's name in it."""
-    sha256: str
-    """The digest of the object's bytes, in hexadecimal digits."""
-    size: int
-    """Bytes of the object."""
-    at: float
-    """When it was written, Unix seconds."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, TypeAlias
 
+from orchestrator.archived import Archived
 from orchestrator.jsontypes import canonical
 from orchestrator.kernel import records as r
-from orchestrator.stores.rows import Archived
 
 if TYPE_CHECKING:
     from orchestrator.kernel.records import Record

@@ -69,7 +69,7 @@ def test_runs_are_deleted_and_pruned(ran: Shell) -> None:
     assert [row["run_id"] for row in ran("runs", "--json").json] == ["writer"]
 
 
-def test_runs_are_archived_read_and_restored(ran: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_are_archived_read_and_restored(ran: Shell) -> None:
     before = ran("show", "bad").out
     place = ran.place / "archive"
     assert ran("archive", "--older-than", "0s").code == 2  # no place
@@ -85,7 +85,7 @@ def test_runs_are_archived_read_and_restored(ran: Shell, monkeypatch: pytest.Mon
     assert lost.code == 1
     assert f"in the archive {place.as_uri()}" in lost.err
     assert "ORCHESTRATOR_ARCHIVE" in lost.err
-    monkeypatch.setenv("ORCHESTRATOR_ARCHIVE", str(place))
+    ran.env["ORCHESTRATOR_ARCHIVE"] = str(place)
     assert ran("show", "bad").out == before
     assert ran("why", "bad").code == 0
     assert ran("render", "bad", "--format", "svg", "-o", ran.place / "bad.svg").code == 0
@@ -98,5 +98,5 @@ def test_runs_are_archived_read_and_restored(ran: Shell, monkeypatch: pytest.Mon
     assert (restored.code, restored.out) == (0, "bad\n")
     assert "writer is in the store already" in restored.err
     assert ran("restore", "nosuch").code == 4
-    monkeypatch.delenv("ORCHESTRATOR_ARCHIVE")
+    del ran.env["ORCHESTRATOR_ARCHIVE"]
     assert ran("show", "bad").out == before

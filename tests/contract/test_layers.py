@@ -13,7 +13,7 @@ from tests.support.sources import imports_of, text_of
 
 ROOT = Path(__file__).parents[2] / "orchestrator"
 
-FLOOR = "late problem errors jsontypes typevars values visible redaction clock fence upward"
+FLOOR = "late problem archived errors jsontypes typevars values visible redaction clock fence upward"
 BELOW_EXECUTOR = f"{FLOOR} graph kernel stores models views tools memory context nodes seals"
 BELOW_GRAPH_CLASS = f"{BELOW_EXECUTOR} executor executor/effects executor/step executor/drive executor/host render"
 ABOVE_ALL = f"{BELOW_GRAPH_CLASS} render/terminal verbs models/refs"
@@ -27,7 +27,8 @@ ROOMS = {
     "redaction": "",
     "clock": "",
     "fence": "",
-    "errors": "problem",
+    "archived": "",
+    "errors": "problem archived",
     "values": "errors jsontypes",
     "graph": FLOOR,
     "kernel": f"{FLOOR} graph",

@@ -33,9 +33,9 @@ class Bucket:
 
     def client(self) -> Any:
         """A client of boto3, for what the library does not do."""
-        import boto3
+        from boto3.session import Session
 
-        return boto3.session.Session().client("s3", endpoint_url=self.endpoint, region_name=REGION)
+        return Session().client("s3", endpoint_url=self.endpoint, region_name=REGION)
 
     def keys(self) -> list[str]:
         """The keys of all objects."""

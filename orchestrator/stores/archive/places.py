@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import os
-import re
 import time
 from pathlib import Path
+from string import ascii_letters, digits
 from typing import Protocol, runtime_checkable
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from orchestrator.errors import StoreError
 
-VARIABLE = "ORCHESTRATOR_ARCHIVE"
-"""The environment variable that names the archive of stores which are given none."""
-
-_NAME = re.compile(r"\d{4}/\d{2}/\d{2}/[A-Za-z0-9_-][A-Za-z0-9._-]{0,200}")
+_LETTERS = frozenset(ascii_letters + digits + "_-")
+_LONGEST = 200
 _READABLE = 60
 """Characters of a run's id in the name of its object."""
 
@@ -95,19 +93,17 @@ def open_archive(url: str) -> Archive:
     )
 
 
-def archive_of(given: Archive | str | None) -> Archive | None:
-    """The archive that is given, or that the environment names; None: neither."""
-    chosen = given if given is not None else os.environ.get(VARIABLE) or None
-    return open_archive(chosen) if isinstance(chosen, str) else chosen
-
-
 def new_name(run_id: str, head: int, created: float, *, gzip: bool) -> str:
     """A name for an object, which no other one has: the day when the run was created, its id, and its last record."""
     day = time.strftime("%Y/%m/%d", time.gmtime(min(max(created, 0.0), 253_402_300_799.0)))
-    readable = re.sub(r"[^A-Za-z0-9_-]", "_", run_id)[:_READABLE] or "_"
+    readable = "".join(one if one in _LETTERS else "_" for one in run_id[:_READABLE]) or "_"
     return f"{day}/{readable}.{head}.{os.urandom(8).hex()}.jsonl{'.gz' if gzip else ''}"
 
 
 def is_name(name: str) -> bool:
     """Whether a name is one that `new_name` makes: what a store says must not lead out of the archive."""
-    return _NAME.fullmatch(name) is not None and ".." not in name
+    if len(name) > _LONGEST or name.count("/") != 3:
+        return False
+    *day, file = name.split("/")
+    dated = [len(one) for one in day] == [4, 2, 2] and all(_LETTERS.issuperset(one) for one in day)
+    return dated and _LETTERS.issuperset(file.replace(".", "")) and not file.startswith(".") and bool(file)

@@ -8,7 +8,7 @@ from threading import Lock
 from typing import Any, cast
 from urllib.parse import urlencode
 
-import boto3
+from boto3.session import Session
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
@@ -86,7 +86,7 @@ class S3Archive:
                     connect_timeout=10, read_timeout=60, retries={"mode": "standard", "max_attempts": 4},
                     max_pool_connections=_CONNECTIONS, s3={"addressing_style": "path"} if endpoint else None,
                 )  # fmt: skip
-                self._made = boto3.session.Session().client(
+                self._made = Session().client(
                     "s3", endpoint_url=endpoint, region_name=self._options["region"], config=config
                 )
             return self._made

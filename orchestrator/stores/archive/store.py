@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 from anyio import CapacityLimiter, to_thread
 from anyio.lowlevel import RunVar
 
+from orchestrator.archived import Archived
 from orchestrator.errors import GraphUnknown, InvalidValue, RunArchived, RunConflict, RunUnknown, StoreUnavailable
 from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel.records import FINAL
@@ -21,7 +22,7 @@ from orchestrator.stores.archive.lines import object_of, records_of
 from orchestrator.stores.archive.passing import PassedThrough
 from orchestrator.stores.archive.places import Archive, is_name, new_name
 from orchestrator.stores.base import RunSummary, Store
-from orchestrator.stores.rows import Archived, OpenQuestion, Page, RunTotals
+from orchestrator.stores.rows import OpenQuestion, Page, RunTotals
 from orchestrator.stores.shared import copy_run, corrupt, graphs_named
 
 if TYPE_CHECKING:

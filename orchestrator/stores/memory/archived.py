@@ -6,10 +6,11 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
+from orchestrator.archived import Archived
 from orchestrator.errors import RunArchived, RunConflict
 from orchestrator.kernel.records import FINAL, encode
 from orchestrator.stores.memory.leases import MemoryRun
-from orchestrator.stores.rows import Archived, Page, RunInfo
+from orchestrator.stores.rows import Page, RunInfo
 from orchestrator.stores.shared import out_of_reach, page_cursor, parse_cursor
 
 if TYPE_CHECKING:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from orchestrator.archived import Archived
 from orchestrator.clock import SYSTEM_CLOCK
 from orchestrator.jsontypes import JsonObject
 from orchestrator.stores.presence import is_present
-from orchestrator.stores.rows import Archived, Holder, Lease, OpenQuestion, RunInfo, RunTotals
+from orchestrator.stores.rows import Holder, Lease, OpenQuestion, RunInfo, RunTotals
 from orchestrator.stores.shared import DIED, STEP_LANDED, retry_delay
 
 

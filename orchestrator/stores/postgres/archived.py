@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.archived import Archived
 from orchestrator.errors import RunConflict, RunUnknown
 from orchestrator.stores.postgres.plans import walking
 from orchestrator.stores.postgres.reads import INFO_COLUMNS, INFO_TABLES, info_of
-from orchestrator.stores.rows import Archived, Page
+from orchestrator.stores.rows import Page
 from orchestrator.stores.shared import out_of_reach, page_cursor, parse_cursor
 from orchestrator.stores.stored import Row, archived_of, archived_text
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from anyio import CancelScope, to_thread
 
+from orchestrator.archived import Archived
 from orchestrator.jsontypes import JsonObject, canonical, json_text
 from orchestrator.kernel.records import FINAL
 from orchestrator.stores.base import Holder, Lease, Message, Page, RunInfo, RunSummary, Store
@@ -25,7 +26,7 @@ from orchestrator.stores.postgres.turn_indexes import TurnIndexes
 from orchestrator.stores.postgres.url import address_of
 from orchestrator.stores.postgres.writer import Writer
 from orchestrator.stores.postgres.writes import Change, NewRun
-from orchestrator.stores.rows import Archived, OpenQuestion, RunTotals
+from orchestrator.stores.rows import OpenQuestion, RunTotals
 from orchestrator.stores.shared import check_key, check_new, check_release, check_seqs, copy_run
 from orchestrator.stores.stored import rows_of
 from orchestrator.stores.turns import Turns

@@ -5,8 +5,9 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Collection, Sequence
 
+from orchestrator.archived import Archived
 from orchestrator.errors import RunConflict, RunUnknown
-from orchestrator.stores.rows import Archived, Page
+from orchestrator.stores.rows import Page
 from orchestrator.stores.shared import out_of_reach, page_cursor, parse_cursor
 from orchestrator.stores.sqlite.reads import INFO_COLUMNS, INFO_TABLES, info_of
 from orchestrator.stores.stored import Row, archived_of, archived_text

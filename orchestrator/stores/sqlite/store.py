@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from anyio import CancelScope, to_thread
 
+from orchestrator.archived import Archived
 from orchestrator.errors import StoreUnavailable
 from orchestrator.jsontypes import JsonObject, canonical, json_text
 from orchestrator.kernel.records import FINAL
@@ -29,7 +30,7 @@ from orchestrator.stores.base import (
 )
 from orchestrator.stores.forks import watch
 from orchestrator.stores.owner import Owner
-from orchestrator.stores.rows import Archived, OpenQuestion, QuestionPage, RunTotals
+from orchestrator.stores.rows import OpenQuestion, QuestionPage, RunTotals
 from orchestrator.stores.shared import (
     as_statuses,
     check_key,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from uuid import uuid4
 
+from orchestrator.archived import Archived
 from orchestrator.errors import RunArchived, RunConflict, RunUnknown
 from orchestrator.kernel.records import Ended, Record
 from orchestrator.stores.archivable import Archivable
 from orchestrator.stores.base import RunInfo, Store
-from orchestrator.stores.rows import Archived
 from orchestrator.testing.store_conformance.helpers import a_lease, equal, event, new_run, raises, that
 
 
