@@ -57,7 +57,9 @@ def serve(
     read_only: Annotated[bool, typer.Option("--read-only", help="Leave out everything that changes a run.")] = False,
     save_graphs: Annotated[
         Path | None,
-        typer.Option("--save-graphs", metavar="DIR", help="A folder for graphs that are written on the page."),
+        typer.Option(
+            "--save-graphs", metavar="DIR", help="An existing folder for graphs that are written on the page."
+        ),
     ] = None,
     open_: Annotated[bool, typer.Option("--open", help="Open the address in a browser.")] = False,
     store: options.Store = None,
@@ -260,7 +262,7 @@ async def _announce(started: object, address: str, open_: bool) -> None:
 
     assert isinstance(started, anyio.Event)
     await started.wait()
-    warn(f"serving {address}; Ctrl-C ends it")
+    warn(f"serving {address} (Ctrl-C ends it)")  # a terminal takes "; " for a part of the address
     if open_:
         await to_thread.run_sync(webbrowser.open, address)
 

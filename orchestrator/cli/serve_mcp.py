@@ -152,7 +152,7 @@ async def _http(port: int, url: str, codes: list[Code], offered: Any) -> None:
             security = TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=origins)
             server = _server(offered(executor).server().streamable_http_app(transport_security=security))
             listening.listen()
-            warn(f"serving http://{hosts[0]}/mcp; Ctrl-C ends it")
+            warn(f"serving http://{hosts[0]}/mcp (Ctrl-C ends it)")
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(_until_cancelled, server)
                 with anyio.CancelScope(shield=True):  # it ends in good order, when it is told to

@@ -37,6 +37,7 @@ SCREENS = (("/runs", "runs", 0), ("/inbox", "inbox", 0), ("/runs/run-4", "run", 
            ("/compare?runs=run-2,cheaper&step=1:/think", "compare", 400),
            ("/costs?since=2026-10-05&until=2026-11-04", "costs", 0),
            ("/replay?runs=run-0,run-1,run-2&graph=react-brief&batch=r1", "replay", 0),
+           ("/graphs", "graphs", -280), ("/graphs/react", "graph", 0),
            ("/compose?from=react", "compose", 160))  # fmt: skip
 """Address, name, and how much higher than others, pixels."""
 

@@ -52,7 +52,7 @@ def served(shell: Shell, *words: object) -> Iterator[tuple[Process, str]]:
         line = process.line(err=True)
         while "serving" not in line:
             line = process.line(err=True)
-        found = re.match(r"serving (http://\S+); Ctrl-C ends it\n", line)
+        found = re.match(r"serving (http://\S+) \(Ctrl-C ends it\)\n", line)
         assert found is not None, line
         yield process, found[1]
 

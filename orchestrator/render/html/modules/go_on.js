@@ -16,6 +16,7 @@ import { visible } from "./texts.js";
  */
 
 const WAITS = ["timer", "event"];
+const OPEN = "as it is now";
 
 /**
  * The records of a step at which its run can be forked, in order.
@@ -35,7 +36,7 @@ export function pointsOf(data, index) {
   for (const call of step.calls ?? []) if (call.settled) add(call.settled, "another result of " + named(call), "result");
   for (const asked of step.asked ?? []) if (asked.answered && !WAITS.includes(asked.kind)) add(asked.answered, "another answer", "answer");
   const over = run.status === "completed" && step.seq === (run.of ?? data.head) - 1; // nothing runs behind it
-  if (step.seq === undefined) add(data.head, "as it is now");
+  if (step.seq === undefined) add(data.head, OPEN);
   else if (step.status === "failed") add(step.seq, "another attempt of " + what);
   else if (!over) add(step.seq, "after " + what);
   return found.sort((one, other) => one.seq - other.seq);
@@ -121,10 +122,17 @@ export class GoOn {
     this.seq = point.seq;
     this.select.value = String(point.seq);
     this.fault.textContent = "";
-    this.told.replaceChildren("A new run that begins with records 1 to " + point.seq + " of ", make("span", { class: "data id" }, visible(run.run)), ". That run stays as it is.");
+    this.told.replaceChildren("A new run that begins with records 1 to " + point.seq + " of ", make("span", { class: "data id" }, visible(run.run)), ". That run stays as it is." + this.hint(point));
     const { forks } = this.source;
     this.body.replaceChildren(forks ? forks.form(point, { close: () => this.dialog.close(), fault: (text) => { this.fault.textContent = visible(text); } }) : this.command(point));
     this.moved();
+  }
+
+  /** What people may not expect of a fork at a record. @param {Point} point */
+  hint(point) {
+    if (point.name.startsWith("after ") && this.points.some((one) => one.name.startsWith("before ")))
+      return " The step does not run again: choose the record before it to run it with other values.";
+    return point.name === OPEN && this.data.run.waiting.length ? " Its open question is asked in the new run, and answered there." : "";
   }
 
   /** @param {Point} point */

@@ -8,7 +8,7 @@ import { Drafts } from "./compose/draft.js";
 import { Editor } from "./compose/editor.js";
 import { Parts } from "./compose/parts.js";
 import { Picture } from "./compose/picture.js";
-import { save } from "./compose/saving.js";
+import { anotherName, save } from "./compose/saving.js";
 import { HIDDEN } from "./compose/tokens.js";
 import { Trial } from "./compose/trial.js";
 import { GraphText } from "./compose/yaml_text.js";
@@ -23,6 +23,7 @@ import { returnHere } from "./try_return.js";
 const begin = JSON.parse(byId("begin").textContent ?? "{}");
 const drafts = new Drafts(begin.graph ? `graph:${begin.graph}` : begin.from ? `from:${begin.from}` : "");
 const MOST = 100; // problems that are listed
+const NAMED = /^name:.*$/m; // the line with the name of the graph
 
 /** @type {Checked | null} */
 let checked = null; // of the text as it is, or as it was last
@@ -200,12 +201,22 @@ function tryIt() {
   trial.open(current || checked?.ok ? checked?.form ?? null : null);
 }
 
-async function saveIt() {
-  const name = checked?.graph ?? GraphText.of(editor.text).names("name")[0] ?? "graph", text = editor.text;
+async function saveIt(name = checked?.graph ?? GraphText.of(editor.text).names("name")[0] ?? "graph") {
+  const text = editor.text;
   const done = await save(name, text, begin.saves, files.get(name) ?? null);
   if (done.saved) saved = text;
   if (done.digest) files.set(name, done.digest);
+  if (done.taken && NAMED.test(text)) {
+    const other = await anotherName(name, done.says);
+    if (!other) return note("Nothing was saved.");
+    editor.become(editor.text.replace(NAMED, `name: ${other}`));
+    return saveIt(other);
+  }
   note(done.says, { bad: done.bad });
+  if (done.digest) {
+    byId("notice").replaceChildren(make("span", { class: "data" }, `${name} is a graph of this server now.`), " ", make("a", { href: `${root}/graphs/${encodeURIComponent(name)}` }, "Start a run of it"));
+    byId("notice").hidden = false;
+  }
 }
 
 byId("try").addEventListener("click", tryIt);

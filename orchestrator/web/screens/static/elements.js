@@ -9,6 +9,9 @@ const READ = new Set(["title", "aria-label", "placeholder", "alt"]); // attribut
 
 /** @typedef {Node | string | number | null | undefined | false} Child */
 
+/** Text in which words between backticks are code. @param {string} text @returns {Child[]} */
+export const prose = (text) => text.split("`").map((part, at, all) => (at % 2 === 0 ? part : at < all.length - 1 ? make("code", {}, part) : `\`${part}`));
+
 /**
  * @param {string} tag
  * @param {Record<string, any>} [attributes] `on…` adds a listener; null, undefined and false are left out

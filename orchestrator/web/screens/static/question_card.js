@@ -53,6 +53,11 @@ export class Card {
     return this.element.classList.contains("over");
   }
 
+  /** Whether there are arguments to edit, or to add. */
+  get editable() {
+    return Object.keys(this.source.args ?? {}).length > 0 || Object.keys(this.source.schema?.properties ?? {}).length > 0;
+  }
+
   /** Show the buttons that fit the question. */
   offer() {
     const button = (/** @type {string} */ text, /** @type {() => unknown} */ act, kind = "", key = "") =>
@@ -62,7 +67,7 @@ export class Card {
     if (this.kind === "approval") {
       offered = this.form
         ? [button("Approve as edited", () => this.approveEdited(), "first"), button("Discard the edits", () => this.edit(false))]
-        : [button("Approve", () => this.send({ approve: true }), "first", "a"), button("Edit", () => this.edit(true), "", "e"), button("Deny", () => this.ask(), "risky", "d")];
+        : [button("Approve", () => this.send({ approve: true }), "first", "a"), ...(this.editable ? [button("Edit", () => this.edit(true), "", "e")] : []), button("Deny", () => this.ask(), "risky", "d")];
     } else if (this.kind === "pause") {
       offered = [button("Resume", () => this.go(), "first", "a")];
     } else if (this.source.choices?.length) {
@@ -95,6 +100,7 @@ export class Card {
 
   /** Turn the arguments into a form, or back. @param {boolean} on */
   edit(on) {
+    if (on && !this.editable) return;
     const shown = this.element.querySelector("dl.arguments:not(.form)");
     if (shown instanceof HTMLElement) shown.hidden = on;
     this.element.querySelector(".changes")?.remove();
@@ -211,7 +217,17 @@ export class Card {
     }
     if (!this.acts.querySelector("input:focus, textarea:focus")) this.acts.hidden = true;
     for (const one of this.acts.querySelectorAll("button")) one.hidden = true;
+    this.stopClock();
     this.say(text);
+  }
+
+  /** It waits no longer: the time that it waited stays. */
+  stopClock() {
+    const waits = this.element.querySelector(".waits"), time = waits?.querySelector("time");
+    if (!waits?.firstChild || !time) return;
+    waits.firstChild.textContent = "waited ";
+    time.removeAttribute("data-at");
+    this.element.querySelector(".deadline")?.remove();
   }
 
   /** @param {string} text @param {boolean} [bad] */

@@ -94,7 +94,10 @@ function shown() {
   const compare = bulk.querySelector("[data-bulk=compare]");
   if (compare instanceof HTMLButtonElement) compare.disabled = chosen.length < 2 || chosen.length > MOST_COMPARED;
   const replay = bulk.querySelector("[data-bulk=replay]");
-  if (replay instanceof HTMLButtonElement) replay.disabled = chosen.length > MOST_REPLAYED;
+  if (replay instanceof HTMLButtonElement) {
+    replay.disabled = chosen.length > MOST_REPLAYED;
+    replay.title = replay.disabled ? `Up to ${MOST_REPLAYED} runs are replayed at once: select fewer` : "See what another graph would have changed";
+  }
   for (const row of rows()) row.classList.toggle("picked", box(row).checked);
 }
 

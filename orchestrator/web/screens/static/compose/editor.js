@@ -8,9 +8,11 @@ import { alike, BEGIN, tokensOf } from "./tokens.js";
 /** @import { State, Token } from "./tokens.js" */
 /** @typedef {{from: number, to: number, with: string}} Edit  Characters to replace. */
 /** @typedef {{text: string, state: State, tokens: Token[] | null, next: State}} Line  Without tokens, its states are not known. */
+/** @typedef {{before: string, after: string, at: number}} Far  A change of the whole text, and where the caret was. */
 /** @typedef {{at: number, tokens: Token[] | null, row: HTMLElement, number: HTMLElement}} Row  What is drawn of a line. */
 
-const LONG = 400; // lines that are inserted without undo: Chromium would take seconds
+const LONG = 400; // lines that are inserted without the browser's undo: Chromium would take seconds
+const BACK = 10; // such changes that are undone here
 const MORE = 40; // lines drawn above and below those that are seen
 
 export class Editor {
@@ -37,6 +39,8 @@ export class Editor {
     /** @type {Row[]} */
     this.spare = [];
     this.valid = 0; // lines from the first on whose tokens are those of the text
+    /** Changes that the browser cannot undo, the newest last; and those that were undone. @type {[Far[], Far[]]} */
+    this.far = [[], []];
     this.caret = -1;
     this.wide = 0;
     this.lighted = 0; // lines whose tokens were found
@@ -84,7 +88,9 @@ export class Editor {
     const long = text.split("\n").length > LONG;
     const done = !long && text ? document.execCommand("insertText", false, text) : !long && (from === to || document.execCommand("delete"));
     if (!done) { // a browser that has no such command, or that takes seconds for it
+      const before = this.text;
       this.area.setRangeText(text, from, to, "end");
+      this.far = [[...this.far[0].slice(1 - BACK), { before, after: this.text, at: from }], []];
       this.later();
     }
     this.flush();
@@ -101,8 +107,22 @@ export class Editor {
     this.replace({ from: head, to: now.length - tail, with: text.slice(head, text.length - tail) });
   }
 
+  /** Undo what the browser cannot, or do it again, if the text is as that change left it. @param {boolean} again @returns {boolean} */
+  back(again) {
+    const [undone, done] = again ? [this.far[0], this.far[1]] : [this.far[1], this.far[0]], last = done.at(-1);
+    if (!last || this.text !== (again ? last.before : last.after)) return false;
+    undone.push(/** @type {Far} */ (done.pop()));
+    this.area.value = again ? last.after : last.before;
+    this.area.setSelectionRange(last.at, last.at);
+    this.later();
+    this.flush();
+    return true;
+  }
+
   /** Enter keeps the indentation, one deeper behind what opens a block. @param {KeyboardEvent} event */
   press(event) {
+    const key = event.key.toLowerCase();
+    if ((event.ctrlKey || event.metaKey) && !event.altKey && (key === "z" || key === "y") && this.back(key === "y" || event.shiftKey)) event.preventDefault();
     if (event.key !== "Enter" || event.isComposing || event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
     event.preventDefault();
     this.flush();

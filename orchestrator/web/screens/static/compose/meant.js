@@ -104,7 +104,7 @@ function keys(before, word, path, text, known, inside) {
     const node = text.node(path[1]), kind = node ? known.kinds.find((one) => one.name === text.kind(node)) : null;
     const taken = node ? entries(text.lines, node.first + 1, node.last).map((one) => one.key) : [];
     if (inside !== null) taken.push(...[...inside.matchAll(/([\w-]+)\s*:/g)].map((one) => one[1]));
-    const fields = [...(kind?.fields ?? []), ...known.common].map((one) => ({ text: one.name, about: one.summary }));
+    const fields = [...(kind?.fields ?? []), ...known.common].map((one) => ({ text: one.name, about: one.summary.replaceAll("`", "") }));
     return offer([{ text: "kind", about: "What the node does." }, ...fields], taken);
   }
   if (path[0] === "state" && path.length === 1) return offer(said(known, "state"), []);
@@ -123,7 +123,7 @@ function value(before, key, word, path, text, known) {
   }
   if (path[0] === "limits" && key !== "visits") return null;
   if (path[0] !== "nodes" || path.length < 2) return null;
-  if (key === "kind") return words(before, word, known.kinds.map((one) => ({ text: one.name, about: one.summary })), true);
+  if (key === "kind") return words(before, word, known.kinds.map((one) => ({ text: one.name, about: one.summary.replaceAll("`", "") })), true);
   if (key === "tools") return words(before, word, known.tools.map((one) => ({ text: one.name, about: one.description })), true);
   if (key === "model") return words(before, word, known.models.map(plain), true);
   if (key === "join") return words(before, word, known.joins.map(plain), false);

@@ -3,7 +3,7 @@
 // choosing.
 
 import { call } from "../api.js";
-import { make } from "../elements.js";
+import { make, prose } from "../elements.js";
 import { FAILURES, GraphText, labelOf } from "./yaml_text.js";
 
 /** @import { Kind } from "./meant.js" */
@@ -24,7 +24,8 @@ export class Parts {
     this.known = [];
     this.node = "";
     this.shown = ""; // what `selected` shows, as text
-    adding.addEventListener("keydown", (event) => { if (event.key === "Escape") { event.stopPropagation(); this.close(); } });
+    this.turn = 0; // the kind that was chosen last
+    adding.addEventListener("keydown", (event) => { if (event.key === "Escape") { event.stopPropagation(); this.cancel(); } });
   }
 
   // -- the palette ----------------------------------------------------------------------------------------------
@@ -35,14 +36,15 @@ export class Parts {
     const groups = [...new Set([...FIRST, ...kinds.map((one) => one.category)])];
     this.kinds.replaceChildren(...groups.map((name, number) => make("div", { class: "group" }, make("h3", { id: `group-${number}` }, name), make("ul", { "aria-labelledby": `group-${number}` },
       ...kinds.filter((one) => one.category === name).map((one) => make("li", {}, make("button", {
-        type: "button", class: "kind", "data-kind": one.name, title: `${one.summary}${portsOf(one)}`, onclick: () => { void this.begin(one); },
+        type: "button", class: "kind", "data-kind": one.name, title: `${one.summary.replaceAll("`", "")}${portsOf(one)}`, onclick: () => { void this.begin(one); },
       }, one.name)))))));
   }
 
   /** Ask where a node of a kind goes. @param {Kind} kind */
   async begin(kind) {
-    const text = GraphText.of(this.how.text()), name = text.free(kind.name), body = kind.example.trimEnd().split("\n");
+    const turn = ++this.turn, text = GraphText.of(this.how.text()), name = text.free(kind.name), body = kind.example.trimEnd().split("\n");
     const outcomes = await outcomesOf(name, body) ?? kind.outcomes ?? [];
+    if (turn !== this.turn) return;
     const edges = text.edges.filter((one) => one.source !== "*");
     const label = make("input", { type: "text", id: "adding-name", value: name, autocomplete: "off", spellcheck: "false" });
     const place = make("select", { id: "adding-place" },
@@ -57,9 +59,10 @@ export class Parts {
     };
     select.addEventListener("change", lead);
     this.adding.replaceChildren(
-      make("h3", {}, make("span", {}, "Add "), make("b", { class: "data" }, kind.name)), make("p", { class: "soft" }, kind.summary),
-      make("label", { for: "adding-name" }, "Name"), label, make("label", { for: "adding-place" }, "Where"), place, ways,
-      make("div", { class: "acts" }, make("button", { class: "first" }, "Add"), make("button", { type: "button", onclick: () => this.close() }, "Cancel")));
+      make("h3", {}, make("span", {}, "Add "), make("b", { class: "data" }, kind.name)), make("p", { class: "soft" }, prose(kind.summary)),
+      make("label", { for: "adding-name" }, "Name"), label, make("label", { for: "adding-place" }, "Where"), place, ways, ...exampleOf(kind, body, outcomes),
+      make("div", { class: "acts" }, make("button", { class: "first" }, "Add"), make("button", { type: "button", onclick: () => this.cancel() }, "Cancel")));
+    this.adding.dataset.of = kind.name;
     this.adding.onsubmit = (event) => {
       event.preventDefault();
       const on = select.value === "" ? null : edges[Number(select.value)];
@@ -67,7 +70,7 @@ export class Parts {
       this.add(input.value.trim(), body, on, chosen);
     };
     lead();
-    this.adding.hidden = false;
+    this.only(true);
     this.adding.scrollIntoView({ block: "nearest" });
     input.focus();
     input.select();
@@ -92,8 +95,20 @@ export class Parts {
   }
 
   close() {
-    this.adding.hidden = true;
+    this.only(false);
     this.adding.replaceChildren();
+  }
+
+  /** Add nothing, and go back to the kind. */
+  cancel() {
+    this.close();
+    /** @type {HTMLElement | null} */ (this.kinds.querySelector(`[data-kind="${CSS.escape(this.adding.dataset.of ?? "")}"]`))?.focus();
+  }
+
+  /** Show the form instead of the kinds, so that it has room and no other kind takes its place; or the kinds. @param {boolean} form */
+  only(form) {
+    this.adding.hidden = !form;
+    this.kinds.hidden = this.selected.hidden = form;
   }
 
   // -- the chosen node ------------------------------------------------------------------------------------------
@@ -149,6 +164,14 @@ const targetsOf = (text) => [...text.nodes.map((one) => one.key), "END"];
 
 /** Whether there is nothing to tell apart. @param {string[]} outcomes */
 const single = (outcomes) => outcomes.length === 0 || (outcomes.length === 1 && outcomes[0] === "done");
+
+/** What is written into the text, and that its outcomes are not all there could be. @param {Kind} kind @param {string[]} body @param {string[]} outcomes */
+function exampleOf(kind, body, outcomes) {
+  if (body.join("").replaceAll(/[{}\s]/g, "") === `kind:${kind.name}`) return [];
+  const own = !kind.outcomes && !single(outcomes);
+  return [make("p", { class: "soft" }, own ? `The outcomes ${outcomes.join(", ")} are those of an example, which you change in the text:` : "An example is written, which you change in the text:"),
+    make("pre", { class: "data example", tabindex: "0", "aria-label": "Example" }, body.join("\n"))];
+}
 
 /** @param {Kind} kind */
 function portsOf(kind) {

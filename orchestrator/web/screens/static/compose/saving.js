@@ -11,7 +11,7 @@ const KINDS = { " ": "same", "+": "add", "-": "cut" };
  * Save a text.
  * @param {string} name @param {string} text @param {boolean} there  Whether the server can have files.
  * @param {string | null} known  The digest of the file that this page knows; null: it knows of none.
- * @returns {Promise<{saved: boolean, says: string, bad?: boolean, digest?: string}>}
+ * @returns {Promise<{saved: boolean, says: string, bad?: boolean, digest?: string, taken?: boolean}>}  `taken`: the name is that of a graph which no file replaces.
  */
 export async function save(name, text, there, known) {
   let replaces = known;
@@ -27,9 +27,29 @@ export async function save(name, text, there, known) {
         if (!(await mayReplace(name, text, error.body, replaces !== null))) return { saved: false, says: "Nothing was saved." };
         replaces = digest;
       } else if (String(error.body.type).endsWith(":save-off")) return given(name, text);
-      else return { saved: false, says: error.message, bad: true };
+      else return { saved: false, says: error.message, bad: true, taken: String(error.body.type).endsWith(":graph-given") };
     }
   }
+}
+
+/**
+ * Ask for another name.
+ * @param {string} name @param {string} says  Why.
+ * @returns {Promise<string>} "": none was given
+ */
+export function anotherName(name, says) {
+  return new Promise((done) => {
+    let given = "";
+    const field = /** @type {HTMLInputElement} */ (make("input", { type: "text", id: "another-name", value: `my_${name}`, required: true, pattern: "[A-Za-z_][A-Za-z0-9_\\-]*", title: "letters, digits, _ and -", autocomplete: "off", spellcheck: "false" }));
+    const form = make("form", {}, make("h2", {}, "Save under another name"), make("p", { class: "soft data" }, says), make("label", { for: "another-name" }, "Name"), field,
+      make("div", { class: "acts" }, make("button", { class: "first" }, "Save"), make("button", { type: "button", onclick: () => dialog.close() }, "Cancel")));
+    const dialog = /** @type {HTMLDialogElement} */ (make("dialog", { class: "name", "aria-label": "Save under another name" }, form));
+    form.addEventListener("submit", (event) => { event.preventDefault(); given = field.value; dialog.close(); });
+    dialog.addEventListener("close", () => { dialog.remove(); done(given); });
+    document.body.append(dialog);
+    dialog.showModal();
+    field.select();
+  });
 }
 
 /** @param {string} name @param {string} text */
