@@ -57,9 +57,7 @@ def serve(
     read_only: Annotated[bool, typer.Option("--read-only", help="Leave out everything that changes a run.")] = False,
     save_graphs: Annotated[
         Path | None,
-        typer.Option(
-            "--save-graphs", metavar="DIR", help="An existing folder for graphs that are written on the page."
-        ),
+        typer.Option("--save-graphs", metavar="DIR", help="An existing folder for graphs written on the page."),
     ] = None,
     open_: Annotated[bool, typer.Option("--open", help="Open the address in a browser.")] = False,
     store: options.Store = None,
