@@ -136,9 +136,12 @@ class Deliveries:
         if slots < 1 or wait < 0:
             raise ValueError(f"slots={slots}, wait={wait}: slots is 1 or more, and wait is 0 seconds or more")
         self._executor, self._graphs, self._wait = executor, graphs, wait
-        self._slots = anyio.Semaphore(slots)
+        self.slots = slots
+        """How many runs are driven at the same time."""
+        self.draining = anyio.Event()
+        """Set when no further run is driven here. An engine that is asked for deliveries is asked no more then."""
+        self._places = anyio.Semaphore(slots)
         self._under_way: dict[str, _Drive] = {}
-        self._drains = False
 
     async def deliver(self, run_id: str, tries: int = 0) -> Delivered:
         """Drive a run until it ends or pauses, and say when to deliver it again.
@@ -151,7 +154,7 @@ class Deliveries:
             run_id: the run's id.
             tries: `Delivered.tries` of the delivery before; 0: there was none.
         """
-        if self._drains:
+        if self.draining.is_set():
             return Delivered("running", SYSTEM_CLOCK.now() + _DRAINS, tries)
         drive = self._under_way.get(run_id)
         if drive is None:
@@ -171,7 +174,7 @@ class Deliveries:
         Args:
             grace: seconds that these steps get.
         """
-        self._drains = True
+        self.draining.set()
         for run_id in list(self._under_way):
             self._executor.wind_down(run_id)
         with anyio.move_on_after(grace):
@@ -182,8 +185,9 @@ class Deliveries:
         drive.began = True
         status.started()
         try:
-            async with self._slots:
-                drive.delivered = _again("running", tries) if self._drains else await self._driven(run_id, tries)
+            async with self._places:
+                drains = self.draining.is_set()
+                drive.delivered = _again("running", tries) if drains else await self._driven(run_id, tries)
         finally:
             self._forget(drive, run_id)
 

@@ -10,7 +10,7 @@ from orchestrator.errors import InvalidValue
 if TYPE_CHECKING:
     from orchestrator.engines.base import ServedEngine
 
-SCHEMES = ("restate",)
+SCHEMES = ("restate", "temporal")
 """The schemes of URLs of engines."""
 
 
@@ -29,5 +29,9 @@ def engine_at(url: str) -> ServedEngine:
         from orchestrator.engines.restate import RestateEngine
 
         return RestateEngine(url)
+    if scheme == "temporal":
+        from orchestrator.engines.temporal import TemporalEngine
+
+        return TemporalEngine(url)
     known = ", ".join(f"{one}://HOST:PORT" for one in SCHEMES)
     raise InvalidValue(f"{scheme or 'no scheme'!r} is not the scheme of an engine: use {known}", where="engine")
