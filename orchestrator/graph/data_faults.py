@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import types
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import date
+from functools import lru_cache
 from typing import Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
@@ -61,15 +63,35 @@ def booleans_for_numbers(model: type[BaseModel], data: Mapping[str, object]) -> 
         model: the model that the data is for.
         data: the values, by field or alias.
     """
-    for name, info in model.model_fields.items():
-        key = info.alias if info.alias is not None and info.alias in data else name
-        members = [*_members(info.annotation)]
+    for field in _fields(model) if model.__pydantic_complete__ else _fields.__wrapped__(model):
+        key = field.alias if field.alias is not None and field.alias in data else field.name
         value = data.get(key)
-        if isinstance(value, bool) and bool not in members and {int, float}.intersection(members):
+        if field.number and isinstance(value, bool):
             yield f"{key}: a number is needed, got {value} (bool); YAML reads yes, no, on and off as true and false"
+        if field.inner is not None and isinstance(value, Mapping):
+            yield from (f"{key}.{fault}" for fault in booleans_for_numbers(field.inner, value))
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """A field that takes numbers and no booleans, or values of a model."""
+
+    name: str
+    alias: str | None
+    number: bool
+    inner: type[BaseModel] | None
+
+
+@lru_cache(maxsize=512)  # graphs have many nodes of few kinds
+def _fields(model: type[BaseModel]) -> tuple[_Field, ...]:
+    found = []
+    for name, info in model.model_fields.items():
+        members = [*_members(info.annotation)]
+        number = bool not in members and not {int, float}.isdisjoint(members)
         inner = _inner(model, name)
-        if isinstance(value, Mapping) and inner is not None:
-            yield from (f"{key}.{fault}" for fault in booleans_for_numbers(inner, value))
+        if number or inner is not None:
+            found.append(_Field(name, info.alias, number, inner))
+    return tuple(found)
 
 
 def _inner(model: type[BaseModel], name: str) -> type[BaseModel] | None:

@@ -16,11 +16,12 @@ import yaml
 
 from orchestrator import Graph, node
 from orchestrator.errors import GraphError
+from orchestrator.graph.data_faults import booleans_for_numbers
 from orchestrator.graph.given_code import given_code
 from orchestrator.graph.nodedata import node_from_data
 from orchestrator.graph.refs import find
 from orchestrator.graph.source import read_yaml
-from orchestrator.nodes import KINDS
+from orchestrator.nodes import KINDS, Complete
 from orchestrator.web.compose import checks
 from tests.web.api import GRAPHS, Api, Note, api, letter, pay
 
@@ -345,6 +346,25 @@ def test_a_hundred_nodes_are_checked_with_a_bounded_number_of_looks_at_the_text(
     values = looked
     faulty = checks.check(text.replace("result: x", "resul: x"), "yaml", given_code(GRAPHS), [pay])
     assert (len(faulty.problems), looked - values) == (100, values)
+
+
+def test_what_kinds_take_is_looked_up_once_and_not_for_each_node() -> None:
+    """Half of a check was that. It is counted in calls of functions."""
+    kind, data, calls = Complete, {"prompt": "x", "retry": {"attempts": 3}, "timeout": 3}, 0
+    assert [*booleans_for_numbers(kind, data)] == []
+
+    def count(frame: Any, event: str, argument: Any) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        found = [*booleans_for_numbers(kind, data)]
+    finally:
+        sys.setprofile(None)
+    assert (found, calls < 30) == ([], True), calls
+    wrong = {**data, "timeout": True, "retry": {"attempts": False}}
+    assert [one.partition(":")[0] for one in booleans_for_numbers(kind, wrong)] == ["retry.attempts", "timeout"]
 
 
 def test_many_checks_at_once_are_answered_or_put_off(server: Api) -> None:
