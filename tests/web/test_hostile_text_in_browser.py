@@ -105,6 +105,23 @@ def test_nothing_of_it_runs_on_the_list_of_runs(page: Page, hostile: Api) -> Non
             opened(page, hostile, f"/runs?{name}={quote(f'x:{text}')}")
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/compare?runs=mail,denied", "/compare?runs=plain,child&step=end", f"/compare?runs=plain,{quote(NAMED)}",
+        "/replay?runs=mail", f"/replay?runs=plain,{quote(NAMED)}&batch=b1", "/costs", "/costs?by=tool",
+        f"/costs?by={quote('label:' + HOSTILE[:180])}", "/graphs", "/graphs/plain", "/compose?start=plain",
+        f"/runs/{quote(NAMED)}#fork=2", "/runs/child#fork=3",
+    ],
+)  # fmt: skip
+def test_nothing_of_it_runs_where_runs_are_compared_replayed_forked_and_summed_up(
+    page: Page, hostile: Api, path: str
+) -> None:
+    page.goto(hostile.url + path, wait_until="load")
+    page.wait_for_timeout(500)  # what its script asks for and shows then
+    checked(page)
+
+
 def test_nothing_of_it_runs_on_the_list_of_workers(page: Page, hostile: Api) -> None:
     opened(page, hostile, "/workers")
     assert "window.pwned" in page.inner_text("#working")
