@@ -201,6 +201,11 @@ def test_a_megabyte_of_a_token_is_read_in_proportion(name: str) -> None:
         assert slow(parser, repeated(size // _TIMES**2), repeated(size)) is None, token
 
 
+def test_a_step_with_very_many_labels_is_read_in_proportion() -> None:
+    """A megabyte: what is copied once for each label shows only beside very long texts."""
+    assert slow(PARSERS["plan of steps"], "Step 1: " * 8_000, "Step 1: " * 125_000) is None
+
+
 @pytest.mark.storm
 @pytest.mark.parametrize("name", PARSERS)
 def test_a_storm_of_texts_on_every_parser(name: str, scale: int) -> None:

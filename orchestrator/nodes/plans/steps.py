@@ -42,6 +42,7 @@ _number = re.compile(
     re.VERBOSE,
 )
 _bullet = re.compile(r"[-*+•◦▪–—](?:\s*\[[ xX]?\])?(?=\s|$)")
+_space = re.compile(r"\s*+")
 _sentence = re.compile(r"[.!?。！？][\"'”’)*_`]*\Z")
 
 _Kind: TypeAlias = Literal["step", "number", "bullet"]
@@ -229,9 +230,17 @@ def _mark(words: str) -> _StepMark | None:
 def _unlabelled(text: str) -> str:
     """The text of a step that is marked twice: `1. Step 1: ...`"""
     text = text.strip()
-    while label := _step.match(text):
-        text = text[label.end() :].strip()
-    return text
+    begin = 0  # moved on instead of cutting the text each time, which takes the square of its length
+    while label := _step.match(text, begin):
+        begin = _behind_space(text, label.end())
+    return text[begin:]
+
+
+def _behind_space(text: str, begin: int) -> int:
+    """Where the first character is, from a place on, that is no space."""
+    space = _space.match(text, begin)
+    assert space is not None
+    return space.end()
 
 
 def _in_one_line(reader: _StepReader) -> list[_Draft]:
@@ -240,11 +249,11 @@ def _in_one_line(reader: _StepReader) -> list[_Draft]:
     if first is None or first.kind == "bullet":
         return [draft]
     found: list[str] = []
-    rest, number = draft.lines[0], first.number + 1
-    while match := _next(first.kind, number).search(rest):
-        found.append(rest[: match.start()].strip())
-        rest, number = rest[match.end() :].strip(), number + 1
-    return [*(_Draft([text]) for text in found), _Draft([rest, *draft.lines[1:]], draft.paragraphs)]
+    line, begin, number = draft.lines[0], 0, first.number + 1
+    while match := _next(first.kind, number).search(line, begin):
+        found.append(line[begin : match.start()].strip())
+        begin, number = _behind_space(line, match.end()), number + 1
+    return [*(_Draft([text]) for text in found), _Draft([line[begin:].strip(), *draft.lines[1:]], draft.paragraphs)]
 
 
 def _next(kind: _Kind, number: int) -> re.Pattern[str]:
