@@ -63,11 +63,12 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Protocol, Self
 
-from orchestrator.archived import Archived
 from orchestrator.problem import Problem
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
+
+    from orchestrator.archived import Archived
 
 
 def message_of(error: BaseException) -> str:

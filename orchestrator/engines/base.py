@@ -2,9 +2,9 @@
 
 An engine delivers at least once, late, or never, and that is enough:
 
-- A run that is delivered twice is driven once. Deliveries to one process join; between processes the lease decides.
+- A run that is delivered twice is driven once: in one process the second waits, between processes the lease decides.
 - A run that is never delivered is taken up by the claim loop of a worker (`Executor.work`), which looks slowly.
-- A delivery that ends, because its connection is cut or its engine dies, does not end the drive: the next joins it.
+- A delivery that ends, because its connection is cut or its engine dies, does not end the drive. The next waits for it.
 """
 
 from __future__ import annotations
@@ -146,25 +146,27 @@ class Deliveries:
     async def deliver(self, run_id: str, tries: int = 0) -> Delivered:
         """Drive a run until it ends or pauses, and say when to deliver it again.
 
-        The drive is a task of the executor: cancelling this call does not end it, and a second call joins it. Errors
-        that keep the run from being driven are logged, and it is to be delivered again later: another worker may have
-        its graph, the store may be back, the executor that holds the run may be gone.
+        The drive is a task of the executor: cancelling this call does not end it. A second call waits for it, and then
+        looks whether there is more to do: the run may have been answered when it had just paused.
+
+        Errors that keep the run from being driven are logged, and it is to be delivered again later: another worker may
+        have its graph, the store may be back, the executor that holds the run may be gone.
 
         Args:
             run_id: the run's id.
             tries: `Delivered.tries` of the delivery before; 0: there was none.
         """
+        while (earlier := self._under_way.get(run_id)) is not None:
+            await earlier.over.wait()
         if self.draining.is_set():
             return Delivered("running", SYSTEM_CLOCK.now() + _DRAINS, tries)
-        drive = self._under_way.get(run_id)
-        if drive is None:
-            drive = self._under_way[run_id] = _Drive()
-            try:
-                await self._executor.in_background(partial(self._drive, drive, run_id, tries))
-            except BaseException:
-                if not drive.began:  # the task was cancelled before its first step
-                    self._forget(drive, run_id)
-                raise
+        drive = self._under_way[run_id] = _Drive()
+        try:
+            await self._executor.in_background(partial(self._drive, drive, run_id, tries))
+        except BaseException:
+            if not drive.began:  # the task was cancelled before its first step
+                self._forget(drive, run_id)
+            raise
         await drive.over.wait()
         return drive.delivered or _again("running", tries)
 
@@ -175,11 +177,11 @@ class Deliveries:
             grace: seconds that these steps get.
         """
         self.draining.set()
-        for run_id in list(self._under_way):
-            self._executor.wind_down(run_id)
         with anyio.move_on_after(grace):
-            for drive in list(self._under_way.values()):
-                await drive.over.wait()
+            while self._under_way:
+                for run_id in self._under_way:
+                    self._executor.wind_down(run_id)
+                await anyio.sleep(_SOON)  # again and again: some were only being taken up
 
     async def _drive(self, drive: _Drive, run_id: str, tries: int, status: TaskStatus[None]) -> None:
         drive.began = True
@@ -192,8 +194,7 @@ class Deliveries:
             self._forget(drive, run_id)
 
     def _forget(self, drive: _Drive, run_id: str) -> None:
-        if self._under_way.get(run_id) is drive:
-            del self._under_way[run_id]
+        del self._under_way[run_id]
         drive.over.set()
 
     async def _driven(self, run_id: str, tries: int) -> Delivered:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 import anyio
 
@@ -29,11 +29,14 @@ from orchestrator.graph.limits import Limits
 from orchestrator.memory import MemoryOptions
 from orchestrator.models.base import Model
 from orchestrator.seals import Seal
-from orchestrator.stores import Archive, Codec, open_store, with_archive, with_codec
+from orchestrator.stores import Codec, open_store, with_archive, with_codec
 from orchestrator.stores.base import Store
 from orchestrator.tools.collect import ToolsLike, toolbox_of
 from orchestrator.typevars import StateT
 from orchestrator.views.run import Run
+
+if TYPE_CHECKING:
+    from orchestrator.stores import Archive
 
 
 class Executor(RunWorker, RunReplaying, RunStreams, ExecutorCode):

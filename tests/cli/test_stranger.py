@@ -97,6 +97,7 @@ def _fill(place: Path, port: int) -> None:
         f"OPENAI_BASE_URL={address}/v1\nHTTP_PROXY={address}\nHTTPS_PROXY={address}\nALL_PROXY={address}\n"
         f"OPENAI_API_KEY=theirs\nSEARCH_API_KEY=theirs\nORCHESTRATOR_SEARCH_URL={address}\nPATH={place}\n"
         f"ORCHESTRATOR_MODEL=helper:model\nORCHESTRATOR_STORE=sqlite:///{place.parent}/elsewhere.db\n"
+        f"ORCHESTRATOR_ARCHIVE=file://{place.parent}/archive\n"
         f"LD_PRELOAD={place}/evil.so\nPYTHONPATH={place}\nPYTHONSTARTUP={place}/helper.py\nGVBINDIR={place}\n"
         f"XDG_STATE_HOME={place}\nHOME={place}\nVISUAL={place}/dot\nSSL_CERT_FILE={place}/evil.so\n"
     )
@@ -188,6 +189,8 @@ ROWS: dict[str, list[tuple[list[str], int]]] = {
     "export": [(["forged", "-o", "forged.jsonl"], 0)],
     "import": [(["code.json"], 1)],
     "prune": [(["--older-than", "1w"], 0)],
+    "archive": [(["--older-than", "0s"], 2)],
+    "restore": [(["nosuch"], 4)],
     "delete": [(["nosuch"], 4)],
     "store": [(["check"], 0)],
     "cache": [(["list"], 0), (["prune"], 0)],

@@ -8,7 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.engines.crew import Server
-from tests.support import restate
+from tests.support import restate, temporal
+
+ENGINES = ["restate", *(["temporal"] if temporal.command() else [])]
+"""Those whose cases run. No registry has Temporal's server for Linux, so its cases are there where it is."""
+collect_ignore = [] if temporal.command() else ["test_temporal_server.py"]
 
 
 @pytest.fixture
@@ -22,7 +26,17 @@ def restate_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]
         yield server
 
 
-@pytest.fixture(params=["restate"])
+@pytest.fixture
+def temporal_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A Temporal server of the test's own."""
+    program = temporal.command()
+    if program is None:
+        pytest.skip("no Temporal server: export TEMPORAL_SERVER=$(.ci/temporal DIR)")
+    with temporal.running(program, tmp_path_factory.mktemp("temporal")) as server:
+        yield server
+
+
+@pytest.fixture(params=ENGINES)
 def server(request: pytest.FixtureRequest) -> Server:
     """The server of an engine: each case runs with each engine."""
     found: Server = request.getfixturevalue(f"{request.param}_server")

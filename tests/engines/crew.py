@@ -214,7 +214,7 @@ async def crew(
                 for one in workers:
                     one.begin()
                 for one in workers:
-                    await found.until(lambda one=one: "registered" in one.log, f"{one.name} receives deliveries")  # type: ignore[misc]
+                    await found.until(lambda one=one: "are registered" in one.log, f"{one.name} receives deliveries")  # type: ignore[misc]
                 yield found
             finally:
                 for one in workers:

@@ -64,7 +64,7 @@ async def kills(server: restate.RestateServer, url: str, folder: Path, count: in
             gate.set()
             await found.ended(run_id)
             victim.begin()
-            await found.until(lambda v=victim, n=number: v.log.count("registered") == len(v.lives), "it is back")  # type: ignore[misc]
+            await found.until(lambda v=victim, n=number: v.log.count("are registered") == len(v.lives), "it is back")  # type: ignore[misc]
     print(
         f"kill -9 of a worker -> goes on in the other: median {statistics.median(taken):.2f} s, "
         f"worst {max(taken):.2f} s of {count}; leases of {TTL} s, same machine"

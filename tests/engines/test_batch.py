@@ -26,6 +26,8 @@ pytestmark = pytest.mark.peer
 COUNT = sized(12, 200)
 """Runs of all graphs together."""
 _APP = "tests.engines.batch_program"
+_MESSAGE = re.compile(r'"message":\d+,')
+"""An answer came as a message to the process that drove the run just then."""
 _SECONDS = re.compile(r" #183; [\d.,]+ m?s\b")
 
 
@@ -36,9 +38,10 @@ def batch() -> dict[str, tuple[str, str]]:
 
 
 def result_of(run: Run) -> tuple[object, ...]:
-    """What must be the same: output, state, what was recorded, and the drawing. Without times and who drove it."""
+    """What must be the same: output, state, what was recorded, and the drawing. Without times, and by whom and how."""
     lines = [line_of(record).split(maxsplit=1)[1] for record in run.records() if record.type != "resumed"]
-    return run.status, run.output, run.values, sorted(lines), _SECONDS.sub("", run.to_mermaid())
+    transcript = sorted(_MESSAGE.sub("", line) for line in lines)
+    return run.status, run.output, run.values, transcript, _SECONDS.sub("", run.to_mermaid())
 
 
 @asynccontextmanager

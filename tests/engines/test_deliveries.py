@@ -8,8 +8,8 @@ import anyio
 import pytest
 from pydantic import BaseModel
 
-from orchestrator import Executor, Graph, Update, node
-from orchestrator.engines import Deliveries, engine_at
+from orchestrator import Context, Executor, Graph, Update, node
+from orchestrator.engines import Delivered, Deliveries, engine_at
 from orchestrator.engines.restate.address import address_of
 from orchestrator.errors import InvalidValue
 from orchestrator.stores.base import Lease
@@ -49,7 +49,7 @@ def gated(gate: Gate, name: str = "gated") -> Graph[Count]:
     )  # fmt: skip
 
 
-async def test_deliveries_of_one_run_join_and_a_cancelled_one_does_not_end_the_drive() -> None:
+async def test_a_cancelled_delivery_does_not_end_the_drive_and_the_next_one_waits_for_it() -> None:
     gate = Gate()
     async with Executor(graphs=[gated(gate)]) as executor, anyio.create_task_group() as tasks:
         run_id, deliveries = await executor.enqueue("gated", 1), Deliveries(executor)
@@ -133,6 +133,39 @@ async def test_a_drained_worker_lets_steps_end_and_leaves_the_rest_to_others() -
         assert (await deliveries.deliver(run_id)).due is not None, "it takes nothing more"
         assert await Deliveries(executor).deliver(run_id) == ("completed", None, 0)
         assert gate.times == 1
+
+
+async def test_an_answer_that_comes_when_the_run_has_just_paused_is_delivered() -> None:
+    """The delivery of the answer comes before the one that drove the run is over, and after it saw the pause."""
+
+    @node
+    async def ask(state: Count, ctx: Context[None]) -> Update:
+        await ctx.ask("input", prompt="Go on?")
+        return {"n": 1}
+
+    graph = Graph(name="asks", state=Count, output="n", nodes={"ask": ask}, edges="START -> ask -> END")
+    async with Executor(graphs=[graph], idle="sleep") as executor:
+        run_id, found = await executor.enqueue(graph, {}), list[object]()
+
+        class Late(Deliveries):
+            """The drive is over, and the run is answered, before the delivery is."""
+
+            async def _driven(self, run_id: str, tries: int) -> Delivered:
+                delivered = await super()._driven(run_id, tries)
+                if delivered.status == "paused":
+                    question = (await executor.load(run_id)).waiting[0]
+                    await executor.answer(run_id, question.id, "yes", resume=False)
+                    tasks.start_soon(second)
+                    await anyio.wait_all_tasks_blocked()
+                return delivered
+
+        async def second() -> None:
+            found.append(await deliveries.deliver(run_id))
+
+        deliveries = Late(executor)
+        async with anyio.create_task_group() as tasks:
+            assert (await deliveries.deliver(run_id)).status == "paused"
+        assert found == [("completed", None, 0)]
 
 
 async def test_slots_bound_how_many_runs_are_driven() -> None:

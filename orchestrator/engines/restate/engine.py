@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("orchestrator.worker")
 
+EXTRA = "deliveries by Restate need the extra `restate`: python -m pip install 'graph-orchestrator[restate]'"
 HANDLER = "deliver"
 """The name of the service's handler."""
 _PATIENCE = 10.0
@@ -76,12 +77,15 @@ class RestateEngine:
 
     async def serve(self, deliveries: Deliveries, *, stop: anyio.Event) -> None:
         """See `ServedEngine.serve`. Workers on one machine may listen on the same port and share its connections."""
-        from orchestrator.engines.restate.server import listen
-        from orchestrator.engines.restate.service import service
+        try:
+            from orchestrator.engines.restate.server import listen
+            from orchestrator.engines.restate.service import service
+        except ImportError as error:
+            raise EngineUnavailable(f"{error}; {EXTRA}") from error
 
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._keep_registered)
-            await listen(service(deliveries, name=self.address.service), self.address.listen, stop)
+            made = service(deliveries, name=self.address.service)
+            await listen(made, self.address.listen, stop, listening=lambda: tasks.start_soon(self._keep_registered))
             tasks.cancel_scope.cancel()
 
     async def aclose(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -22,13 +23,20 @@ _GRACE = 5.0
 """Seconds that deliveries get to be answered when the server stops."""
 
 
-async def listen(service: restate.VirtualObject, address: tuple[str, int], stop: anyio.Event) -> None:
+async def listen(
+    service: restate.VirtualObject,
+    address: tuple[str, int],
+    stop: anyio.Event,
+    *,
+    listening: Callable[[], object] = lambda: None,
+) -> None:
     """Serve a service until `stop` is set.
 
     Args:
         service: the service.
         address: host and port. Several processes of a machine may listen there; the kernel spreads the connections.
         stop: ends it, when the deliveries under way have been answered.
+        listening: called once when connections can be made.
 
     Raises:
         EngineUnavailable: the port cannot be listened on.
@@ -39,6 +47,7 @@ async def listen(service: restate.VirtualObject, address: tuple[str, int], stop:
     app = _App(restate.app([service]))
     await app.leave_signals()
     bound = _socket(address)
+    listening()
     config = hypercorn.Config()
     config.bind = [f"fd://{bound.detach()}"]
     config.h2_max_concurrent_streams = STREAMS
@@ -72,6 +81,7 @@ def _socket(address: tuple[str, int]) -> socket.socket:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         bound.bind((host, port))
+        bound.listen()
     except OSError as error:
         bound.close()
         raise EngineUnavailable(

@@ -13,21 +13,19 @@ from typing import TypedDict
 
 from orchestrator.engines.base import Deliveries
 from orchestrator.engines.restate.address import SERVICE
-from orchestrator.engines.restate.engine import HANDLER
+from orchestrator.engines.restate.engine import EXTRA, HANDLER
 from orchestrator.executor import Executor
 
 try:
     import restate
 except ImportError as error:
-    raise ImportError(
-        "deliveries by Restate need the extra `restate`: python -m pip install 'graph-orchestrator[restate]'"
-    ) from error
+    raise ImportError(EXTRA) from error
 
 KEPT = timedelta(hours=1)
 """How long Restate remembers deliveries that have ended, for `Engine.status`."""
 LONGEST = timedelta(hours=1)
 """How long a delivery may say nothing. Then Restate asks it to end, after as long again it cuts the connection and
-delivers the run again, which joins the drive."""
+delivers the run again, which waits for the drive."""
 _RETRIES = restate.InvocationRetryPolicy(
     initial_interval=timedelta(milliseconds=100), exponentiation_factor=2.0, max_interval=timedelta(seconds=10),
     max_attempts=10_000, on_max_attempts="kill",
@@ -59,7 +57,7 @@ def service(
         executor: an open executor with the graphs of the runs; or `Deliveries`, to bound how many are driven.
         name: the name of the service, as in the URL of the engine.
         longest: how long Restate waits for a delivery before it asks it to end, and after that before it cuts its
-            connection. The run goes on regardless; the next delivery joins it.
+            connection. The run goes on regardless; the next delivery waits for it.
 
     Raises:
         ImportError: the extra `restate` is not installed.

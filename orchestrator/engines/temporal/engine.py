@@ -151,7 +151,7 @@ async def _run(served: Worker, deliveries: Deliveries) -> None:
         await served.shutdown()
 
     ends = asyncio.create_task(shut_down())
-    log.info("this worker is registered with Temporal")
+    log.info("workers of the task queue %s are registered with Temporal", served.task_queue)
     try:
         await served.run()
     finally:

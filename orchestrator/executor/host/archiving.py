@@ -81,7 +81,8 @@ async def _archive_all(host: Host, store: Archiving, found: list[RunInfo], done:
             try:
                 if info.lease is not None:
                     await _release(host, info.run_id)
-                done.written += (await store.archive_run(info.run_id)).size
+                archived = await store.archive_run(info.run_id)
+                done.written += archived.size
                 done.runs.append(info.run_id)
             except RunUnknown:
                 continue  # deleted meanwhile
