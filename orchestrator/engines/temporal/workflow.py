@@ -5,7 +5,7 @@ is in this file and uses the clock and timers of Temporal. So it runs outside of
 this package anew for each workflow, within the 2 seconds after which the SDK takes a workflow for deadlocked.
 
 Histories of older versions are replayed with the code of newer ones: a change of what is awaited needs
-`workflow.patched`. `tests/engines/test_temporal_replay.py` replays recorded histories.
+`workflow.patched`. `tests/engines/test_temporal.py` replays recorded histories.
 """
 
 from __future__ import annotations
