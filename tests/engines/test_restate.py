@@ -20,7 +20,6 @@ from orchestrator.errors import EngineUnavailable, RunError
 from tests.engines.crew import Server
 from tests.engines.test_deliveries import Count
 from tests.support.postgres import free_port
-from tests.support.sizes import quick_on
 
 pytestmark = [pytest.mark.anyio]
 
@@ -59,7 +58,7 @@ async def deliveries_of(engine: RestateEngine, run_id: str) -> list[str]:
 
 
 @pytest.mark.peer
-@quick_on("asyncio")
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_a_delivery_that_is_cut_off_does_not_end_a_long_step(restate_server: Server) -> None:
     began = 0
 
@@ -82,7 +81,7 @@ async def test_a_delivery_that_is_cut_off_does_not_end_a_long_step(restate_serve
 
 
 @pytest.mark.peer
-@quick_on("asyncio")
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_a_run_with_many_answers_has_one_timer(restate_server: Server) -> None:
     @node
     async def ask(state: Count, ctx: Context[None]) -> Update:
@@ -128,7 +127,7 @@ async def test_a_run_with_many_answers_has_one_timer(restate_server: Server) -> 
 
 
 @pytest.mark.peer
-@quick_on("asyncio")
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_signals_are_left_to_the_process(restate_server: Server) -> None:
     async with Executor(graphs=[], idle="sleep") as executor:
         with anyio.open_signal_receiver(signal.SIGTERM) as signals:

@@ -46,9 +46,10 @@ async def check_leases(store: Store) -> None:
         await store.take_lease(a_lease(run_id, "b"), ttl=60.0, replaces="x"), False, "replace a lease by a wrong name"
     )
     equal(await store.take_lease(a_lease(run_id, "b"), ttl=60.0, replaces="b"), False, "keep a lease never held")
-    equal(await store.take_lease(a_lease(run_id, "b"), ttl=0.05, replaces="a"), True, "replace a lease by its name")
+    equal(await store.take_lease(a_lease(run_id, "b"), ttl=60.0, replaces="a"), True, "replace a lease by its name")
     equal(await store.take_lease(a_lease(run_id, "a"), ttl=60.0, replaces="a"), False, "keep a lease that was lost")
     equal(await store.take_lease(a_lease(run_id, "c"), ttl=60.0), False, "take a lease that has not expired")
+    equal(await store.take_lease(a_lease(run_id, "b"), ttl=0.05), True, "shorten a lease that is held")
     await anyio.sleep(0.06)
     found = await store.lease(run_id)
     that(found is not None and found.left <= 0, f"what is left of a lease that expired: {found}")
