@@ -14,7 +14,6 @@ from orchestrator.kernel.records import StepFailed
 from tests.executor.test_forks_everywhere import KINDS, Echo, acting_tools, drawn_graph, ends, said, to_the_end
 from tests.support.sizes import quick_on, sized
 
-
 NEAR = 5
 """So few steps before the limit, a failing run depends on the order in which steps that run at the same time landed."""
 
