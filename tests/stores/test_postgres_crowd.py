@@ -113,7 +113,7 @@ def post_and_stop(connection, run_id):
     if not stopped:
         stopped.append(True)
         print("stops", flush=True)
-        signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)  # for the process, another thread could take it, later
+        signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)  # of the process, another thread might take it
     return number
 
 async def main():
