@@ -19,7 +19,7 @@ from orchestrator.engines.restate.server import listen
 from orchestrator.errors import EngineUnavailable, RunError
 from tests.engines.crew import Server
 from tests.engines.test_deliveries import Count
-from tests.support.postgres import free_port
+from tests.support.ports import free_port
 
 pytestmark = [pytest.mark.anyio]
 

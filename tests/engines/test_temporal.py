@@ -12,7 +12,7 @@ from orchestrator.engines import engine_at
 from orchestrator.engines.temporal import RunWorkflow, TemporalEngine
 from orchestrator.engines.temporal.address import TemporalAddress, address_of
 from orchestrator.errors import EngineUnavailable, InvalidValue
-from tests.support.postgres import free_port
+from tests.support.ports import free_port
 
 HISTORIES = Path(__file__).parent / "histories"
 """Of workflows that ran with this code or older versions of it; `python -m tests.engines.histories` records them."""

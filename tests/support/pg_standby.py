@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.support.postgres import USER, PostgresServer, free_port, programs, server_user
+from tests.support.ports import free_port
+from tests.support.postgres import USER, PostgresServer, programs, server_user
 
 
 class Standby(PostgresServer):

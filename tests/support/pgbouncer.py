@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import psycopg
 
+from tests.support.ports import free_port
 from tests.support.postgres import PASSWORD, USER, PostgresServer
 
 _PATIENCE = 60.0
@@ -36,9 +36,7 @@ def bouncer(program: str, server: PostgresServer, *, sessions: int = 4) -> Itera
         sessions: how many sessions it has there for each database.
     """
     folder = Path(tempfile.mkdtemp(prefix="pgbouncer-"))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
+    port = free_port()
     facts = {
         "listen_addr": "127.0.0.1", "listen_port": port, "unix_socket_dir": "", "auth_type": "any",
         "pool_mode": "transaction", "default_pool_size": sessions, "max_client_conn": 500, "logfile": folder / "log",

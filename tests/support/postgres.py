@@ -19,7 +19,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import stat
 import subprocess
 import sys
@@ -32,6 +31,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.support.ports import free_port
 
 USER, PASSWORD, TEMPLATE = "orchestrator", "open-sesame-4711", "orchestrator_template"
 """Everywhere the same; whoever sees the password in what the library shows has found a defect."""
@@ -291,13 +292,6 @@ def server_user() -> tuple[int, int] | None:
         return None
     nobody = pwd.getpwnam("nobody")
     return nobody.pw_uid, nobody.pw_gid
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
 
 
 def _children_of(pid: int) -> list[int]:

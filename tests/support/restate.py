@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.support.postgres import free_port
+from tests.support.ports import free_port
 
 _PACKAGE = Path("node_modules", "@restatedev", "restate-server-linux-x64", "bin", "restate-server")
 _PATIENCE = 60.0

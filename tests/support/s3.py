@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.postgres import free_port
+from tests.support.ports import free_port
 
 KEY, SECRET = "AKIATESTKEY4711", "a-secret-that-nobody-shows-0815"
 """Whoever sees the secret in what the library shows has found a defect."""

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.support.postgres import free_port
+from tests.support.ports import free_port
 
 _PATIENCE = 120.0
 """Seconds that it may take to start: Wine is slow, and others may use the machine."""

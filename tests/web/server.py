@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from tests.support.ports import free_port
 from tests.support.programs import Begun
 
 ROOT = Path(__file__).parents[2]
@@ -74,9 +75,7 @@ class Server:
         (place / "agent.py").write_text(AGENT)
         self._place = place
         self._environment = {**os.environ, "MODEL_URL": model_url, "PYTHONPATH": f"{place}:{ROOT}"}
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self._port = free.getsockname()[1]
+        self._port = free_port()
         self.url = f"http://127.0.0.1:{self._port}"
         self._process: Begun | None = None
 
