@@ -250,6 +250,12 @@ def test_a_model_that_goes_on_with_blanks_holds_nothing_up() -> None:
     assert time.process_time() - begin < 10
 
 
+def test_what_begins_as_a_call_is_held_back_whatever_comes_in_the_same_piece() -> None:
+    for pieces in (["add[\nAction: ."], [*"add[\nAction: ."], ["add[\n", "Action: ."]):
+        screen = CallScreen(FORMS["bracket"])
+        assert [screen.feed(piece) for piece in pieces] == [""] * len(pieces)
+
+
 @pytest.mark.parametrize("levels", [90, 150, 2000, 100_000])
 @each_form
 def test_deep_nesting_is_no_call_and_no_error(form: FormName, levels: int) -> None:

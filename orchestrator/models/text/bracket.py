@@ -86,14 +86,14 @@ class BracketForm(Form):
 
     def edge(self, text: str, start: int) -> tuple[int, bool]:
         """See `Form.edge`."""
+        bare = _bare_beginning.match(text) if start == 0 else None
+        if bare is not None and text.startswith("[", bare.end()):
+            return 0, True  # before any other look: pieces that come later change nothing about it
         found = _action.search(text, start)
         if found is not None:
             return found.start(), True
-        if start == 0 and (whole := _bare_beginning.match(text)) is not None:
-            if text.startswith("[", whole.end()):
-                return 0, True
-            if whole.end() == len(text):
-                return 0, False
+        if bare is not None and bare.end() == len(text):
+            return 0, False
         begin = last_line(text, start)
         held = begin is not None and _beginning.fullmatch(text, begin) is not None
         return (begin if held and begin is not None else len(text)), False
