@@ -34,7 +34,8 @@ Engine = Annotated[
     typer.Option(
         "--engine",
         metavar="URL",
-        help="The engine that delivers runs to workers, such as restate://HOST:PORT. Default: ORCHESTRATOR_ENGINE.",
+        help="The engine that delivers runs to workers: restate://HOST:PORT or temporal://HOST:PORT. Default:"
+        " ORCHESTRATOR_ENGINE.",
     ),
 ]
 Input = Annotated[

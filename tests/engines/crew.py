@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import signal
 import subprocess
@@ -18,7 +19,7 @@ import anyio
 import anyio.to_thread
 
 from orchestrator import Executor, Run
-from orchestrator.engines import ServedEngine, engine_at
+from orchestrator.engines import Deliveries, EngineStatus, ServedEngine, engine_at
 from orchestrator.errors import RunError
 from orchestrator.executor.lease import is_held
 from orchestrator.kernel.records import FINAL
@@ -50,6 +51,38 @@ class Server(Protocol):
         ...
 
 
+class Nobody:
+    """In the place of a server where workers find their runs by themselves."""
+
+    url = ""
+
+    def kill(self) -> None:
+        """Nothing is killed."""
+
+    def start(self) -> None:
+        """Nothing is started."""
+
+
+class Unserved:
+    """In the place of an engine there."""
+
+    async def submit(self, run_id: str, *, at: float | None = None) -> None:
+        """Workers hear of it from the store."""
+
+    async def cancel(self, run_id: str) -> None:
+        """There is nothing to cancel."""
+
+    async def status(self, run_id: str) -> EngineStatus:
+        """Nobody knows."""
+        return "unknown"
+
+    async def serve(self, deliveries: Deliveries, *, stop: anyio.Event) -> None:
+        """Nothing is delivered."""
+
+    async def aclose(self) -> None:
+        """Nothing is open."""
+
+
 class Worker:
     """One process after the other, each with a name of its own outside."""
 
@@ -64,6 +97,10 @@ class Worker:
     def life(self) -> str:
         """The name of its process."""
         return self.lives[-1]
+
+    def is_ready(self) -> bool:
+        """Whether its process has begun to take runs."""
+        return self.log.count("are registered") == len(self.lives)
 
     @property
     def log(self) -> str:
@@ -114,12 +151,13 @@ class Crew:
     def __init__(self, executor: Executor, engine: ServedEngine, world: Outside, workers: Sequence[Worker]) -> None:
         self.executor, self.engine, self.world, self.workers = executor, engine, world, workers
         self.run_ids: list[str] = []
+        self._numbers = itertools.count()
         self.looked: list[tuple[str, bool]] = []
         """The keys of effects that somebody looked for, and whether they had happened."""
 
     async def begin(self, graph: str, number: int = 0, *, submit: bool = True) -> str:
         """Enqueue a run, and submit it."""
-        run_id = await self.executor.enqueue(GRAPHS[graph], number, run_id=f"{graph}-{len(self.run_ids)}")
+        run_id = await self.executor.enqueue(GRAPHS[graph], number, run_id=f"{graph}-{next(self._numbers)}")
         self.run_ids.append(run_id)
         if submit:
             await self.engine.submit(run_id)
@@ -202,7 +240,7 @@ async def crew(
         orders: for each worker what its order says otherwise; none: two workers.
         slowest: seconds that an effect takes at most.
     """
-    engine = engine_at(server.url)
+    engine = engine_at(server.url) if server.url else Unserved()
     with outside(1, slowest) as world:
         async with Executor(store, graphs=[*GRAPHS.values()], idle="sleep") as executor:
             workers = [
@@ -214,7 +252,7 @@ async def crew(
                 for one in workers:
                     one.begin()
                 for one in workers:
-                    await found.until(lambda one=one: "are registered" in one.log, f"{one.name} receives deliveries")  # type: ignore[misc]
+                    await found.until(one.is_ready, f"{one.name} receives deliveries")
                 yield found
             finally:
                 for one in workers:

@@ -1,7 +1,7 @@
 """A worker whose runs an engine delivers: `python -m tests.engines.program ORDER`.
 
-ORDER is JSON: `store`, `engine`, `world` (host and port of what is outside), `life` (its name there), `ttl`, `poll`,
-`grace`, and `graphs` (names of those that it has).
+ORDER is JSON: `store`, `engine` ("": none, it finds its runs by itself), `world` (host and port of what is outside),
+`life` (its name there), `ttl`, `poll`, `grace`, and `graphs` (names of those that it has).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ async def main(order: dict[str, Any]) -> None:
     """Work until SIGTERM."""
     far = Far(tuple(order["world"]), order["life"])
     graphs = [GRAPHS[name] for name in order["graphs"]]
-    engine, stop = engines.engine_at(order["engine"]), anyio.Event()
+    engine, stop = engines.engine_at(order["engine"]) if order["engine"] else None, anyio.Event()
     with anyio.open_signal_receiver(signal.SIGTERM) as signals:
         async with (
             Executor(order["store"], graphs=graphs, deps=far, lease_ttl=order["ttl"]) as executor,
@@ -72,9 +72,13 @@ async def main(order: dict[str, Any]) -> None:
                     stop.set()
 
             tasks.start_soon(listen)
-            await engines.work(executor, engine, slots=40, poll=order["poll"], grace=order["grace"], stop=stop)
+            if engine is None:
+                logging.getLogger("orchestrator").info("it begins; without an engine, no workers are registered")
+            how: dict[str, Any] = {"slots": 40, "poll": order["poll"], "grace": order["grace"], "stop": stop}
+            await (executor.work(**how) if engine is None else engines.work(executor, engine, **how))
             tasks.cancel_scope.cancel()
-    await engine.aclose()
+    if engine is not None:
+        await engine.aclose()
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ SILENCE = timedelta(seconds=4)
 """A worker that does not report for that long is taken for dead, and the run is delivered again. A worker that lives
 keeps it: the run's lease decides."""
 LONGEST = timedelta(days=30)
-"""How long one delivery lasts at most. The next one joins the drive, or waits for it."""
+"""How long one delivery lasts at most. The next one waits for the drive."""
 _RETRIES = RetryPolicy(
     initial_interval=timedelta(milliseconds=100), backoff_coefficient=2.0, maximum_interval=timedelta(seconds=10),
     maximum_attempts=0,
