@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from urllib.parse import urlsplit, urlunsplit
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,3 +20,13 @@ class Archived:
     """Bytes of the object."""
     at: float
     """When it was written, Unix seconds."""
+
+    @property
+    def place(self) -> str:
+        """The URL of the archive, as people are shown it: a place of somebody's own might have a password in it."""
+        try:
+            parts = urlsplit(self.archive)
+        except ValueError:
+            return "an archive whose URL cannot be read"
+        host = parts.netloc.rpartition("@")[2]
+        return self.archive if host == parts.netloc else urlunsplit(parts._replace(netloc=f"***@{host}"))

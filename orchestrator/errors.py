@@ -547,7 +547,7 @@ class RunArchived(StoreError):
     def __init__(self, run_id: str, archived: Archived) -> None:
         self.run_id, self.archived = run_id, archived
         super().__init__(
-            f"run {run_id!r}: its records are in the archive {archived.archive} (object {archived.name!r}); give that "
+            f"run {run_id!r}: its records are in the archive {archived.place} (object {archived.name!r}); give that "
             "archive: Executor(archive=...), or set ORCHESTRATOR_ARCHIVE"
         )
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from orchestrator.errors import StoreUnavailable
 
 _WRITING = ".writing"
 """The folder of files that are being written. What lies in it for an hour was left by a process that died."""
 _STALE = 3600.0
+_READING = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 
 class FolderArchive:
@@ -51,14 +55,19 @@ class FolderArchive:
                 part.unlink()
             raise self._unavailable("written", error) from error
 
-    def get(self, name: str) -> bytes | None:
-        """See `Archive`."""
+    def get(self, name: str, *, most: int) -> bytes | None:
+        """See `Archive`. What is not a file is not read: a link leads elsewhere, a pipe never ends."""
         try:
-            return (self.folder / name).read_bytes()
+            with _opened(self.folder / name) as file:
+                return file.read(max(most, 0) + 1)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            raise self._unavailable("read", error) from error
+            if error.errno == errno.ELOOP:
+                error = OSError(errno.ELOOP, "it is a symbolic link")
+            raise StoreUnavailable(
+                f"object {name!r} of the archive {self.url} cannot be read: {error.strerror or error}; nothing was lost"
+            ) from error
 
     def remove(self, name: str) -> None:
         """See `Archive`."""
@@ -83,6 +92,22 @@ class FolderArchive:
 
     def _unavailable(self, what: str, error: OSError) -> StoreUnavailable:
         return StoreUnavailable(f"archive {self.url} cannot be {what}: {error.strerror or error}; nothing was lost")
+
+
+def _opened(path: Path) -> BinaryIO:
+    """Open a file to read it.
+
+    Raises:
+        OSError: it is no file, or a link to one.
+    """
+    descriptor = os.open(path, _READING)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "it is not a file")
+        return open(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
 
 
 def _make(folder: Path) -> None:

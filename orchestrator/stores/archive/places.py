@@ -13,6 +13,8 @@ from orchestrator.errors import StoreError
 
 _LETTERS = frozenset(ascii_letters + digits + "_-")
 _LONGEST = 200
+_LONGEST_TIMEOUT = 3600
+_FORMS = "write `file:///var/archive`, or `s3://BUCKET/PREFIX` for an S3 server"
 _READABLE = 60
 """Characters of a run's id in the name of its object."""
 
@@ -43,8 +45,13 @@ class Archive(Protocol):
         """
         ...
 
-    def get(self, name: str) -> bytes | None:
-        """Return the bytes of an object; None: there is none of this name."""
+    def get(self, name: str, *, most: int) -> bytes | None:
+        """Return the bytes of an object; None: there is none of this name.
+
+        Args:
+            name: its name.
+            most: bytes that it should have at most. Of a longer one, the first `most` + 1 bytes are enough.
+        """
         ...
 
     def remove(self, name: str) -> None:
@@ -59,38 +66,51 @@ def open_archive(url: str) -> Archive:
         url: `file:///var/archive`, or the path of a folder, or `s3://BUCKET/PREFIX`. Parameters: `gzip=1` compresses
             the objects; for S3 `endpoint` (the URL of a server that is not Amazon's) and `region`. Keys are read from
             the environment (`AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, or what else boto3 finds), never from the
-            URL.
+            URL. `timeout`: seconds that a server may be silent.
 
     Raises:
         StoreError: the URL has an unknown form, or a library is missing.
     """
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise StoreError(f"archive URL cannot be read; {_FORMS}") from None
     options = dict(parse_qsl(parts.query)) if "://" in url else {}
     gzip = options.pop("gzip", "0") == "1"
     if "://" not in url or parts.scheme == "file":
         from orchestrator.stores.archive.folder import FolderArchive
 
         if parts.netloc or options or not (parts.path or "://" not in url):
-            raise StoreError(f"archive URL {url!r}: write `file:///var/archive`, or `file:///var/archive?gzip=1`")
+            raise StoreError("archive URL file://...: write `file:///var/archive`, or `file:///var/archive?gzip=1`")
         folder = Path(unquote(parts.path) if "://" in url else url).absolute()
         return FolderArchive(folder, gzip=gzip)
     if parts.scheme == "s3":
-        if parts.username or parts.password:
-            raise StoreError("archive URL s3://...: keys are not read from it; set AWS_ACCESS_KEY_ID and the like")
         region, endpoint = options.pop("region", None), options.pop("endpoint", None)
+        timeout = _seconds(options.pop("timeout", "60"))
+        if "@" in parts.netloc or "@" in (endpoint or ""):
+            raise StoreError("archive URL s3://...: keys are not read from it; set AWS_ACCESS_KEY_ID and the like")
         if not parts.hostname or options:
             unknown = f" (it has no parameter {', '.join(map(repr, options))})" if options else ""
-            raise StoreError(f"archive URL {url!r}: write `s3://BUCKET/PREFIX?region=...&endpoint=...`{unknown}")
+            raise StoreError(f"archive URL s3://...: write `s3://BUCKET/PREFIX?region=...&endpoint=...`{unknown}")
         try:
             from orchestrator.stores.archive.s3 import S3Archive
         except ImportError as error:
             raise StoreError(
                 f"an archive in S3 needs boto3 ({error}); install it with `pip install 'graph-orchestrator[s3]'`"
             ) from error
-        return S3Archive(parts.netloc, parts.path.strip("/"), endpoint=endpoint, region=region, gzip=gzip)
-    raise StoreError(
-        f"archive URL {parts.scheme}://...: write `file:///var/archive`, or `s3://BUCKET/PREFIX` for an S3 server"
-    )
+        prefix = parts.path.strip("/")
+        return S3Archive(parts.netloc, prefix, endpoint=endpoint, region=region, gzip=gzip, timeout=timeout)
+    raise StoreError(f"archive URL {parts.scheme}://...: {_FORMS}")
+
+
+def _seconds(text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = 0.0
+    if not 0 < found <= _LONGEST_TIMEOUT:
+        raise StoreError(f"archive URL s3://...: `timeout` has to be seconds, more than 0 and at most {_LONGEST_TIMEOUT}")
+    return found
 
 
 def new_name(run_id: str, head: int, created: float, *, gzip: bool) -> str:

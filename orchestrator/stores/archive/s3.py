@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import time
+from contextlib import closing
 from threading import Lock
 from typing import Any, cast
 from urllib.parse import urlencode
 
 from boto3.session import Session
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import BotoCoreError, ClientError, ReadTimeoutError
 
 from orchestrator.errors import StoreError, StoreUnavailable
 
 _GONE = {"NoSuchKey", "404", "NotFound"}
 _CONNECTIONS = 32
+_PART = 65_536
+_SLOWEST = 65_536
+"""Bytes a second."""
 
 
 class S3Archive:
@@ -27,14 +32,16 @@ class S3Archive:
         endpoint: the URL of the server; None: Amazon's, or what the environment says.
         region: the region; None: what the environment says.
         gzip: whether objects are compressed.
+        timeout: seconds that the server may be silent; a request is tried up to four times.
     """
 
     def __init__(
         self, bucket: str, prefix: str = "", *, endpoint: str | None = None, region: str | None = None,
-        gzip: bool = False,
+        gzip: bool = False, timeout: float = 60.0,
     ) -> None:  # fmt: skip
         self.bucket, self.prefix, self.gzip = bucket, prefix, gzip
         self._options = {"endpoint": endpoint, "region": region}
+        self._timeout = timeout
         self._lock = Lock()
         self._made: Any = None
 
@@ -57,10 +64,12 @@ class S3Archive:
         except (BotoCoreError, ClientError) as error:
             raise self._failure("written", error) from error
 
-    def get(self, name: str) -> bytes | None:
-        """See `Archive`."""
+    def get(self, name: str, *, most: int) -> bytes | None:
+        """See `Archive`. What the server says of its digest is not asked for: the row of the run knows it."""
         try:
-            return cast(bytes, self._client().get_object(Bucket=self.bucket, Key=self._key(name))["Body"].read())
+            body = self._client().get_object(Bucket=self.bucket, Key=self._key(name))["Body"]
+            with closing(body):
+                return self._read(body, most + 1)
         except (BotoCoreError, ClientError) as error:
             if _code(error) in _GONE:
                 return None
@@ -74,6 +83,23 @@ class S3Archive:
             if _code(error) not in _GONE:
                 raise self._failure("changed", error) from error
 
+    def _read(self, body: Any, size: int) -> bytes:
+        """The first bytes of an answer, which may be long, but not slow for ever.
+
+        Raises:
+            ReadTimeoutError: less came than `_SLOWEST` in the time that there is.
+        """
+        latest = time.monotonic() + self._timeout + size / _SLOWEST
+        found = bytearray()
+        while len(found) < size:
+            part = cast(bytes, body.read(min(size - len(found), _PART)))
+            if not part:
+                break
+            found += part
+            if time.monotonic() > latest:
+                raise ReadTimeoutError(endpoint_url=self.url)
+        return bytes(found)
+
     def _key(self, name: str) -> str:
         return f"{self.prefix}/{name}" if self.prefix else name
 
@@ -83,8 +109,8 @@ class S3Archive:
             if self._made is None:
                 endpoint = self._options["endpoint"]
                 config = Config(
-                    connect_timeout=10, read_timeout=60, retries={"mode": "standard", "max_attempts": 4},
-                    max_pool_connections=_CONNECTIONS, s3={"addressing_style": "path"} if endpoint else None,
+                    connect_timeout=min(10.0, self._timeout), read_timeout=self._timeout, retries={"mode": "standard", "max_attempts": 4},
+                    max_pool_connections=_CONNECTIONS, response_checksum_validation="when_required", s3={"addressing_style": "path"} if endpoint else None,
                 )  # fmt: skip
                 self._made = Session().client(
                     "s3", endpoint_url=endpoint, region_name=self._options["region"], config=config

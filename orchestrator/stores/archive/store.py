@@ -92,6 +92,9 @@ class ArchivedStore(PassedThrough):
         noted = await self._rows.note_object(
             run_id, Archived(self.archive.url, name, sha256, len(data), round(time.time(), 3))
         )
+        if (await self.inner.info(run_id)).created != info.created:  # of a deletion behind this, `move_out` knows
+            raise RunConflict(run_id, "it was deleted meanwhile, and another run has its id")
+        _check_name(run_id, noted)
         await _in_thread(lambda: self._write(run_id, noted, data, records))
         try:
             await self._rows.move_out(run_id, noted, head=info.head)
@@ -119,7 +122,7 @@ class ArchivedStore(PassedThrough):
         raise RunConflict(run_id, "other processes archive and restore it all the time")
 
     async def _move_back(self, run_id: str, archived: Archived) -> None:
-        records = await _in_thread(lambda: self._read(run_id, archived))
+        records = await _in_thread(lambda: self._read(run_id, archived), abandon=True)
         await self._rows.move_back(run_id, records, archived)
 
     # -------------------------------------------------------------------------------- journal
@@ -160,8 +163,8 @@ class ArchivedStore(PassedThrough):
         except RunArchived as elsewhere:
             archived = elsewhere.archived
         try:
-            kept = self._kept.get(archived.name)
-            found = await _in_thread(lambda: self._read(run_id, archived)) if kept is None else kept
+            kept = self._kept.get(run_id, archived)
+            found = kept or await _in_thread(lambda: self._read(run_id, archived), abandon=True)
         except StoreUnavailable:
             raise
         except Exception:
@@ -173,7 +176,7 @@ class ArchivedStore(PassedThrough):
         try:
             return self.inner.read_now(run_id, after=after, upto=upto)
         except RunArchived as elsewhere:
-            records = self._kept.get(elsewhere.archived.name) or self._read(run_id, elsewhere.archived)
+            records = self._kept.get(run_id, elsewhere.archived) or self._read(run_id, elsewhere.archived)
         return _part(records, after, upto, None)
 
     # --------------------------------------------------------------------- deletion and copies
@@ -200,7 +203,7 @@ class ArchivedStore(PassedThrough):
     async def _remove(self, objects: Sequence[Archived]) -> None:
         """Remove the objects of a deleted run. New ones stay noted: a process that is slow may be writing them."""
         for one in objects:
-            self._kept.forget(one.name)
+            self._kept.forget(one)
             if is_name(one.name):
                 await _in_thread(partial(self.archive.remove, one.name))
         old = time.time() - _LONGEST_WRITE
@@ -227,9 +230,10 @@ class ArchivedStore(PassedThrough):
         Raises:
             StoreUnavailable: it is not what was written.
         """
-        if self.archive.get(noted.name) != data:  # else a process that died has written it, or the run was restored
+        most = len(data)
+        if self.archive.get(noted.name, most=most) != data:  # else a process that died has written it, or the run was restored
             self.archive.put(noted.name, data)
-            if self.archive.get(noted.name) != data:
+            if self.archive.get(noted.name, most=most) != data:
                 raise StoreUnavailable(
                     f"archive {self.archive.url}: object {noted.name!r} is not what was written to it; the records of "
                     f"run {run_id!r} stay in the store"
@@ -243,21 +247,21 @@ class ArchivedStore(PassedThrough):
         Raises:
             StoreCorrupt: it is missing, or not the one that was written.
         """
+        _check_name(run_id, archived)
         what = f"object {archived.name!r} of the archive {self.archive.url}"
-        if not is_name(archived.name):
-            raise corrupt(run_id, 0, f"it names no object of an archive, but {archived.name!r}", ())
-        data = self.archive.get(archived.name)
+        data = self.archive.get(archived.name, most=archived.size)
         if data is None:
-            moved = "" if archived.archive == self.archive.url else f"; it was written to {archived.archive}"
+            moved = "" if archived.archive == self.archive.url else f"; it was written to {archived.place}"
             raise corrupt(run_id, 0, f"{what} is missing{moved}", ())
         if hashlib.sha256(data).hexdigest() != archived.sha256:
-            cut = f" (it has {len(data)} of {archived.size} bytes)" if len(data) != archived.size else ""
+            has = f"more than {archived.size}" if len(data) > archived.size else f"{len(data)} of {archived.size}"
+            cut = f" (it has {has} bytes)" if len(data) != archived.size else ""
             raise corrupt(run_id, 0, f"{what} was changed{cut}: its SHA-256 is not {archived.sha256}", ())
         try:
             records = records_of(run_id, data)
         except ValueError as error:
             raise corrupt(run_id, 0, f"{what} cannot be read: {error}", ()) from error
-        self._kept.put(archived.name, records, len(data))
+        self._kept.put(run_id, archived, records, len(data))
         return records
 
 
@@ -266,30 +270,40 @@ class _Kept:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._runs: OrderedDict[str, tuple[list[Record], int]] = OrderedDict()
+        self._runs: OrderedDict[str, tuple[str, str, list[Record], int]] = OrderedDict()
+        """Name of the object -> the run and the digest that it was checked for, its records, and its size."""
         self._bytes = 0
 
-    def get(self, name: str) -> list[Record] | None:
+    def get(self, run_id: str, archived: Archived) -> list[Record] | None:
         with self._lock:
-            found = self._runs.get(name)
-            if found is None:
+            found = self._runs.get(archived.name)
+            if found is None or found[:2] != (run_id, archived.sha256):
                 return None
-            self._runs.move_to_end(name)
-            return found[0]
+            self._runs.move_to_end(archived.name)
+            return found[2]
 
-    def put(self, name: str, records: list[Record], size: int) -> None:
-        self.forget(name)
+    def put(self, run_id: str, archived: Archived, records: list[Record], size: int) -> None:
+        self.forget(archived)
         with self._lock:
-            self._runs[name] = records, size
+            self._runs[archived.name] = run_id, archived.sha256, records, size
             self._bytes += size
             while len(self._runs) > _KEPT_RUNS or (self._bytes > _KEPT_BYTES and len(self._runs) > 1):
-                _, (_, less) = self._runs.popitem(last=False)
-                self._bytes -= less
+                self._bytes -= self._runs.popitem(last=False)[1][3]
 
-    def forget(self, name: str) -> None:
+    def forget(self, archived: Archived) -> None:
         with self._lock:
-            found = self._runs.pop(name, None)
-            self._bytes -= 0 if found is None else found[1]
+            found = self._runs.pop(archived.name, None)
+            self._bytes -= 0 if found is None else found[3]
+
+
+def _check_name(run_id: str, archived: Archived) -> None:
+    """Refuse a name, which a store said, that could lead out of the archive.
+
+    Raises:
+        StoreCorrupt: it is not one that `new_name` makes.
+    """
+    if not is_name(archived.name):
+        raise corrupt(run_id, 0, f"it names no object of an archive, but {archived.name!r}", ())
 
 
 def _part(records: list[Record], after: int, upto: int | None, limit: int | None) -> list[Record]:
@@ -298,9 +312,10 @@ def _part(records: list[Record], after: int, upto: int | None, limit: int | None
     return records[first : last if limit is None else min(last, first + max(limit, 0))]
 
 
-async def _in_thread(action: Callable[[], T]) -> T:
+async def _in_thread(action: Callable[[], T], *, abandon: bool = False) -> T:
+    """Call what blocks. `abandon`: a cancelled caller does not wait for it, as it changes nothing."""
     limiter = _limiter.get(None)
     if limiter is None:
         limiter = CapacityLimiter(_THREADS)
         _limiter.set(limiter)
-    return await to_thread.run_sync(action, limiter=limiter)
+    return await to_thread.run_sync(action, limiter=limiter, abandon_on_cancel=abandon)
