@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import pytest
@@ -195,47 +195,52 @@ class Server(ThreadingHTTPServer):
 
 
 class Handler(BaseHTTPRequestHandler):
-    server: Server
     protocol_version = "HTTP/1.1"
 
-    def log_message(self, format: str, *args: object) -> None:
-        pass
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  the base class names it so
+        """Nothing is logged."""
 
     def do_PUT(self) -> None:
         data = self._body()
         if self._fails():
             return
-        if self.server.act != "forgets":
-            self.server.kept[self._path()] = data
+        if self._server.act != "forgets":
+            self._server.kept[self._path()] = data
         self._answer(200, b"")
 
     def do_GET(self) -> None:
         if self._fails():
             return
-        data = self.server.kept.get(self._path())
+        data = self._server.kept.get(self._path())
         if data is None:
             code = b"<Error><Code>NoSuchKey</Code><Message>none</Message></Error>"
-            return self._answer(404, code)
-        if self.server.act == "trickles":
-            return self._trickle()
-        if self.server.act == "other bytes":
+            self._answer(404, code)
+            return
+        if self._server.act == "trickles":
+            self._trickle()
+            return
+        if self._server.act == "other bytes":
             data = data.replace(b"input", b"inpux")
         lies = {"x-amz-checksum-sha256": "AAAA", "x-amz-checksum-crc32": "AAAA", "ETag": '"0"'}
-        self._answer(200, data, lies if self.server.act == "wrong digests" else {})
+        self._answer(200, data, lies if self._server.act == "wrong digests" else {})
 
     def do_DELETE(self) -> None:
         if not self._fails():
-            self.server.kept.pop(self._path(), None)
+            self._server.kept.pop(self._path(), None)
             self._answer(204, b"")
 
+    @property
+    def _server(self) -> Server:
+        return cast(Server, self.server)
+
     def _fails(self) -> bool:
-        self.server.asked += 1
-        if self.server.act == "fails":
+        self._server.asked += 1
+        if self._server.act == "fails":
             self._answer(500, b"<Error><Code>InternalError</Code><Message>broken</Message></Error>")
-        elif self.server.act == "is silent":
+        elif self._server.act == "is silent":
             time.sleep(1.0)
             self.close_connection = True
-        elif self.server.act == "is no S3 server":
+        elif self._server.act == "is no S3 server":
             self._answer(200 if self.command == "PUT" else 403, b"<html>Welcome to nginx!</html>")
         else:
             return False

@@ -109,7 +109,7 @@ def _seconds(text: str) -> float:
     except ValueError:
         found = 0.0
     if not 0 < found <= _LONGEST_TIMEOUT:
-        raise StoreError(f"archive URL s3://...: `timeout` has to be seconds, more than 0 and at most {_LONGEST_TIMEOUT}")
+        raise StoreError(f"archive URL s3://...: `timeout` is more than 0 seconds, and at most {_LONGEST_TIMEOUT}")
     return found
 
 

@@ -109,8 +109,10 @@ class S3Archive:
             if self._made is None:
                 endpoint = self._options["endpoint"]
                 config = Config(
-                    connect_timeout=min(10.0, self._timeout), read_timeout=self._timeout, retries={"mode": "standard", "max_attempts": 4},
-                    max_pool_connections=_CONNECTIONS, response_checksum_validation="when_required", s3={"addressing_style": "path"} if endpoint else None,
+                    connect_timeout=min(10.0, self._timeout), read_timeout=self._timeout,
+                    retries={"mode": "standard", "max_attempts": 4}, max_pool_connections=_CONNECTIONS,
+                    response_checksum_validation="when_required",  # the row of the run has the digest
+                    s3={"addressing_style": "path"} if endpoint else None,
                 )  # fmt: skip
                 self._made = Session().client(
                     "s3", endpoint_url=endpoint, region_name=self._options["region"], config=config

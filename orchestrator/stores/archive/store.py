@@ -163,8 +163,9 @@ class ArchivedStore(PassedThrough):
         except RunArchived as elsewhere:
             archived = elsewhere.archived
         try:
-            kept = self._kept.get(run_id, archived)
-            found = kept or await _in_thread(lambda: self._read(run_id, archived), abandon=True)
+            found = self._kept.get(run_id, archived)
+            if found is None:
+                found = await _in_thread(lambda: self._read(run_id, archived), abandon=True)
         except StoreUnavailable:
             raise
         except Exception:
@@ -231,7 +232,8 @@ class ArchivedStore(PassedThrough):
             StoreUnavailable: it is not what was written.
         """
         most = len(data)
-        if self.archive.get(noted.name, most=most) != data:  # else a process that died has written it, or the run was restored
+        # It may be there: a process that died has written it, or the run was restored.
+        if self.archive.get(noted.name, most=most) != data:
             self.archive.put(noted.name, data)
             if self.archive.get(noted.name, most=most) != data:
                 raise StoreUnavailable(
