@@ -6,6 +6,7 @@ import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager, closing, contextmanager
 from pathlib import Path
+from uuid import uuid4
 
 import anyio
 import pytest
@@ -113,7 +114,7 @@ async def test_a_batch_comes_to_the_same_everywhere(
     assert {result[0] for result in alone.values()} == {"completed"}
     assert all(result[1] for result in alone.values())
     for name, options in (("workers", ()), ("engine", ("--engine", server.url))):
-        database = f"batch_{name}_{tmp_path.name[-1]}"
+        database = f"batch_{name}_{uuid4().hex[:8]}"
         postgres_server.create_database(database)
         url = postgres_server.url(database)
         with workers("--store", url, *options):
