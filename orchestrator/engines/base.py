@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
 import anyio
 
 from orchestrator.clock import SYSTEM_CLOCK
-from orchestrator.errors import GraphUnknown, OrchestratorError, RunConflict, RunUnknown, StoreError
+from orchestrator.errors import GraphUnknown, InvalidValue, OrchestratorError, RunConflict, RunUnknown, StoreError
 from orchestrator.executor.host.run_status import is_parked
+from orchestrator.executor.host.start import check_run_id
 from orchestrator.kernel.records import FINAL
 
 if TYPE_CHECKING:
@@ -199,6 +200,11 @@ class Deliveries:
 
     async def _driven(self, run_id: str, tries: int) -> Delivered:
         store = self._executor.store
+        try:
+            check_run_id(run_id)
+        except InvalidValue as error:  # whoever reaches the engine may submit anything
+            log.warning("a delivery is of no run: %s", error)
+            return Delivered("unknown")
         try:
             info = await store.info(run_id)
             if self._graphs is not None and info.graph not in self._graphs:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from orchestrator.errors import InvalidValue
 
@@ -24,7 +23,8 @@ def engine_at(url: str) -> ServedEngine:
         InvalidValue: it is no URL of an engine, or one of its parameters is wrong.
         ImportError: the engine's extra is not installed.
     """
-    scheme = urlsplit(url).scheme
+    before, sign, _ = url.partition("://")
+    scheme = before.lower() if sign else ""
     if scheme == "restate":
         from orchestrator.engines.restate import RestateEngine
 

@@ -168,6 +168,18 @@ async def test_an_answer_that_comes_when_the_run_has_just_paused_is_delivered() 
         assert found == [("completed", None, 0)]
 
 
+@pytest.mark.parametrize(
+    "run_id", ["", "a" * 1_000_000, "a\0b", "../secret", "\x1b[2J", "\ud800", "'; DROP TABLE runs"]
+)
+async def test_a_delivery_of_what_can_be_no_run_is_over(
+    run_id: str, url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Executor(url) as executor:
+        assert await Deliveries(executor).deliver(run_id) == ("unknown", None, 0)
+    assert len(caplog.text) < 1000
+    assert "\x1b" not in caplog.text
+
+
 async def test_slots_bound_how_many_runs_are_driven() -> None:
     gate = Gate()
     async with Executor(graphs=[gated(gate)]) as executor, anyio.create_task_group() as tasks:
@@ -209,6 +221,10 @@ def test_a_url_of_restate_says_where_everything_is() -> None:
         ("restate://user:secret@x", "no user, password or path"),
         ("restate://x/path", "no user, password or path"),
         ("restate://x?workers=lb:80", "use a URL"),
+        ("restate://x?workers=http://[", "use a URL"),
+        ("restate://[::1", "around a host of IPv6"),
+        ("temporal://[::1", "around a host of IPv6"),
+        ("http://[", "'http' is not the scheme"),
         ("restate://x?service=a b", "service=a b"),
     ],
 )

@@ -43,7 +43,12 @@ def address_of(url: str) -> RestateAddress:
     Raises:
         InvalidValue: it is no such URL.
     """
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise InvalidValue(
+            "a restate:// URL is restate://HOST:PORT, with [ ] around a host of IPv6", where="engine"
+        ) from None
     given = dict(parse_qsl(parts.query, keep_blank_values=True))
     unknown = sorted(given.keys() - set(_PARAMETERS))
     if parts.username is not None or parts.path not in ("", "/") or unknown:
@@ -53,12 +58,20 @@ def address_of(url: str) -> RestateAddress:
     admin = _host_and_port(given.get("admin", ""), host, ADMIN)
     listen = _host_and_port(given.get("listen", ""), "127.0.0.1", WORKER)
     workers = given.get("workers") or f"http://{_shown(*listen)}"
-    if urlsplit(workers).scheme not in ("http", "https"):
+    if not _is_http(workers):
         raise InvalidValue(f"workers={workers}: use a URL such as http://workers.internal:9080", where="engine")
     service = given.get("service") or SERVICE
     if service[0] not in string.ascii_letters or service.strip(_IN_NAMES):
         raise InvalidValue(f"service={service}: use letters, digits, dots, dashes and underscores", where="engine")
     return RestateAddress(f"http://{_shown(host, port)}", f"http://{_shown(*admin)}", listen, workers, service)
+
+
+def _is_http(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.hostname)
 
 
 def _host_and_port(text: str, host: str, port: int) -> tuple[str, int]:

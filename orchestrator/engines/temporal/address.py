@@ -40,7 +40,12 @@ def address_of(url: str) -> TemporalAddress:
     Raises:
         InvalidValue: it is no such URL.
     """
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise InvalidValue(
+            "a temporal:// URL is temporal://HOST:PORT, with [ ] around a host of IPv6", where="engine"
+        ) from None
     given = dict(parse_qsl(parts.query, keep_blank_values=True))
     unknown = sorted(given.keys() - set(_PARAMETERS))
     if parts.username is not None or unknown:
