@@ -32,6 +32,7 @@ STATUSES: tuple[tuple[type[errors.OrchestratorError], int], ...] = (
     (errors.RunError, 409),
     (errors.StoreUnavailable, 503),
     (errors.EncryptionKeyMissing, 409),
+    (errors.RunArchived, 409),
     (errors.StoreError, 500),
     (errors.MemoryFull, 409),
     (errors.OrchestratorError, 422),

@@ -1,0 +1,27 @@
+"""Pages and answers of runs whose records are in an archive: with the archive, and without it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+
+from tests.web.api import api
+from tests.web.test_encrypted_runs import text_of
+
+NEEDS = "run 'done': its records are in the archive"
+
+
+def test_an_archived_run_is_read_with_its_archive_and_without_it_the_answer_says_where_it_is(tmp_path: Path) -> None:
+    url, archive = f"sqlite:///{tmp_path}/runs.db", f"file://{tmp_path}/archive"
+    with api(store=url, archive=archive) as served:
+        served.start("plain", run_id="done")
+        found = served.portal.call(partial(served.executor.archive, older_than=timedelta(0)))
+        assert found.runs == ["done"]
+        assert "draft of bees" in text_of(served, "/runs/done")
+        assert served.get("runs/done")["output"] == ["draft of bees", "finished"]
+    with api(store=url) as served:
+        assert "bees" in text_of(served, "/runs"), "its row is there"
+        assert NEEDS in text_of(served, "/runs/done", 409)
+        assert NEEDS in served.get("runs/done", 409)["detail"]
+        assert archive in served.get("runs/done", 409)["detail"]
