@@ -124,7 +124,7 @@ class Shape:
             j
             for j in joins
             if not any(o in self.reach([mapped], [fork, j]) for o in joins if o != j)
-            or all(j in self.reach(self.after[o], [fork]) for o in joins if o != j)
+            or all(j in self.reach(self.after[o], []) for o in joins if o != j)
         ]
         return min(fit, key=lambda j: (distance[j], self.joins.index(j)), default=None)
 
