@@ -21,6 +21,14 @@ class Archived:
     at: float
     """When it was written, Unix seconds."""
 
+    def line(self) -> str:
+        """Where the records are, on one line."""
+        return f"{self.place}, object {self.name} ({self.size:,} bytes)"
+
+    def to_json(self) -> dict[str, object]:
+        """The same as plain JSON, as commands and the web API answer it."""
+        return {"archive": self.place, "name": self.name, "sha256": self.sha256, "size": self.size, "at": self.at}
+
     @property
     def place(self) -> str:
         """The URL of the archive, as people are shown it: a place of somebody's own might have a password in it."""

@@ -168,6 +168,7 @@ def _row(info: RunInfo) -> dict[str, object]:
         "deaths": info.deaths,
         "retry_at": info.retry_at,
         "fault": redacted(info.fault),
+        "archived": None if info.archived is None else info.archived.to_json(),
     }
 
 
@@ -221,7 +222,10 @@ def show(
         history = [point.to_json() for point in points]
         more = redacted({"state": found.values, "branches": branches, "history": history})
         assert isinstance(more, dict)
-        about = {"seq": found.seq, "labels": dict(found.labels), "why": why.run, "approvals": approved}
+        where = None if found.archived is None else found.archived.to_json()
+        about = {
+            "seq": found.seq, "labels": dict(found.labels), "why": why.run, "approvals": approved, "archived": where,
+        }  # fmt: skip
         out_json({**document(found, output=False), **about, **_standby(found), **more})
     if traceback:
         tell_traceback(found)

@@ -12,6 +12,7 @@ import anyio
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_json
 
+from orchestrator.archived import Archived
 from orchestrator.errors import InvalidValue, RunFailed, RunUnknown, StoreError
 from orchestrator.graph.codec import explain
 from orchestrator.graph.definition import GraphDefinition
@@ -101,6 +102,7 @@ class Run(Generic[StateT]):
         queued: whether it is `running` and waits for an executor to take it up: it was enqueued, or an answer or event
             set it going while no process drove it.
         standby: when it continues, and why its last drive stopped, if no process drives it and the store knows that.
+        archived: where its records are, if they were moved from the store to an archive; else None.
     """
 
     def __init__(
@@ -112,6 +114,7 @@ class Run(Generic[StateT]):
         interrupted: bool = False,
         queued: bool = False,
         standby: Standby | None = None,
+        archived: Archived | None = None,
     ) -> None:
         self.machine, self.definition = machine, definition
         self._store = store
@@ -119,7 +122,7 @@ class Run(Generic[StateT]):
         self.graph: str = definition.name
         self.status: str = "interrupted" if interrupted and machine.status == "running" else machine.status
         self.queued = queued and self.status == "running"
-        self.standby = standby
+        self.standby, self.archived = standby, archived
         self.seq: int = machine.head
         self.labels: Mapping[str, str] = machine.labels
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from orchestrator.archived import Archived
 from orchestrator.graph.limits import Usage
 from orchestrator.kernel.lineage import Parent
 from orchestrator.kernel.question import Question
@@ -52,6 +53,16 @@ class ParentRun(Document):
     relation: str
 
 
+class ArchivedRun(Document):
+    """The object of an archive that has the records of a run."""
+
+    archive: Annotated[str, Field(description="The URL of the archive, without a password.")]
+    name: Annotated[str, Field(description="The object's name in it.")]
+    sha256: str
+    size: Annotated[int, Field(description="Bytes of the object.")]
+    at: Annotated[float, Field(description="When it was written, Unix seconds.")]
+
+
 class RunRow(Document):
     """A run in a list."""
 
@@ -77,6 +88,7 @@ class RunRow(Document):
     retry_at: float | None
     fault: str
     driver: Annotated[str, Field(description="The process that drives it, as `host pid`; empty: none.")]
+    archived: Annotated[ArchivedRun | None, Field(description="Where its records are; null: in the store.")]
 
 
 class ScannedJournals(Document):
@@ -174,6 +186,7 @@ class RunDocument(RunResult):
     driver: str
     created: float
     updated: float
+    archived: Annotated[ArchivedRun | None, Field(description="Where its records are; null: in the store.")]
 
 
 class StateDocument(Document):
@@ -402,7 +415,13 @@ def row_of(info: RunInfo) -> RunRow:
         cost=None if usage is None else usage.cost, seconds=None if usage is None else usage.seconds,
         created=info.created, updated=info.updated, head=info.head, due=info.due, deaths=info.deaths,
         retry_at=info.retry_at, fault=first_line(info.fault), driver=driver_of(info),
+        archived=archived_of(info.archived),
     )  # fmt: skip
+
+
+def archived_of(archived: Archived | None) -> ArchivedRun | None:
+    """Where the records of an archived run are."""
+    return None if archived is None else ArchivedRun.model_validate(archived.to_json())
 
 
 def driver_of(info: RunInfo) -> str:

@@ -25,6 +25,7 @@ from orchestrator.web.documents import (
     StateDocument,
     Steps,
     WhyDocument,
+    archived_of,
     blank,
     branches_of,
     driver_of,
@@ -89,7 +90,7 @@ async def show(call: Call[NoQuery]) -> RunDocument:
         **result_fields(run, answerable=not call.settings.read_only), state=blank(run.values),
         branches=branches_of(run), why=str(blank(why)),
         limits=None if root is None else root.limits.model_dump(mode="json"), driver=driver_of(call.run),
-        created=call.run.created, updated=call.run.updated,
+        created=call.run.created, updated=call.run.updated, archived=archived_of(run.archived),
     )  # fmt: skip
 
 

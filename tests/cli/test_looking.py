@@ -45,7 +45,7 @@ def test_runs_are_listed_and_filtered(ran: Shell) -> None:
     assert [row["run_id"] for row in filtered.json] == ["writer"]
     assert set(everything.json[0]) == {
         "run_id", "graph", "status", "labels", "created", "updated", "head", "waiting", "due", "input", "output",
-        "question", "error", "steps", "usage", "parent", "deaths", "retry_at", "fault",
+        "question", "error", "steps", "usage", "parent", "deaths", "retry_at", "fault", "archived",
     }  # fmt: skip
     assert len(table.out.splitlines()) == 3
     assert "user=ann" in next(line for line in table.out.splitlines() if line.startswith("two"))
@@ -120,7 +120,7 @@ def test_a_run_is_shown_as_it_was_at_a_record(ran: Shell) -> None:
         ("show", "nosuch"),
     )
     keys = {"run_id", "graph", "status", "output", "waiting", "steps", "usage", "seconds", "error"}
-    assert set(end.json) == keys | {"seq", "labels", "why", "approvals", "state", "branches", "history"}
+    assert set(end.json) == keys | {"seq", "labels", "why", "approvals", "archived", "state", "branches", "history"}
     assert end.json["status"] == "completed"
     assert [step["node"] for step in end.json["history"]] == ["nasty", "confirm", "writes"]
     assert set(end.json["history"][0]) == {"seq", "path", "node", "outcome", "update", "started", "ended"}

@@ -86,11 +86,17 @@ def test_runs_are_archived_read_and_restored(ran: Shell) -> None:
     assert f"in the archive {place.as_uri()}" in lost.err
     assert "ORCHESTRATOR_ARCHIVE" in lost.err
     ran.env["ORCHESTRATOR_ARCHIVE"] = str(place)
-    assert ran("show", "bad").out == before
+    (file,) = (one for one in place.rglob("*.jsonl"))
+    line = f"{place.as_uri()}, object {file.relative_to(place)} ({file.stat().st_size:,} bytes)"
+    assert ran("show", "bad").out == before.replace("\nhistory\n", f"\narchived  {line}\nhistory\n")
+    (row,) = ran("runs", "--status", "failed", "--json").json
+    assert (row["archived"]["archive"], row["archived"]["size"]) == (place.as_uri(), file.stat().st_size)
+    assert ran("show", "bad", "--json").json["archived"] == row["archived"]
+    assert "failed, archived" in ran("runs", "--status", "failed").out
+    assert all(one["archived"] is None for one in ran("runs", "--status", "completed", "--json").json)
     assert ran("why", "bad").code == 0
     assert ran("render", "bad", "--format", "svg", "-o", ran.place / "bad.svg").code == 0
     assert ran("export", "bad", "-o", ran.place / "bad.jsonl").code == 0
-    (file,) = (one for one in place.rglob("*.jsonl"))
     assert ran("import", file, "--store", f"sqlite:///{ran.place}/other.db").out == "bad\n"
     assert ran("archive", "--older-than", "0s", "--json").json["runs"] == []
     assert ran("store", "check").code == 0

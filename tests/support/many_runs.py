@@ -14,8 +14,8 @@ TEAMS = 7
 _AT_ONCE = 100
 
 
-async def copied(store: Store, samples: Sequence[str], count: int, *, first: int = 0) -> None:
-    """Add copies of runs, each with its records, totals and open questions, a second after the one before.
+async def copied(store: Store, samples: Sequence[str], count: int, *, first: int = 0, apart: float = 1.0) -> None:
+    """Add copies of runs, each with its records, totals and open questions, some time after the one before.
 
     Copy number N has the id `run-N`, its number as a word of its input, and the labels `team` (`t0` to `t6`) and, every
     thousandth, `rare` (`yes`).
@@ -25,6 +25,7 @@ async def copied(store: Store, samples: Sequence[str], count: int, *, first: int
         samples: ids of the runs that are copied in turn.
         count: how many copies are added.
         first: the number of the first copy.
+        apart: seconds between two copies.
     """
     found = []
     for run_id in samples:
@@ -37,9 +38,10 @@ async def copied(store: Store, samples: Sequence[str], count: int, *, first: int
         run_id = f"run-{number}"
         labels = {"team": f"t{number % TEAMS}"} | ({"rare": "yes"} if number % 1000 == 0 else {})
         moved = replace(
-            info, run_id=run_id, labels=labels, created=info.created + number, updated=info.updated + number,
+            info, run_id=run_id, labels=labels, created=info.created + apart * number,
+            updated=info.updated + apart * number,
             input=f"{info.input} {number}",
-            questions=tuple(replace(one, asked=one.asked + number) for one in info.questions or ()),
+            questions=tuple(replace(one, asked=one.asked + apart * number) for one in info.questions or ()),
         )  # fmt: skip
         own = {"run_id": run_id, "labels": labels}
         await store.create(moved, [one.model_copy(update=own if one.seq == 1 else {}) for one in records])

@@ -279,5 +279,6 @@ async def load(host: Host, run_id: str, at: int | None = None) -> Run:
     queued = at is None and waits_to_be_taken_up(info)
     standby = standby_of(info) if at is None else None
     return Run(
-        machine, machine.plan.graph or graph, host.store, interrupted=interrupted, queued=queued, standby=standby
-    )
+        machine, machine.plan.graph or graph, host.store, interrupted=interrupted, queued=queued, standby=standby,
+        archived=info.archived,
+    )  # fmt: skip

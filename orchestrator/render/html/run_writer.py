@@ -39,6 +39,9 @@ from orchestrator.views.states import States, patch_of
 from orchestrator.views.step_names import item_name
 from orchestrator.views.timeline import Timeline
 
+_FACTS = ("status", "queued", "standby", "archived")
+"""What may change of a run without a record."""
+
 
 class RunWriter:
     """Writes one run.
@@ -115,7 +118,7 @@ class RunWriter:
         for record in records:
             self._take(record, version)
         first, self.run = not self._steps, now(self.machine)
-        moved = any(getattr(before, name) != getattr(self.run, name) for name in ("status", "queued", "standby"))
+        moved = any(getattr(before, name) != getattr(self.run, name) for name in _FACTS)
         if not records and not moved and self.version:
             return
         self.version = version
@@ -290,6 +293,7 @@ class RunWriter:
             "counted": run.steps,
             "usage": usage_data(run.usage),
             "labels": clean(dict(run.labels)),
+            "archived": None if run.archived is None else told(run.archived.line(), 400),
             "error": told(str(run.error), 2000) if run.error is not None else None,
             "driver": self._holder if run.status == "running" else "",
             "limits": self._limits(),

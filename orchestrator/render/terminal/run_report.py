@@ -56,6 +56,8 @@ def run_text(
     lines.append(f"why  {why.run}")
     if run.standby is not None and run.standby.fault:
         lines.append(f"fault  {behind(str(redacted(run.standby.fault)))}")
+    if run.archived is not None:
+        lines.append(f"archived  {line(run.archived.line())}")
     if run.labels:
         lines.append("labels  " + line(" ".join(f"{key}={value}" for key, value in run.labels.items())))
     lines += approved

@@ -32,13 +32,17 @@ def run_table(found: Sequence[RunInfo], looks: Looks = PLAIN, now: float | None 
     """
     rows = [
         (
-            info.run_id, Cell(info.graph, "dim"), Cell(info.status, STATUS.get(info.status, "")),
+            info.run_id, Cell(info.graph, "dim"), Cell(_status(info), STATUS.get(info.status, "")),
             Cell(ago(info.updated, now), "dim"), " ".join(f"{key}={value}" for key, value in info.labels.items()),
             what_happened(info),
         )
         for info in found
     ]  # fmt: skip
     return table(_COLUMNS, rows, looks)
+
+
+def _status(info: RunInfo) -> str:
+    return info.status if info.archived is None else f"{info.status}, archived"
 
 
 def what_happened(info: RunInfo) -> str:

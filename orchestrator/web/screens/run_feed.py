@@ -200,9 +200,9 @@ class RunFeed:
 
         def now(machine: RunState) -> Run[Any]:
             if machine.head < info.head:
-                return Run(machine, definition, store)
+                return Run(machine, definition, store, archived=info.archived)
             held = {"interrupted": is_interrupted(info), "queued": waits_to_be_taken_up(info)}
-            return Run(machine, definition, store, **held, standby=standby_of(info))
+            return Run(machine, definition, store, **held, standby=standby_of(info), archived=info.archived)
 
         def take() -> RunWriter:
             self._writer = None  # it is of no use if it fails half way

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
+from orchestrator.archived import Archived
 from orchestrator.kernel.records import FINAL
 from orchestrator.render.terminal.texts import ago
 from orchestrator.web.screens.shell import key_of
@@ -46,6 +47,8 @@ class Row:
     updated: float
     updated_iso: str
     updated_ago: str
+    archived: str
+    """Where its records are; empty: in the store."""
 
 
 def view_of(row: RunRow, longest: float, now: float) -> Row:
@@ -63,7 +66,7 @@ def view_of(row: RunRow, longest: float, now: float) -> Row:
     return Row(
         id=row.run_id,
         key=key_of(row.run_id),
-        version=key_of(f"{row.head} {row.status} {row.steps} {told} {row.waiting} {row.tokens} {row.deaths}"),
+        version=_version(row, told),
         status=row.status,
         graph=row.graph,
         input=row.input,
@@ -81,7 +84,18 @@ def view_of(row: RunRow, longest: float, now: float) -> Row:
         updated=row.updated,
         updated_iso=datetime.fromtimestamp(row.updated, UTC).isoformat(timespec="seconds"),
         updated_ago=ago(row.updated, now),
+        archived=_place(row),
     )
+
+
+def _version(row: RunRow, told: str) -> str:
+    """What is another one as soon as the row says something else."""
+    place = "" if row.archived is None else row.archived.name
+    return key_of(f"{row.head} {row.status} {row.steps} {told} {row.waiting} {row.tokens} {row.deaths} {place}")
+
+
+def _place(row: RunRow) -> str:
+    return "" if row.archived is None else Archived(**row.archived.model_dump()).line()
 
 
 def span_of(row: RunRow, now: float) -> float:

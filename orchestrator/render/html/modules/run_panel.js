@@ -17,6 +17,7 @@ export function runPanel(data) {
     make("h3", {}, "By node"), make("div", { class: "wide", tabindex: 0, role: "region", "aria-label": "By node" }, nodeTable(data)),
     make("p", { class: "note" }, "Summed: the working times of all steps added up. Elapsed: from the first beginning to the last end."),
     run.output !== null ? [make("h3", {}, "Output"), block(run.output)] : null,
+    run.archived ? [make("h3", {}, "Archive"), make("p", { class: "data" }, visible(run.archived))] : null,
     Object.keys(run.labels).length ? [make("h3", {}, "Labels"), block(run.labels)] : null,
     make("h3", {}, "State at the end"), fieldList(run.final),
   ];

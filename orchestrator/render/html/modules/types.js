@@ -112,6 +112,7 @@ export {};
  * @property {string | null} error
  * @property {string[]} waiting
  * @property {Record<string, string>} labels
+ * @property {string | null} archived  Where its records are, if they are in an archive.
  * @property {State} final
  * @property {string[]} types
  * @property {[number, number][]} records  Milliseconds, and number of a type.
