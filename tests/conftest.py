@@ -1,6 +1,6 @@
 """What all tests share.
 
-Three marks name tests that only `.ci/run` and `.ci/storm` run, with `-m`: `storm`, `browser` and `peer`. A fourth,
+Four marks name tests that only `.ci/run` and `.ci/storm` run, with `-m`: `storm`, `browser`, `peer` and `hosts`. A fifth,
 `full`, names those that need `--full`. Elsewhere they are not collected at all, so that nothing counts as skipped.
 
 Plain `pytest` is for every change: each law, in few examples and small sizes. `pytest --full`, which `.ci/run` uses,
@@ -41,6 +41,7 @@ APART = {
     "storm": "the long form of a test: `pytest -m storm --storm-scale N` runs it, N times as many rounds",
     "browser": "needs a browser, or what npm brings to one",
     "peer": "needs a program of others that `.ci/run` installs",
+    "hosts": "makes network namespaces; a browser that runs meanwhile gives up requests when interfaces come and go",
 }
 FULL_ONLY = "full"
 COSTLY = {"executor", "graphs", "models", "render", "testing", "tools"}

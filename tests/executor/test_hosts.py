@@ -40,7 +40,7 @@ def test_a_plan_of_faults_follows_from_its_seed_and_has_all_kinds() -> None:
     assert not all(longer)
 
 
-@pytest.mark.peer
+@pytest.mark.hosts
 def test_runs_go_on_and_nothing_is_done_twice_whatever_fails() -> None:
     longer = [Fault(kind, number % 2, 0.3, 0.3 if kind == "database_kill" else TTL * 1.3)
               for number, kind in enumerate(KINDS)]  # fmt: skip
@@ -50,7 +50,7 @@ def test_runs_go_on_and_nothing_is_done_twice_whatever_fails() -> None:
     assert len(result.taken_over) > 2, "the victims had nothing to do"
 
 
-@pytest.mark.peer
+@pytest.mark.hosts
 def test_a_worker_that_is_cut_off_is_listed_as_lapsed_until_it_is_healed() -> None:
     with cluster(seed=2, ttl=TTL, **QUICK) as found:
         url, (victim, other) = found.database.url(), found.workers

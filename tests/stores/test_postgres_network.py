@@ -24,7 +24,7 @@ from tests.support.hosts import network
 from tests.support.postgres import PostgresDatabase
 from tests.support.programs import ROOT
 
-pytestmark = pytest.mark.peer
+pytestmark = pytest.mark.hosts
 
 LEASE = 30.0
 """Seconds that a lease lasts by default; it is renewed every third of that."""

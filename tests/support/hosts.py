@@ -215,6 +215,12 @@ class Program:
         self.signal(signal.SIGKILL)
         self.close()
 
+    def end(self) -> None:
+        """Kill it, even if it has not come to its host yet, where `_remove` would find it."""
+        if not self.ended:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+
     def close(self) -> None:
         """Wait until it has ended, and close our ends of its streams."""
         self.wait()
@@ -237,6 +243,8 @@ def network() -> Iterator[Network]:
             net._make()
             yield net
         finally:
+            for program in net.programs:
+                program.end()
             _remove(number, folder)
             for program in net.programs:
                 program.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -17,7 +18,7 @@ from orchestrator.stores.owner import Owner, is_dead
 from tests.support.hosts import Host, Network, Program, network, remove_abandoned
 from tests.support.programs import ROOT
 
-pytestmark = pytest.mark.peer
+pytestmark = pytest.mark.hosts
 
 SERVER = """
 import socket, sys
@@ -33,7 +34,12 @@ import socket, sys
 with socket.create_connection((sys.argv[1], 7), 0.6) as client:
     print(client.recv(20).decode())
 """
-IDENTITY = "import json; from orchestrator.stores.owner import Owner; print(json.dumps(Owner.here().data()))"
+IDENTITY = """
+import json, sys
+from orchestrator.stores.owner import Owner
+print(json.dumps(Owner.here().data()), flush=True)
+sys.stdin.read()
+"""
 LEAVES = """
 import subprocess, sys
 from tests.support.hosts import network
@@ -114,8 +120,13 @@ def test_a_host_that_is_unplugged_changes_nothing_for_the_others() -> None:
 
 def test_no_process_can_see_whether_a_process_of_another_host_lives() -> None:
     with network() as net:
-        hosts = [net.host("left"), net.host("right")]
-        left, right = (eval(said(host, IDENTITY)) for host in hosts)
+        # Both are there at once: what is gone gives its number away.
+        programs = [
+            net.host(name).run([sys.executable, "-c", IDENTITY], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                               env={**os.environ, "PYTHONPATH": str(ROOT)})
+            for name in ("left", "right")
+        ]  # fmt: skip
+        left, right = (json.loads(program.stdout.readline()) for program in programs)
     here = Owner.here().data()
     for part in ("host", "machine", "boot", "space"):
         assert len({left[part], right[part], here[part]}) == 3, part
