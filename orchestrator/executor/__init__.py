@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from orchestrator.late import late
 
 if TYPE_CHECKING:
-    from orchestrator.executor.executor import App, Executor
+    from orchestrator.executor.app import App
+    from orchestrator.executor.executor import Executor
     from orchestrator.executor.host.batches import Resumed, ResumedRun
     from orchestrator.executor.host.checking import Checked
     from orchestrator.executor.host.observers import RunObserver
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
     from orchestrator.views.worker_info import WorkerInfo
 
 _HOMES = {
-    "orchestrator.executor.executor": ("App", "Executor"),
+    "orchestrator.executor.app": ("App",),
+    "orchestrator.executor.executor": ("Executor",),
     "orchestrator.executor.host.batches": ("Resumed", "ResumedRun"),
     "orchestrator.executor.host.checking": ("Checked",),
     "orchestrator.executor.host.observers": ("RunObserver",),

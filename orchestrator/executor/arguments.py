@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import FunctionType, ModuleType
 
 from orchestrator.errors import InvalidValue
 from orchestrator.graph.definition import GraphDefinition
@@ -18,13 +19,24 @@ def check_arguments(
     """
     if not isinstance(store, str) and (isinstance(store, type) or not callable(getattr(store, "append", None))):
         raise _wrong("store", store, "give a URL, such as 'sqlite:///runs.db', or a store")
+    check_code(graphs=graphs, model=model, models=models, pools=pools)
+    if not isinstance(observers, Sequence):
+        raise _wrong("observers", observers, "give a list of functions of (run, seq)")
+
+
+def check_code(*, graphs: object, model: object, models: object, pools: object) -> None:
+    """Refuse arguments of `Executor` or `App` of another type.
+
+    Raises:
+        InvalidValue: names the argument, what it is and what to give.
+    """
     if isinstance(graphs, GraphDefinition):
         raise InvalidValue(f"graphs= is one graph: give a list, graphs=[{graphs.name}]", where="graphs")
     if not isinstance(graphs, Sequence) or isinstance(graphs, str):
         raise _wrong("graphs", graphs, "give a list of graphs")
     for one in graphs:
         if not isinstance(one, GraphDefinition):
-            raise _wrong("graphs", one, "give a list of graphs", "an item of ")
+            raise _wrong("graphs", one, _graph_meant(one), "an item of ")
     if model is not None:
         _check_model("model", model)
     if models is not None and not isinstance(models, Mapping):
@@ -38,8 +50,18 @@ def check_arguments(
             raise InvalidValue(
                 f"pools={{{name!r}: {size!r}}}: give the number of steps that may run at the same time", where="pools"
             )
-    if not isinstance(observers, Sequence):
-        raise _wrong("observers", observers, "give a list of functions of (run, seq)")
+
+
+def _graph_meant(given: object) -> str:
+    """What to give instead of something that is no graph but has one or makes one."""
+    if isinstance(given, ModuleType):
+        name = given.__name__.rpartition(".")[2]
+        found = [one for one, value in vars(given).items() if isinstance(value, GraphDefinition)]
+        if found:
+            return f"give the graph in it, {' or '.join(f'{name}.{one}' for one in found[:3])}"
+    elif isinstance(given, FunctionType):
+        return f"give the graph that it returns, {given.__name__}()"
+    return "give a list of graphs"
 
 
 def _check_model(where: str, model: object) -> None:

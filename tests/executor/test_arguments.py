@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator import Executor
+from graphs import react
+from orchestrator import App, Executor
 from orchestrator.errors import InvalidValue, QuestionUnknown
 from orchestrator.stores import Store
 from orchestrator.stores.memory import MemoryStore
@@ -108,6 +109,11 @@ class Speaks:
     [
         ({"graphs": GRAPH}, r"graphs= is one graph: give a list, graphs=\[\w+\]"),
         ({"graphs": ["react"]}, "an item of graphs= is of type str: give a list of graphs"),
+        ({"graphs": [react]}, r"an item of graphs= is of type module: give the graph in it, react\.graph"),
+        (
+            {"graphs": [react.react]},
+            r"an item of graphs= is of type function: give the graph that it returns, react\(\)",
+        ),
         ({"graphs": "react"}, "graphs= is of type str: give a list of graphs"),
         ({"store": 3}, "store= is of type int: give a URL, such as 'sqlite:///runs.db', or a store"),
         ({"store": MemoryStore}, "store= is the class MemoryStore: give a URL"),
@@ -127,3 +133,13 @@ class Speaks:
 def test_an_executor_of_something_else_is_refused_with_what_to_give(given: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidValue, match=said):
         Executor(**given)
+
+
+def test_an_app_refuses_what_an_executor_refuses_when_it_is_made() -> None:
+    wrong: list[Any] = [react]
+    with pytest.raises(InvalidValue, match=r"give the graph in it, react\.graph"):
+        App(graphs=wrong)
+    named: Any = "gpt-4o-mini"
+    with pytest.raises(InvalidValue, match="model='gpt-4o-mini' is a name"):
+        App(graphs=[GRAPH], model=named)
+    assert App(graphs=[GRAPH]).graphs == [GRAPH]
