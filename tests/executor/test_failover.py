@@ -78,8 +78,8 @@ async def test_behind_an_asynchronous_standby_only_what_it_did_not_get_is_done_a
                 with anyio.fail_after(PATIENCE):
                     await lines(diary, RUNS)
                     had = paid(diary)
-                    await anyio.to_thread.run_sync(standby.stop, "immediate")
-                    await lines(diary, 2 * RUNS)
+                    await anyio.to_thread.run_sync(standby.kill)  # at once: `pg_ctl` takes as long as all payments
+                    await lines(diary, sum(paid(diary).values()) + RUNS)
                     await anyio.to_thread.run_sync(primary.kill)
                     await anyio.to_thread.run_sync(standby.start)
                     await anyio.to_thread.run_sync(standby.promote)
@@ -88,7 +88,8 @@ async def test_behind_an_asynchronous_standby_only_what_it_did_not_get_is_done_a
                 for one in workers:
                     one.close()
             again = {key for key, times in paid(diary).items() if times > 1}
-            assert again, "the standby had everything"
+            # What was under way when the standby went is asked about; what began later is done again.
+            assert again or any(row.status == "paused" for row in rows), "the standby had everything"
             assert not again & {*list(had)[:-10]}, "what the standby had is done once"
             for row in rows:
                 records = await executor.store.read(row.run_id)
