@@ -29,7 +29,7 @@ COUNT = sized(12, 200)
 _APP = "tests.engines.batch_program"
 _MESSAGE = re.compile(r'"message":\d+,')
 """An answer came as a message to the process that drove the run just then."""
-_SECONDS = re.compile(r" #183; [\d.,]+ m?s\b")
+_SECONDS = re.compile(r" #183; \d+(?:#46;\d+)? m?s\b")
 
 
 def batch() -> dict[str, tuple[str, str]]:
