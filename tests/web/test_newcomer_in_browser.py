@@ -82,7 +82,7 @@ class Newcomer:
     def _do(self, words: str, act: Callable[[], object], sees: str | None) -> None:
         act()
         if sees is not None:
-            self.page.get_by_text(sees).first.wait_for()
+            self.page.get_by_text(sees).filter(visible=True).first.wait_for()
         self.trace.append(f"{len(self.trace) + 1}. {words}" + (f"; sees {sees!r}" if sees is not None else ""))
 
 
