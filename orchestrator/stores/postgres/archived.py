@@ -67,7 +67,7 @@ def move_out(connection: Connection, run_id: str, archived: Archived, head: int)
         why = "the object was not noted for this run"
     if why is not None:
         raise RunConflict(run_id, why)
-    connection.execute("DELETE FROM records WHERE run = %s", (number,))
+    connection.execute("DELETE FROM records WHERE run = %s::bigint", (number,))
     connection.execute("DELETE FROM snapshots WHERE run = %s", (number,))
     connection.execute("UPDATE runs SET archived = %s WHERE id = %s", (text, number))
 
@@ -85,7 +85,8 @@ def move_back(connection: Connection, run_id: str, rows: Sequence[Row], archived
     if where != archived_text(archived):
         raise RunConflict(run_id, "its records are in another object of the archive")
     connection.execute(
-        "INSERT INTO records (run, seq, crc, data) SELECT %s, * FROM unnest(%s::bigint[], %s::bigint[], %s::bytea[])",
+        "INSERT INTO records (run, seq, crc, data) SELECT %s::bigint, *"
+        " FROM unnest(%s::bigint[], %s::bigint[], %s::bytea[])",
         (number, [row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows]),
     )
     connection.execute("UPDATE runs SET archived = NULL WHERE id = %s", (number,))

@@ -245,7 +245,7 @@ def delete(connection: Connection, run_id: str) -> bool:
     if row[0] is not None:
         rob(connection, row[0])
     for table in _OF_RUN:
-        connection.execute(f"DELETE FROM {table} WHERE run = %s".encode(), (number,))
+        connection.execute(f"DELETE FROM {table} WHERE run = %s::bigint".encode(), (number,))
     connection.execute("UPDATE archive_objects SET gone = TRUE WHERE run_id = %s AND NOT gone", (run_id,))
     connection.execute("DELETE FROM runs WHERE id = %s", (number,))
     return True

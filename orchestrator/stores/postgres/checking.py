@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import InvalidValue
 from orchestrator.stores.base import Finding
-from orchestrator.stores.postgres import items, schedules
+from orchestrator.stores.postgres import items, months, schedules
 from orchestrator.stores.postgres.plans import reading, streamed
 from orchestrator.stores.postgres.texts import index_key
 from orchestrator.stores.postgres.word_keys import keys_of
@@ -71,14 +71,30 @@ def _disorder(connection: Connection) -> Iterator[_Repair]:
 def _lost(connection: Connection, table: str) -> list[int]:
     """The numbers of runs that a table has rows of, and that do not exist."""
     there = "EXISTS (SELECT 1 FROM runs WHERE runs.id = known.run)"
-    query = f"SELECT DISTINCT run FROM {table} AS known WHERE NOT {there}"
-    if table in _LARGE:  # one step into the index for each run
-        following = f"SELECT min(run) FROM {table}"
+    if table not in _LARGE:
+        query = f"SELECT DISTINCT run FROM {table} AS known WHERE NOT {there}"
+        return [run for (run,) in connection.execute(query.encode()).fetchall()]
+    lost: list[int] = []
+    for first, last in _spans(connection, table):  # one step into one index for each run
+        following = f"SELECT min(run) FROM {table} WHERE run <= {last} AND run"
         query = (
-            f"WITH RECURSIVE known (run) AS ({following} UNION ALL SELECT ({following} WHERE run > known.run)"
+            f"WITH RECURSIVE known (run) AS ({following} >= {first} UNION ALL SELECT ({following} > known.run)"
             f" FROM known WHERE run IS NOT NULL) SELECT run FROM known WHERE run IS NOT NULL AND NOT {there}"
         )
-    return [run for (run,) in connection.execute(query.encode()).fetchall()]
+        lost += [run for (run,) in connection.execute(query.encode()).fetchall()]
+    return lost
+
+
+def _spans(connection: Connection, table: str) -> Iterator[tuple[int, int]]:
+    """First and last number of the runs of each month that a table has rows of: each month has an index of its own."""
+    first = 0
+    while True:
+        row: Any = connection.execute(f"SELECT min(run) FROM {table} WHERE run >= {first}".encode()).fetchone()
+        if row[0] is None:
+            return
+        month = months.month_of(row[0])
+        first = months.first_number(month + 1)
+        yield row[0], first - 1
 
 
 def _delete(connection: Connection, table: str, lost: list[int]) -> str:

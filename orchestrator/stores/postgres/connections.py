@@ -5,9 +5,11 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from orchestrator.errors import StoreError, StoreUnavailable
+from orchestrator.stores.postgres import months
 from orchestrator.stores.postgres.schema import MIGRATIONS, check_version, migrate, version_of
 from orchestrator.stores.postgres.url import Address
 
@@ -65,12 +67,16 @@ def connect(address: Address) -> Connection:
         psycopg.Error: there is none to be had; `store_error` says it in words.
         StoreTooNew, StoreError: the database is not for this version.
     """
+    import psycopg
+
     connection = connect_bare(address)
     try:
         version = version_of(connection)
         check_version(version, address.url)
         if version < len(MIGRATIONS):
             migrate(connection, address.url)
+            with suppress(psycopg.Error):  # until the first run of the month is added, or space is given back
+                months.begin_month(connection)
         if address.prepare:
             # A plan that is kept was made when the tables had few rows, and would read them whole ever after. Without
             # prepared statements nothing is kept, nor may be set.

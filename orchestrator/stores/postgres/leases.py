@@ -88,9 +88,9 @@ def give(connection: Connection, number: int, lease: Lease, before: tuple[str | 
 def die(connection: Connection, number: int, fault: str) -> int:
     """Note that a drive died, or was given up; returns how many did so in a row."""
     row: Any = connection.execute(
-        "SELECT deaths, EXISTS (SELECT 1 FROM records WHERE run = runs.id AND seq > taken AND seq <= head"
+        "SELECT deaths, EXISTS (SELECT 1 FROM records WHERE run = %s::bigint AND seq > taken AND seq <= head"
         " AND substring(data FROM greatest(octet_length(data) - %s, 1)) = %s) FROM runs WHERE id = %s",
-        (len(STEP_LANDED) - 1, STEP_LANDED, number),
+        (number, len(STEP_LANDED) - 1, STEP_LANDED, number),
     ).fetchone()
     deaths, landed = row
     count = 1 if landed else int(deaths) + 1

@@ -13,7 +13,8 @@ from orchestrator.kernel.records import FINAL
 from orchestrator.stores.base import Message, Parent, RunInfo
 from orchestrator.stores.postgres.leases import lease_of
 from orchestrator.stores.postgres.plans import walking
-from orchestrator.stores.postgres.writes import NOW
+from orchestrator.stores.postgres.run_numbers import RunNumbers
+from orchestrator.stores.postgres.writes import NOW, run_number
 from orchestrator.stores.rows import MAX_DEATHS
 from orchestrator.stores.shared import corrupt, graph_unknown, json_object, read_record
 from orchestrator.stores.stored import archived_of, checksum, labels_of
@@ -98,18 +99,21 @@ def _check_head(run_id: str, head: int) -> None:
         raise corrupt(run_id, 0, f"its head is {head!r}", ())
 
 
+# The number is given, so that the server plans for one partition of `records` and locks no others.
 _RECORDS = """
-    SELECT head, run_id, graph, labels, structure, content, archived, seq, crc, data FROM (
+    SELECT id, head, run_id, graph, labels, structure, content, archived, seq, crc, data FROM (
         SELECT id, head, run_id, graph, labels, structure, content, archived FROM runs WHERE run_id = %(run)s
-    ) AS one LEFT JOIN LATERAL (
-        SELECT seq, crc, data FROM records WHERE run = id AND seq > %(after)s AND seq <= %(upto)s
+    ) AS one LEFT JOIN (
+        SELECT seq, crc, data FROM records WHERE run = %(number)s::bigint AND seq > %(after)s AND seq <= %(upto)s
         ORDER BY seq LIMIT %(limit)s
     ) AS part ON TRUE ORDER BY seq
 """
 _LAST = 1 << 33
 
 
-def records(connection: Connection, run_id: str, after: int, upto: int | None, limit: int | None) -> list[Record]:
+def records(
+    connection: Connection, run_id: str, after: int, upto: int | None, limit: int | None, numbers: RunNumbers
+) -> list[Record]:
     """The records of a run, each one checked, and the first one against the run's row.
 
     Raises:
@@ -121,12 +125,19 @@ def records(connection: Connection, run_id: str, after: int, upto: int | None, l
     whole = limit is None and upto is None
     most = _LAST if limit is None else max(limit, 0)
     # The facts of the run are in each row that comes back, so a long run is not read in one go.
-    found: Any = connection.execute(
-        _RECORDS, {"run": run_id, "after": after, "upto": _LAST if upto is None else upto, "limit": min(most, _AT_ONCE)}
-    ).fetchall()
-    if not found:
-        raise RunUnknown(run_id)
-    head, facts, archived = found[0][0], found[0][1:6], archived_of(found[0][6])
+    values = {"run": run_id, "after": after, "upto": _LAST if upto is None else upto, "limit": min(most, _AT_ONCE)}
+    number = numbers.get(run_id)
+    if number is None:
+        number = run_number(connection, run_id)
+    while True:
+        found: Any = connection.execute(_RECORDS, {**values, "number": number}).fetchall()
+        if not found:
+            raise RunUnknown(run_id)
+        if found[0][0] == number:
+            break
+        number = found[0][0]  # another run has got the id of a deleted one
+    numbers.keep(run_id, number)
+    head, facts, archived = found[0][1], found[0][2:7], archived_of(found[0][7])
     if archived is not None:
         raise RunArchived(run_id, archived)
     _check_head(run_id, head)
@@ -134,7 +145,7 @@ def records(connection: Connection, run_id: str, after: int, upto: int | None, l
     if limit is not None:
         last = min(last, after + max(limit, 0))
     result: list[Record] = []
-    rows = [row[7:] for row in found if row[7] is not None]
+    rows = [row[8:] for row in found if row[8] is not None]
     while True:
         for seq, crc, data in rows:
             expected = after + len(result) + 1
@@ -152,7 +163,7 @@ def records(connection: Connection, run_id: str, after: int, upto: int | None, l
             result.append(record)
         if len(rows) < _AT_ONCE or after + len(result) >= last:
             break
-        rows = _some_more(connection, run_id, after + len(result), last)
+        rows = _some_more(connection, run_id, number, after + len(result), last)
     if after + len(result) < last:
         raise corrupt(run_id, after + len(result) + 1, "it is missing", result)
     return result
@@ -161,15 +172,14 @@ def records(connection: Connection, run_id: str, after: int, upto: int | None, l
 _AT_ONCE = 1000
 
 
-def _some_more(connection: Connection, run_id: str, after: int, upto: int) -> list[tuple[int, int, bytes]]:
+def _some_more(connection: Connection, run_id: str, number: int, after: int, upto: int) -> list[tuple[int, int, bytes]]:
     """The next records of a run. Records that are there never change, so this may be of a later moment."""
     found: Any = connection.execute(
-        "SELECT seq, crc, data FROM records JOIN runs ON runs.id = records.run WHERE run_id = %s AND seq > %s"
-        " AND seq <= %s ORDER BY seq LIMIT %s",
-        (run_id, after, upto, _AT_ONCE),
+        "SELECT seq, crc, data FROM records WHERE run = %s::bigint AND seq > %s AND seq <= %s ORDER BY seq LIMIT %s",
+        (number, after, upto, _AT_ONCE),
     ).fetchall()
     if not found:
-        row: Any = connection.execute("SELECT archived FROM runs WHERE run_id = %s", (run_id,)).fetchone()
+        row: Any = connection.execute("SELECT archived FROM runs WHERE id = %s", (number,)).fetchone()
         if row is None:
             raise RunUnknown(run_id)  # deleted meanwhile
         archived = archived_of(row[0])

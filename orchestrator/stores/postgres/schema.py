@@ -11,10 +11,12 @@ as `texts.index_key` has it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from orchestrator.errors import StoreError, StoreTooNew
+from orchestrator.stores.postgres import records_by_month
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -176,8 +178,8 @@ CREATE VIEW journal AS
     FROM records JOIN runs ON runs.id = records.run
 """
 
-Migration: TypeAlias = str
-"""Statements, with a semicolon between them and in no text of theirs."""
+Migration: TypeAlias = "str | Callable[[Connection[tuple[Any, ...]]], None]"
+"""Statements, with a semicolon between them and in no text of theirs; or a function that runs some."""
 
 _ARCHIVES = """
 -- which object of an archive has the records of an ended run, or NULL if they are here
@@ -197,8 +199,16 @@ CREATE INDEX archive_objects_by_run ON archive_objects (run_id);
 CREATE INDEX archive_objects_gone ON archive_objects (name) WHERE gone
 """
 
-MIGRATIONS: Sequence[Migration] = (_FIRST_TABLES, _ARCHIVES)
+MIGRATIONS: Sequence[Migration] = (_FIRST_TABLES, _ARCHIVES, records_by_month.divide)
 """The n-th turns a database of version n into one of version n + 1. Released ones are never edited."""
+
+_PREPARATIONS: Mapping[int, Callable[[Connection[tuple[Any, ...]], int], None]] = {2: records_by_month.prepare}
+"""What is done before the n-th, while others use the database, because it may take long."""
+
+_TRIES = 5
+_WAIT = 2000
+"""Milliseconds for which a migration waits for the locks of tables. Others queue up behind it, so then it lets them go
+first, and tries again."""
 
 _TABLE = "orchestrator_schema"
 """The table that says which version a database has."""
@@ -237,21 +247,41 @@ def migrate(connection: Connection[tuple[Any, ...]], url: str, migrations: Seque
     Raises:
         StoreTooNew: a newer version of this library wrote it.
         StoreError: other tables have the names of those that are to be made.
-        psycopg.Error: it cannot be changed.
+        psycopg.Error: it cannot be changed; others use its tables without end, perhaps.
     """
-    from psycopg.errors import DuplicateObject, DuplicateTable
+    from psycopg.errors import LockNotAvailable
 
     version = version_of(connection)
     check_version(version, url, migrations)
     if version == len(migrations):
         return
+    for attempt in range(1, _TRIES + 1):
+        try:
+            for number in range(version, len(migrations)) if version else ():
+                if number in _PREPARATIONS:
+                    _PREPARATIONS[number](connection, LOCK)
+            _migrate(connection, url, migrations)
+            return
+        except LockNotAvailable:
+            if attempt == _TRIES:
+                raise
+        time.sleep(_WAIT / 1000)
+
+
+def _migrate(connection: Connection[tuple[Any, ...]], url: str, migrations: Sequence[Migration]) -> None:
+    from psycopg.errors import DuplicateObject, DuplicateTable
+
     with connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
         version = version_of(connection)  # asked again, now that no other process can change it
         check_version(version, url, migrations)
+        connection.execute(f"SET LOCAL lock_timeout = {_WAIT}".encode(), prepare=False)
         try:
-            for statements in migrations[version:]:
-                for statement in statements.split(";"):  # a prepared statement is one statement
+            for migration in migrations[version:]:
+                if not isinstance(migration, str):
+                    migration(connection)
+                    continue
+                for statement in migration.split(";"):  # a prepared statement is one statement
                     connection.execute(statement.encode(), prepare=False)
         except (DuplicateTable, DuplicateObject) as error:
             raise StoreError(

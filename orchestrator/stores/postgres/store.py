@@ -22,6 +22,7 @@ from orchestrator.stores.postgres.lane import LaneStatistics
 from orchestrator.stores.postgres.list_store import PostgresLists
 from orchestrator.stores.postgres.listener import Listener
 from orchestrator.stores.postgres.readers import Readers
+from orchestrator.stores.postgres.run_numbers import RunNumbers
 from orchestrator.stores.postgres.turn_indexes import TurnIndexes
 from orchestrator.stores.postgres.url import address_of
 from orchestrator.stores.postgres.writer import Writer
@@ -64,6 +65,7 @@ class PostgresStore(PostgresLists, PostgresItems):
         self._readers = Readers(self._address)
         self._writer = Writer(self._address)
         self._texts: tuple[tuple[JsonObject, str], ...] = ()
+        self._numbers = RunNumbers()
         self._turn_indexes = TurnIndexes(self._address)
         self._listener = Listener(self._address)
         watch(self._readers)
@@ -150,10 +152,11 @@ class PostgresStore(PostgresLists, PostgresItems):
     async def read(
         self, run_id: str, *, after: int = 0, upto: int | None = None, limit: int | None = None
     ) -> list[Record]:
-        return await self._read(lambda connection: reads.records(connection, run_id, after, upto, limit))
+        return await self._read(lambda connection: reads.records(connection, run_id, after, upto, limit, self._numbers))
 
     def read_now(self, run_id: str, *, after: int = 0, upto: int | None = None) -> list[Record]:
-        return self._readers.read_now(lambda connection: reads.records(connection, run_id, after, upto, None))
+        numbers = self._numbers
+        return self._readers.read_now(lambda connection: reads.records(connection, run_id, after, upto, None, numbers))
 
     # ---------------------------------------------------------------------------------- runs
 

@@ -9,9 +9,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from time import monotonic
 from typing import Any, TypeAlias, TypeVar
 
 from orchestrator.stores.forks import watch
+from orchestrator.stores.postgres import months
 from orchestrator.stores.postgres.changes import ChangeJob, change_all
 from orchestrator.stores.postgres.connections import IDLE_SECONDS, Connection, idle_within
 from orchestrator.stores.postgres.lane import Lane, LaneStatistics
@@ -24,6 +28,8 @@ MOST = 256
 """Appends or new runs in one statement."""
 MOST_BYTES = 8 << 20
 """Bytes in one statement, if it is for several runs."""
+_TRY_AGAIN = 60.0
+"""Seconds until a month is begun again that could not be begun."""
 
 _RunJob: TypeAlias = AppendJob | CreateJob
 
@@ -32,10 +38,12 @@ class Writer:
     """Makes changes, durably. `stop` ends it."""
 
     def __init__(self, address: Address) -> None:
-        self._runs: Lane[_RunJob] = Lane(address, f"{address.url} writer", _take, _do)
+        self._runs: Lane[_RunJob] = Lane(address, f"{address.url} writer", _take, self._do)
         self._others: Lane[ChangeJob[Any]] = Lane(address, f"{address.url} changes", _take_one, self._change_all)
         self._beats: Lane[ChangeJob[Any]] = Lane(address, f"{address.url} heartbeats", _take_one, self._change_all)
         self._idle = IDLE_SECONDS
+        self._next_try = 0.0
+        """When a month may be begun, by the monotonic clock."""
         for lane in (self._runs, self._others, self._beats):
             watch(lane)
 
@@ -82,7 +90,26 @@ class Writer:
         return self._runs.statistics
 
     def _change_all(self, connection: Connection, jobs: list[ChangeJob[Any]]) -> None:
-        change_all(connection, jobs, self._idle)
+        months.mending(connection, partial(change_all, connection, jobs, self._idle))
+
+    def _do(self, connection: Connection, jobs: list[_RunJob]) -> None:
+        appends = [job for job in jobs if isinstance(job, AppendJob)]
+        if appends:
+            months.mending(connection, partial(append_all, connection, appends))
+        news = [job for job in jobs if isinstance(job, CreateJob)]
+        if news:
+            has_begun = months.mending(connection, partial(create_all, connection, news))
+            if has_begun:
+                self._begin_month(connection)
+
+    def _begin_month(self, connection: Connection) -> None:
+        """Begin a month, which takes milliseconds. If this cannot be done now, nobody waits for it."""
+        import psycopg
+
+        if monotonic() >= self._next_try:
+            self._next_try = monotonic() + _TRY_AGAIN
+            with suppress(psycopg.Error):
+                months.begin_month(connection)
 
 
 def _take_one(waiting: deque[ChangeJob[Any]]) -> list[ChangeJob[Any]]:
@@ -115,12 +142,3 @@ def _run_of(job: _RunJob) -> str:
 def _size(job: _RunJob) -> int:
     rows = job.change.beside.rows if isinstance(job, AppendJob) else job.new.beside.rows
     return sum(len(data) for _, _, data in rows)
-
-
-def _do(connection: Connection, jobs: list[_RunJob]) -> None:
-    appends = [job for job in jobs if isinstance(job, AppendJob)]
-    if appends:
-        append_all(connection, appends)
-    news = [job for job in jobs if isinstance(job, CreateJob)]
-    if news:
-        create_all(connection, news)

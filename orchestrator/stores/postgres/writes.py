@@ -18,6 +18,7 @@ from orchestrator.errors import RunArchived, RunConflict, RunExists, RunUnknown
 from orchestrator.jsontypes import canonical
 from orchestrator.kernel.records import FINAL
 from orchestrator.stores.base import Lease, RunInfo
+from orchestrator.stores.postgres import months
 from orchestrator.stores.postgres.arrays import Table, table
 from orchestrator.stores.postgres.beside import Beside, Statement, add_beside
 from orchestrator.stores.postgres.connections import WORK
@@ -222,7 +223,7 @@ def _stored(connection: Connection, number: int, rows: Sequence[Row]) -> bool:
     if not rows:
         return True
     found = connection.execute(
-        "SELECT seq, crc, data FROM records WHERE run = %s AND seq >= %s AND seq <= %s ORDER BY seq",
+        "SELECT seq, crc, data FROM records WHERE run = %s::bigint AND seq >= %s AND seq <= %s ORDER BY seq",
         (number, rows[0][0], rows[-1][0]),
     ).fetchall()
     return found == [*rows]
@@ -240,8 +241,12 @@ _NEW = (
 _COLUMNS = ", ".join(name for name, _ in _NEW[:-2])
 
 
-def create_all(connection: Connection, jobs: Sequence[CreateJob]) -> None:
-    """Add runs; those whose ids are taken are refused."""
+def create_all(connection: Connection, jobs: Sequence[CreateJob]) -> bool:
+    """Add runs; those whose ids are taken are refused.
+
+    Returns:
+        Whether a month has begun to which they are not counted; see `months`.
+    """
     jobs = sorted(jobs, key=lambda job: job.new.info.run_id)
     new = [job.new for job in jobs]
     statement = Statement()
@@ -264,12 +269,14 @@ def create_all(connection: Connection, jobs: Sequence[CreateJob]) -> None:
     _add_graphs(statement, new)
     add_beside(statement, [one.beside for one in new], [label_words(one.info) for one in new])
     free = any(one.lease is None and one.info.status == "running" for one in new)
-    done = statement.run(connection, "SELECT n FROM moved")
-    if free and done:
+    done = statement.run(connection, f"SELECT n, id >> {months.BITS} < {months.THIS_MONTH} FROM moved")
+    made = {number for number, _ in done}
+    if free and made:
         connection.execute(f"NOTIFY {WORK}".encode())
     for number, job in enumerate(jobs, 1):
-        if (number,) not in done and not _is_there(connection, job):
+        if number not in made and not _is_there(connection, job):
             job.error = RunExists(job.new.info.run_id)
+    return any(is_late for _, is_late in done)
 
 
 def label_words(info: RunInfo) -> list[str]:

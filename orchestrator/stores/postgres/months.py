@@ -1,0 +1,265 @@
+"""The months of `records`, which is partitioned: what runs of one month leave behind is dropped as a file.
+
+The number of a run says to which month it belongs: those of a month begin at `month << BITS`, where months are counted
+from January 1970. Numbers come from the sequence of `runs.id` alone. When a month begins, by the clock of the database,
+its partition is made, and only then the sequence is moved to the first number of the month. Until somebody may and does
+do so, new runs are counted to the month before, so no append ever depends on it.
+
+A partition is attached under a lock that neither reading nor writing waits for. It is dropped if it is empty and no new
+run can get a number of it; a run of it that is restored later gets it again: see `mending`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from orchestrator.stores.postgres.plans import walking
+from orchestrator.stores.postgres.schema import LOCK as SCHEMA_LOCK
+
+if TYPE_CHECKING:
+    import psycopg
+
+    from orchestrator.stores.postgres.connections import Connection
+
+T = TypeVar("T")
+
+BITS = 40
+"""Numbers of a month: as many as a million runs a day need in 3,000 years. All are exact in a float, too."""
+
+THIS_MONTH = (
+    "((extract(year FROM clock_timestamp() AT TIME ZONE 'UTC') - 1970) * 12"
+    " + extract(month FROM clock_timestamp() AT TIME ZONE 'UTC') - 1)::bigint"
+)
+"""The month by the clock of the database."""
+
+EARLIER = 0
+"""The month of all runs whose numbers are from before there were months."""
+
+LOCK = SCHEMA_LOCK + 2
+"""The advisory lock of who makes a partition or moves the sequence."""
+
+_WAIT_TO_MAKE = 2000
+_WAIT_TO_BEGIN = 200
+_WAIT_TO_DROP = 200
+"""Milliseconds for which a lock is waited for. Others queue up behind one who waits to drop."""
+
+_TRIES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class _Records:
+    """The table as the database has it."""
+
+    month: int
+    """The current one."""
+    numbers: str
+    """The sequence of runs, as a statement names it."""
+    schema: str
+    """Where partitions are made, likewise."""
+    owner: str
+    """Whose they are, likewise."""
+    is_ours: bool
+    """Whether this user may make and drop partitions."""
+
+
+def month_of(number: int) -> int:
+    """The month of a run's number."""
+    return number >> BITS
+
+
+def first_number(month: int) -> int:
+    """The first number of a month."""
+    return month << BITS
+
+
+def name_of(month: int) -> str:
+    """The name of a month's partition."""
+    return "records_earlier" if month == EARLIER else f"records_{1970 + month // 12:04}_{month % 12 + 1:02}"
+
+
+def made(connection: Connection) -> list[int]:
+    """The months that have a partition, the earliest first. Partitions that others have made are not among them."""
+    return sorted(month for month in map(_month_named, _partitions(connection)) if month is not None)
+
+
+# ------------------------------------------------------------------------------------------------------------- to make
+
+
+def begin_month(connection: Connection) -> None:
+    """Have new runs be counted to the current month, if they are not, and if this user may change tables.
+
+    The connection must not be inside a transaction.
+
+    Raises:
+        psycopg.Error: this cannot be done now; runs are counted to the month before.
+    """
+    records = _records(connection)
+    if not records.is_ours or _open_month(connection, records) >= records.month:
+        return
+    make(connection, records.month, wait=_WAIT_TO_BEGIN)
+    first = first_number(records.month)
+    with _changing(connection, _WAIT_TO_BEGIN):  # the lock: the sequence never goes back
+        connection.execute(
+            f"SELECT setval('{_doubled(records.numbers)}', {first}, FALSE) FROM {records.numbers}"
+            f" WHERE last_value < {first}".encode()
+        )
+
+
+def make(connection: Connection, month: int, *, wait: int = _WAIT_TO_MAKE) -> None:
+    """Make the partition of a month, if it is not there. The connection must not be inside a transaction.
+
+    Raises:
+        psycopg.Error: it cannot be made now.
+    """
+    with _changing(connection, wait):
+        there = _partitions(connection)
+        if name_of(month) in there:
+            return
+        records = _records(connection)
+        table, end = f"{records.schema}.{name_of(month)}", first_number(month + 1)
+        least = "MINVALUE" if month == EARLIER else str(first_number(month))
+        # what is said about a partition is not said about those that are made later
+        options = there[max(there, key=lambda name: _month_named(name) or EARLIER)] if there else ""
+        for statement in (
+            f"CREATE TABLE {table} (LIKE {records.schema}.records INCLUDING ALL){options}",
+            f"ALTER TABLE {table} OWNER TO {records.owner}",
+            f"ALTER TABLE {records.schema}.records ATTACH PARTITION {table} FOR VALUES FROM ({least}) TO ({end})",
+        ):
+            connection.execute(statement.encode(), prepare=False)
+
+
+def mending(connection: Connection, work: Callable[[], T]) -> T:
+    """Do work again for which a partition was missing: that of a run which is restored, or had no records yet."""
+    from psycopg.errors import CheckViolation
+
+    for _ in range(_TRIES):
+        try:
+            return work()
+        except CheckViolation as error:
+            missing = _missing(error)
+            if missing is None:
+                raise
+        make(connection, missing)
+    return work()
+
+
+def _missing(error: psycopg.Error) -> int | None:
+    """The month whose partition was missing."""
+    found = re.search(r"\((\d+)\)", error.diag.message_detail or "")
+    if error.diag.constraint_name or error.diag.table_name != "records" or found is None:
+        return None
+    return month_of(int(found[1]))
+
+
+# ------------------------------------------------------------------------------------------------------------- to drop
+
+
+def drop_empty(connection: Connection) -> bool:
+    """Drop the empty partitions of months that are over; whether none is left that could not be locked.
+
+    The connection must not be inside a transaction.
+    """
+    records = _records(connection)
+    if not records.is_ours:
+        return True
+    last = _open_month(connection, records)
+    empty = [month for month in made(connection) if month < last and _is_empty(connection, month)]
+    dropped = [_drop(connection, records, month) for month in empty]
+    return all(dropped)
+
+
+def _is_empty(connection: Connection, month: int) -> bool:
+    """Whether a month has no records now; found out without a lock, so that it may take a while."""
+    with walking(connection):  # from its end on: the oldest runs are archived first
+        least, end = 0 if month == EARLIER else first_number(month), first_number(month + 1)
+        query = f"SELECT 1 FROM records WHERE run >= {least} AND run < {end} ORDER BY run DESC LIMIT 1"
+        return connection.execute(query.encode()).fetchone() is None
+
+
+def _drop(connection: Connection, records: _Records, month: int) -> bool:
+    """Drop a partition if it is empty; False: it cannot be locked now.
+
+    Who writes to it holds a lock of it and of the whole table until the write is committed. So what is empty under the
+    first of these locks is empty under both.
+    """
+    from psycopg.errors import DeadlockDetected, LockNotAvailable, UndefinedTable
+
+    table = f"{records.schema}.{name_of(month)}"
+    connection.execute(_begin(_WAIT_TO_DROP), prepare=False)
+    try:
+        connection.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE".encode(), prepare=False)
+        connection.execute(b"SET LOCAL enable_seqscan = off; SET LOCAL enable_sort = off", prepare=False)
+        if connection.execute(f"SELECT 1 FROM {table} ORDER BY run DESC LIMIT 1".encode()).fetchone() is None:
+            # in one message: if this client is stopped, nobody waits for it
+            connection.execute(f"DROP TABLE {table}; COMMIT".encode(), prepare=False)
+    except (DeadlockDetected, LockNotAvailable):
+        return False
+    except UndefinedTable:
+        return True  # another process has dropped it
+    finally:
+        if not connection.closed and connection.info.transaction_status:
+            connection.rollback()
+    return True
+
+
+# ------------------------------------------------------------------------------------------------- what the server says
+
+
+def _records(connection: Connection) -> _Records:
+    row: Any = connection.execute(
+        f"SELECT {THIS_MONTH}, pg_get_serial_sequence('runs', 'id'), quote_ident(nspname),"
+        " quote_ident(pg_get_userbyid(relowner)), pg_has_role(relowner, 'USAGE') FROM pg_class"
+        " JOIN pg_namespace ON pg_namespace.oid = relnamespace WHERE pg_class.oid = 'records'::regclass".encode()
+    ).fetchone()
+    return _Records(*row)
+
+
+def _open_month(connection: Connection, records: _Records) -> int:
+    """The month to which new runs are counted."""
+    row: Any = connection.execute(f"SELECT last_value FROM {records.numbers}".encode()).fetchone()
+    return month_of(int(row[0]))
+
+
+def _partitions(connection: Connection) -> dict[str, str]:
+    """The partitions by their names, each with what makes another one with its storage options and tablespace."""
+    rows: Any = connection.execute(
+        "SELECT one.relname, (SELECT ' WITH (' || string_agg(name, ', ') || ')' FROM (SELECT quote_ident(option_name)"
+        " || '=' || quote_literal(option_value) FROM pg_options_to_table(one.reloptions) UNION ALL SELECT 'toast.'"
+        " || quote_ident(option_name) || '=' || quote_literal(option_value) FROM pg_options_to_table(toast.reloptions)"
+        " ) AS option (name)), ' TABLESPACE ' || quote_ident(spcname) FROM pg_inherits"
+        " JOIN pg_class AS one ON one.oid = inhrelid LEFT JOIN pg_class AS toast ON toast.oid = one.reltoastrelid"
+        " LEFT JOIN pg_tablespace ON pg_tablespace.oid = one.reltablespace WHERE inhparent = 'records'::regclass"
+    ).fetchall()
+    return {name: (options or "") + (tablespace or "") for name, options, tablespace in rows}
+
+
+def _month_named(name: str) -> int | None:
+    if name == name_of(EARLIER):
+        return EARLIER
+    found = re.fullmatch(r"records_(\d{4})_(\d{2})", name)
+    return None if found is None else (int(found[1]) - 1970) * 12 + int(found[2]) - 1
+
+
+def _doubled(name: str) -> str:
+    return name.replace("'", "''")
+
+
+def _begin(wait: int) -> bytes:
+    return f"BEGIN; SET LOCAL idle_in_transaction_session_timeout = 5000; SET LOCAL lock_timeout = {wait}".encode()
+
+
+@contextmanager
+def _changing(connection: Connection, wait: int) -> Iterator[None]:
+    """A transaction that nobody else has who makes partitions."""
+    connection.execute(_begin(wait), prepare=False)
+    try:
+        connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
+        yield
+        connection.execute("COMMIT")
+    finally:
+        if not connection.closed and connection.info.transaction_status:
+            connection.rollback()
