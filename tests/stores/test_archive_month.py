@@ -12,12 +12,15 @@ import pytest
 
 from orchestrator import Executor
 from orchestrator.stores.archive import ArchivedStore
+from orchestrator.stores.postgres import months
 from orchestrator.stores.sqlite.searching import COUNTED
 from tests.stores.test_scale import Counted
 from tests.support.executors import chain, says
 from tests.support.many_runs import TEAMS, copied
 from tests.support.postgres import PostgresDatabase
 from tests.support.postgres_costs import Pages
+from tests.support.postgres_months import month as month_of
+from tests.support.postgres_months import move_calendar, partitions, paths, room
 from tests.support.s3 import Bucket
 
 pytestmark = pytest.mark.anyio
@@ -119,21 +122,30 @@ async def test_a_month_of_very_many_runs(tmp_path: Path, monkeypatch: pytest.Mon
     await check_month(tmp_path, STORM_FEW if scale >= 20 else FEW, min(STORM_MANY, 5_000 * scale), monkeypatch)
 
 
-async def test_a_month_in_a_database_and_a_bucket(postgres: PostgresDatabase, bucket: Bucket) -> None:
-    """All records leave the tables, which give back what lies at their ends."""
-    size = "SELECT sum(pg_total_relation_size(name::regclass)) FROM unnest(ARRAY['records', 'snapshots']) AS name"
+async def test_a_month_in_a_database_and_a_bucket(
+    postgres: PostgresDatabase, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All records of a month that is over leave the database, whose files they were in are removed."""
+    name = months.name_of(month_of(postgres))
     async with Executor(postgres.url, graphs=[GRAPH], archive=bucket.url) as executor:
         await executor.start(GRAPH, "x", run_id="done")
         await copied(executor.store, ["done"], FEW)
-        ((full,),) = postgres.execute(size)
+        await executor.store.compact()  # makes maps of the free room, once
+        full, files = room(postgres, name), paths(postgres, name)
+        move_calendar(monkeypatch, 1)
         done = await executor.archive(older_than=later())
-        ((left,),) = postgres.execute(size)
-        print(f"{len(done.runs)} runs: {full:,} bytes of records before, {left:,} after")
+        postgres.execute("CHECKPOINT")  # removes files that are empty already
+        print(f"{len(done.runs)} runs: {full:,} bytes of records, {done.freed:,} bytes given back")
         assert len(done.runs) == len(bucket.keys()) == FEW + 1
-        assert left < full / 2
+        assert partitions(postgres) == [months.name_of(month_of(postgres, 1))]
+        assert [path for path in files if (postgres.server.data / path).exists()] == []
+        assert done.freed > 0.9 * full > 50 * FEW
         assert (await executor.load("run-7")).status == "completed"
         assert (await executor.fork("run-7", at=4, run_id="fork")).status == "completed"
         assert postgres.execute("SELECT count(*) FROM runs WHERE archived IS NOT NULL") == [(FEW,)]
+        assert partitions(postgres) == [name, months.name_of(month_of(postgres, 1))]
+        await executor.archive(older_than=later())
+        assert partitions(postgres) == [months.name_of(month_of(postgres, 1))]
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])

@@ -24,9 +24,9 @@ def compact(connection: Connection) -> int:
     """
     import psycopg
 
-    before = _size(connection)
     with suppress(psycopg.Error):
         months.begin_month(connection)
+    before = _size(connection)
     all_dropped = months.drop_empty(connection)
     for table in TABLES:
         # Records are found by their key alone, so nothing need be known about them; and there are very many.

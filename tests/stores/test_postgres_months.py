@@ -1,0 +1,379 @@
+"""A partition for each month: made when the month begins, dropped when it is empty, there again when it is needed."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+
+import anyio
+import psycopg
+import pytest
+
+from orchestrator import Executor
+from orchestrator.errors import RunArchived
+from orchestrator.stores import RunInfo, open_store
+from orchestrator.stores.postgres import maintenance, months
+from orchestrator.stores.postgres.connections import connect
+from orchestrator.stores.postgres.url import address_of
+from tests.stores.runs import add_run, events
+from tests.support.executors import chain, says
+from tests.support.pgbouncer import bouncer, command
+from tests.support.postgres import PASSWORD, USER, PostgresDatabase
+from tests.support.postgres_months import killed_at, month, month_of_run, move_calendar, partitions, paths, room
+
+pytestmark = pytest.mark.anyio
+GRAPH = chain(*(says(f"{number} " + "word " * 50) for number in range(3)))
+
+
+def later() -> datetime:
+    return datetime.now(UTC) + timedelta(days=1)
+
+
+def compacted(database: PostgresDatabase) -> int:
+    with closing(connect(address_of(database.url))) as connection:
+        return maintenance.compact(connection)
+
+
+# ---------------------------------------------------------------------------------------------------- a month begins
+
+
+async def test_a_month_begins_with_the_first_run_that_is_added_in_it(
+    postgres: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = month(postgres)
+    store = open_store(postgres.url)
+    await add_run(store, "a")
+    assert month_of_run(postgres, "a") == now
+    assert months.name_of(now + 1) not in partitions(postgres)
+    move_calendar(monkeypatch, 1)
+    await add_run(store, "b")  # finds out
+    await add_run(store, "c")
+    assert [month_of_run(postgres, name) for name in "abc"] == [now, now, now + 1]
+    assert months.name_of(now + 1) in partitions(postgres)
+    await store.append("a", events(2), after=1)
+    for name, head in (("a", 2), ("b", 1), ("c", 1)):
+        assert await store.read(name) == events(1, head)
+    await store.close()
+
+
+async def test_a_calendar_that_goes_back_changes_nothing(
+    postgres: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = month(postgres)
+    store = open_store(postgres.url)
+    await add_run(store, "a")
+    before = partitions(postgres)
+    move_calendar(monkeypatch, -5)
+    await add_run(store, "b")
+    await store.compact()
+    await add_run(store, "c")
+    assert [month_of_run(postgres, name) for name in "abc"] == [now] * 3
+    assert {*partitions(postgres)} <= {*before}
+    await store.close()
+
+
+async def test_a_month_begins_while_others_read_and_write(
+    postgres: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither waits for the other, whatever locks of tables they have."""
+    store = open_store(postgres.url)
+    await add_run(store, "a")
+    move_calendar(monkeypatch, 1)
+    with psycopg.connect(postgres.conninfo) as reader, psycopg.connect(postgres.conninfo) as writer:
+        reader.execute("SELECT count(*) FROM records")
+        writer.execute("INSERT INTO records SELECT run, 1000, crc, data FROM records")
+        with anyio.fail_after(10):
+            await add_run(store, "b")
+        assert months.name_of(month(postgres, 1)) in partitions(postgres)
+        assert reader.execute("SELECT count(*) FROM records").fetchone() == (2,)
+        writer.rollback()
+    await store.close()
+
+
+async def test_many_connections_append_while_months_begin(
+    postgres: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every append is made, and each run is counted to a month that has a partition."""
+    done, on, lock = threading.Event(), 0, threading.Lock()
+
+    async def work(number: int) -> int:
+        store, count = open_store(postgres.url), 0
+        while not done.is_set() or count < 5:
+            name = await add_run(store, f"r-{number}-{count}")
+            assert await store.append(name, events(2, 2), after=1) == 3
+            count += 1
+        await store.close()
+        return count
+
+    def begin(_: int) -> None:
+        nonlocal on
+        with closing(connect(address_of(postgres.url))) as connection:
+            for _ in range(6):
+                with lock:
+                    on += 1
+                    move_calendar(monkeypatch, on)
+                months.begin_month(connection)
+
+    with ThreadPoolExecutor(6) as pool:
+        workers = [pool.submit(anyio.run, work, number) for number in range(4)]
+        list(pool.map(begin, range(2)))
+        done.set()
+        counts = [worker.result() for worker in workers]
+    assert postgres.execute("SELECT count(*) FROM records") == [(3 * sum(counts),)]
+    assert months.name_of(month(postgres, on)) in partitions(postgres)
+    ((last,),) = postgres.execute(f"SELECT max(id) >> {months.BITS} FROM runs")
+    assert last > month(postgres)
+    assert postgres.execute("SELECT count(DISTINCT id) = count(*) FROM runs") == [(True,)]
+
+
+async def test_who_may_not_change_tables_goes_on_in_the_month_before(
+    postgres: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    role = f"clerk_{postgres.name}"
+    postgres.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'x'")
+    try:
+        postgres.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {role}")
+        store = open_store(postgres.url_with(options=f"-crole%3D{role}"))
+        move_calendar(monkeypatch, 1)
+        for name in "abc":
+            await add_run(store, name)
+            assert month_of_run(postgres, name) == month(postgres)
+        await store.append("a", events(2), after=1)
+        assert await store.read("a") == events(1, 2)
+        await store.close()
+        compacted(postgres)  # by the owner
+        store = open_store(postgres.url_with(options=f"-crole%3D{role}"))
+        await add_run(store, "d")
+        assert month_of_run(postgres, "d") == month(postgres, 1)
+        assert await store.read("d") == events(1)
+        await store.close()
+    finally:
+        postgres.execute(f"DROP OWNED BY {role}")
+        postgres.execute(f"DROP ROLE {role}")
+
+
+def test_partitions_are_stored_as_those_before_them(postgres: PostgresDatabase) -> None:
+    name, now = months.name_of(month(postgres)), month(postgres)
+    postgres.execute(f"ALTER TABLE {name} SET (autovacuum_vacuum_scale_factor = 0.01, toast.autovacuum_enabled = off)")
+    postgres.execute("ALTER TABLE records ALTER data SET STORAGE external")
+    with closing(connect(address_of(postgres.url))) as connection:
+        months.make(connection, now + 1)
+        months.make(connection, now + 1)
+    name = months.name_of(now + 1)
+    assert postgres.execute(
+        f"SELECT one.reloptions, toast.reloptions, attstorage FROM pg_class AS one"
+        f" JOIN pg_class AS toast ON toast.oid = one.reltoastrelid JOIN pg_attribute ON attrelid = one.oid"
+        f" WHERE one.relname = '{name}' AND attname = 'data'"
+    ) == [(["autovacuum_vacuum_scale_factor=0.01"], ["autovacuum_enabled=off"], "e")]
+    assert postgres.execute(f"SELECT indexdef FROM pg_indexes WHERE tablename = '{name}'") == [
+        (f"CREATE UNIQUE INDEX {name}_pkey ON public.{name} USING btree (run, seq)",)
+    ]
+
+
+# --------------------------------------------------------------------------------------------------- a month is over
+
+
+async def test_the_files_of_an_empty_month_are_removed(
+    postgres: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not those of a month with a record, nor those of the month to which new runs are counted."""
+    store, now = open_store(postgres.url), month(postgres)
+    for on in range(3):
+        move_calendar(monkeypatch, on)
+        await store.compact()  # begins the month
+        await add_run(store, f"r{on}", 100, "x" * 1000)
+    await store.delete("r0")
+    names = [months.name_of(now + on) for on in range(3)]
+    files = {name: paths(postgres, name) for name in names}
+    full = {name: room(postgres, name) for name in names}
+    assert min(full.values()) > 16_000
+    freed = await store.compact()
+    postgres.execute("CHECKPOINT")  # an empty file may stay until then
+    assert partitions(postgres) == names[1:]
+    assert freed >= full[names[0]]
+    left = [path for path in files[names[0]] if (postgres.server.data / path).exists()]
+    assert left == []
+    assert room(postgres, names[1]) == full[names[1]]
+    await store.delete("r2")
+    await store.compact()
+    assert partitions(postgres) == names[1:], "new runs are counted to the last one"
+    await add_run(store, "r3")
+    assert month_of_run(postgres, "r3") == now + 2
+    await store.close()
+
+
+async def test_runs_of_a_dropped_month_are_restored_forked_and_continued(
+    postgres: PostgresDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = month(postgres)
+    async with Executor(postgres.url, graphs=[GRAPH], archive=str(tmp_path)) as executor:
+        for name in ("a", "b", "c"):
+            await executor.start(GRAPH, name, run_id=name)
+        move_calendar(monkeypatch, 1)
+        done = await executor.archive(older_than=later())
+        assert sorted(done.runs) == ["a", "b", "c"]
+        assert partitions(postgres) == [months.name_of(now + 1)]
+        assert (await executor.load("a")).status == "completed"  # from the archive
+        await executor.restore("a")
+        assert partitions(postgres) == [months.name_of(now), months.name_of(now + 1)]
+        assert (await executor.load("a")).status == "completed"
+        assert (await executor.fork("b", at=2, run_id="fork")).status == "completed"
+        assert month_of_run(postgres, "fork") == now + 1
+        assert month_of_run(postgres, "b") == now
+    store = open_store(postgres.url)
+    assert len(await store.read("a")) == (await store.info("a")).head
+    with pytest.raises(RunArchived):
+        await store.read("c")
+    assert await store.check() == []
+    await store.close()
+
+
+async def test_a_run_without_records_gets_some_in_a_dropped_month(
+    postgres: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store(postgres.url)
+    names = ["a", "b"]
+    for name in names:
+        await store.create(RunInfo(name, "essay", "running"), [])
+    move_calendar(monkeypatch, 1)
+    await store.compact()
+    assert partitions(postgres) == [months.name_of(month(postgres, 1))]
+    async with anyio.create_task_group() as tasks:
+        for name in names:
+            tasks.start_soon(partial(store.append, name, events(1, 3), after=0))
+    for name in names:
+        assert await store.read(name) == events(1, 3)
+    assert partitions(postgres)[0] == months.name_of(month(postgres))
+    await store.close()
+
+
+async def test_a_month_that_is_read_is_dropped_later_and_nobody_waits_for_long(
+    postgres: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store(postgres.url)
+    await add_run(store, "a")
+    await store.delete("a")
+    await add_run(store, "b")
+    name = months.name_of(month(postgres))
+    with psycopg.connect(postgres.conninfo) as reader:
+        reader.execute("SELECT count(*) FROM records")  # as a dump of the database does
+        await store.delete("b")
+        move_calendar(monkeypatch, 1)
+        with anyio.fail_after(20):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(store.compact)
+                for number in range(20):
+                    with anyio.fail_after(5):
+                        await add_run(store, f"r{number}")
+        assert name in partitions(postgres)
+    await store.compact()
+    assert name in partitions(postgres), "it has the first of those runs"
+    for number in range(20):
+        await store.delete(f"r{number}")
+    await store.compact()
+    assert name not in partitions(postgres)
+    await store.close()
+
+
+async def test_records_that_are_not_committed_yet_keep_their_month(
+    postgres: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = month(postgres)
+    with psycopg.connect(postgres.conninfo) as writer:
+        writer.execute("INSERT INTO records VALUES (%s, 1, 0, 'x')", (months.first_number(now),))
+        move_calendar(monkeypatch, 1)
+        compacted(postgres)
+        assert months.name_of(now) in partitions(postgres)
+    compacted(postgres)
+    assert postgres.execute("SELECT count(*) FROM records") == [(1,)]
+
+
+async def test_several_give_space_back_while_runs_are_archived_and_restored(
+    postgres: PostgresDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is lost: a run is whole in the store, or in the archive."""
+    async with Executor(postgres.url, graphs=[GRAPH], archive=str(tmp_path)) as executor:
+        for number in range(6):
+            await executor.start(GRAPH, "x", run_id=f"r{number}")
+        heads = {f"r{number}": (await executor.store.info(f"r{number}")).head for number in range(6)}
+        move_calendar(monkeypatch, 1)
+        await executor.store.compact()
+        others = [open_store(postgres.url) for _ in range(2)]
+        for _ in range(4):
+            await executor.archive(older_than=later())
+            async with anyio.create_task_group() as tasks:
+                for other in others:
+                    tasks.start_soon(other.compact)
+                for name in heads:
+                    tasks.start_soon(executor.restore, name)
+            for name, head in heads.items():
+                assert len(await others[0].read(name)) == head
+        await executor.archive(older_than=later())
+        assert months.name_of(month(postgres)) not in partitions(postgres)
+        for other in others:
+            await other.close()
+
+
+def test_a_process_dies_while_it_gives_space_back(postgres: PostgresDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed before any of its statements: the next one does the rest."""
+    now, number = month(postgres), 0
+    move_calendar(monkeypatch, 1)
+    killed = True
+    while killed:
+        number += 1
+        killed = killed_at(number, lambda: compacted(postgres))
+        postgres.execute(f"INSERT INTO records VALUES ({months.first_number(now + 1)} + {number}, 1, 0, 'x')") if (
+            months.name_of(now + 1) in partitions(postgres)
+        ) else None
+    assert number > 25
+    assert partitions(postgres) == [months.name_of(now + 1)]
+    postgres.execute(_NEW_RUN)
+    assert month_of_run(postgres, "new") == now + 1
+
+
+_NEW_RUN = (
+    "INSERT INTO runs (run_id, graph, status, labels, created, updated, head, structure, content, waiting)"
+    " VALUES ('new', 'g', 'running', '{}', 1, 2, 0, 's', 'c', 0)"
+)
+
+
+@pytest.mark.peer
+async def test_by_a_pooler_that_hands_out_connections_by_transaction(
+    postgres: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = command()
+    if program is None:
+        pytest.skip("pgbouncer is not there: apt-get install pgbouncer")
+    with bouncer(program, postgres.server) as port:
+        store = open_store(f"postgresql://{USER}:{PASSWORD}@127.0.0.1:{port}/{postgres.name}?prepare=0&listen=0")
+        await add_run(store, "a")
+        await store.delete("a")
+        move_calendar(monkeypatch, 1)
+        await store.compact()
+        await add_run(store, "b")
+        assert partitions(postgres) == [months.name_of(month(postgres, 1))]
+        assert await store.read("b") == events(1)
+        await store.close()
+
+
+async def test_records_without_a_run_are_found_in_every_month(
+    postgres: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store(postgres.url)
+    for on in range(4):
+        move_calendar(monkeypatch, on)
+        await store.compact()
+        await add_run(store, f"r{on}", 3)
+    for on in (0, 1, 3):
+        number = months.first_number(month(postgres, on)) + 77
+        postgres.execute(f"INSERT INTO records VALUES ({number}, 1, 0, 'x'), ({number}, 2, 0, 'x')")
+    (found,) = await store.check(repair=True)
+    assert found.what == "records of 3 runs that do not exist"
+    assert found.repaired == "deleted"
+    assert await store.check() == []
+    assert postgres.execute("SELECT count(*) FROM records") == [(12,)]
+    await store.close()
