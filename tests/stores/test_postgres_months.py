@@ -194,7 +194,7 @@ async def test_the_files_of_an_empty_month_are_removed(
     freed = await store.compact()
     postgres.execute("CHECKPOINT")  # an empty file may stay until then
     assert partitions(postgres) == names[1:]
-    assert freed >= full[names[0]]
+    assert freed > 0.8 * full[names[0]]
     left = [path for path in files[names[0]] if (postgres.server.data / path).exists()]
     assert left == []
     assert room(postgres, names[1]) == full[names[1]]
