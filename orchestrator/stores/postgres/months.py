@@ -159,7 +159,7 @@ def _missing(error: psycopg.Error) -> int | None:
 
 
 def drop_empty(connection: Connection) -> bool:
-    """Drop the empty partitions of months that are over; whether none is left that could not be locked.
+    """Drop the empty partitions of months that are over; False: one could not be locked, so it was left for later.
 
     The connection must not be inside a transaction.
     """
@@ -167,17 +167,25 @@ def drop_empty(connection: Connection) -> bool:
     if not records.is_ours:
         return True
     last = _open_month(connection, records)
-    empty = [month for month in made(connection) if month < last and _is_empty(connection, month)]
-    dropped = [_drop(connection, records, month) for month in empty]
-    return all(dropped)
+    # one that cannot be locked is the last that is tried: others wait each time
+    return all(_drop(connection, records, month) for month in _empty(connection, last))
 
 
-def _is_empty(connection: Connection, month: int) -> bool:
-    """Whether a month has no records now; found out without a lock, so that it may take a while."""
-    with walking(connection):  # from its end on: the oldest runs are archived first
-        least, end = 0 if month == EARLIER else first_number(month), first_number(month + 1)
-        query = f"SELECT 1 FROM records WHERE run >= {least} AND run < {end} ORDER BY run DESC LIMIT 1"
-        return connection.execute(query.encode()).fetchone() is None
+def _empty(connection: Connection, before: int) -> list[int]:
+    """The months before one that have no records; found out without locks that matter, so it may take a while."""
+    over = [month for month in made(connection) if month < before]
+    if not over:
+        return []
+    last = [  # the oldest runs are archived first, so what is left is found at the end
+        f"({month}, (SELECT run FROM records WHERE run >= {first_number(month)} AND run < {first_number(month + 1)}"
+        " ORDER BY run DESC LIMIT 1))"
+        for month in over
+    ]
+    with walking(connection):
+        found: Any = connection.execute(
+            f"SELECT month FROM (VALUES {', '.join(last)}) AS known (month, run) WHERE run IS NULL ORDER BY 1".encode()
+        ).fetchall()
+    return [month for (month,) in found]
 
 
 def _drop(connection: Connection, records: _Records, month: int) -> bool:
