@@ -29,7 +29,7 @@ class Explained:
     """
 
     def __init__(self, database: PostgresDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.found = (0, 0, 0)
+        self.found: tuple[int, int, int] = (0, 0, 0)
         self.counts = False
         self._beside = psycopg.connect(database.conninfo)
         execute: Any = psycopg.Connection.execute

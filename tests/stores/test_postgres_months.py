@@ -16,8 +16,8 @@ import pytest
 from orchestrator import Executor
 from orchestrator.errors import RunArchived
 from orchestrator.stores import RunInfo, open_store
-from orchestrator.stores.postgres import maintenance, months
-from orchestrator.stores.postgres.connections import connect
+from orchestrator.stores.postgres import maintenance, months, run_numbers
+from orchestrator.stores.postgres.connections import Connection, connect
 from orchestrator.stores.postgres.url import address_of
 from tests.stores.runs import add_run, events
 from tests.support.executors import chain, says
@@ -292,6 +292,53 @@ async def test_records_that_are_not_committed_yet_keep_their_month(
     assert postgres.execute("SELECT count(*) FROM records") == [(1,)]
 
 
+def test_a_record_that_comes_between_the_look_and_the_lock_keeps_its_month(
+    postgres: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, look = month(postgres), months._empty
+
+    def looked(connection: Connection, before: int) -> list[int]:
+        found = look(connection, before)
+        postgres.execute(f"INSERT INTO records VALUES ({months.first_number(now)}, 1, 0, 'x') ON CONFLICT DO NOTHING")
+        return found
+
+    monkeypatch.setattr(months, "_empty", looked)
+    move_calendar(monkeypatch, 1)
+    compacted(postgres)
+    assert partitions(postgres) == [months.name_of(now), months.name_of(now + 1)]
+    assert postgres.execute("SELECT count(*) FROM records") == [(1,)]
+
+
+async def test_a_run_that_is_restored_while_its_month_is_dropped_waits(
+    postgres: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other way round: its record comes when the partition is locked, or gone."""
+    store, now = open_store(postgres.url), month(postgres)
+    await store.create(RunInfo("a", "essay", "running"), [])
+    move_calendar(monkeypatch, 1)
+    await store.compact()
+    with closing(connect(address_of(postgres.url))) as connection:
+        months.make(connection, now)
+    with psycopg.connect(postgres.conninfo) as dropping:
+        dropping.execute(f"LOCK TABLE {months.name_of(now)} IN ACCESS EXCLUSIVE MODE".encode())
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(partial(store.append, "a", events(1, 3), after=0))
+            await anyio.sleep(0.1)
+            assert (await store.info("a")).head == 0
+            dropping.rollback()
+    assert await store.read("a") == events(1, 3)
+    await store.close()
+
+
+def test_numbers_of_runs_are_forgotten_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_numbers, "_MOST", 3)
+    numbers = run_numbers.RunNumbers()
+    for number in range(5):
+        numbers.keep(f"r{number}", number)
+    numbers.keep("r4", 40)
+    assert [numbers.get(f"r{number}") for number in range(5)] == [None, None, 2, 3, 40]
+
+
 async def test_several_give_space_back_while_runs_are_archived_and_restored(
     postgres: PostgresDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -358,6 +405,36 @@ async def test_by_a_pooler_that_hands_out_connections_by_transaction(
         assert partitions(postgres) == [months.name_of(month(postgres, 1))]
         assert await store.read("b") == events(1)
         await store.close()
+
+
+async def test_a_dump_has_the_months(postgres: PostgresDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Restored elsewhere, runs are read and continued, and new ones get numbers of their own in the same month."""
+    store, copy, now = open_store(postgres.url), f"{postgres.name}_copy", month(postgres)
+    for on in range(3):
+        move_calendar(monkeypatch, on)
+        await store.compact()
+        await add_run(store, f"r{on}", 3)
+    await store.delete("r1")
+    await store.compact()
+    await store.close()
+    file = postgres.server.folder / f"{copy}.sql"
+    postgres.server.run("pg_dump", "-h", str(postgres.server.folder), "-p", str(postgres.server.port), "-U", USER,
+                        "-f", str(file), postgres.name)  # fmt: skip
+    postgres.server.create_database(copy, tables=False)
+    restored = PostgresDatabase(postgres.server, copy)
+    try:
+        postgres.server.run("psql", "-q", "-X", "-v", "ON_ERROR_STOP=1", "-h", str(postgres.server.folder), "-p",
+                            str(postgres.server.port), "-U", USER, "-f", str(file), copy)  # fmt: skip
+        assert partitions(restored) == [months.name_of(now), months.name_of(now + 2)]
+        store = open_store(restored.url)
+        assert await store.append("r0", events(4), after=3) == 4
+        assert await store.read("r0") == events(1, 4)
+        await add_run(store, "new")
+        assert month_of_run(restored, "new") == now + 2
+        assert await store.check() == []
+        await store.close()
+    finally:
+        postgres.server.drop_database(copy)
 
 
 async def test_records_without_a_run_are_found_in_every_month(
