@@ -111,6 +111,16 @@ async def test_a_process_dies_while_it_divides(former: PostgresDatabase) -> None
     assert former.execute(_JOURNAL) == journal
 
 
+async def test_rows_are_read_before_the_table_is_locked(former: PostgresDatabase) -> None:
+    """Attaching it scans nothing, because the server knows that all of them fit."""
+    with closing(psycopg.connect(former.url, autocommit=True)) as connection:
+        said: list[str] = []
+        connection.add_notice_handler(lambda notice: said.append(notice.message_primary or ""))
+        connection.execute("SET client_min_messages = debug1")
+        migrate(connection, former.url)
+    assert 'partition constraint for table "records_earlier" is implied by existing constraints' in said
+
+
 async def test_a_process_dies_before_the_first_month_begins(
     former: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
