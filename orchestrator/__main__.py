@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import NoReturn
+
+
+def command() -> NoReturn:
+    """Run the command line with the arguments of the process, and end the process."""
+    from orchestrator.cli import main, process_end
+
+    before = {*sys.modules}
+    try:
+        main()
+    except SystemExit as end:
+        process_end.leave(end.code, sys.modules.keys() - before)
+        raise
+
 
 if __name__ == "__main__":
     # Python puts the current directory before everything else; a file there must hide no module of a package.
     if not sys.flags.safe_path and sys.path and sys.path[0] in ("", os.getcwd()):
         del sys.path[0]
-
-    from orchestrator.cli import main
-
-    main()
+    command()

@@ -18,9 +18,9 @@ from __future__ import annotations
 
 import linecache
 import math
-import sysconfig
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
@@ -235,13 +235,19 @@ def _frames(frames: Sequence[tuple[str, int, str]]) -> Iterator[str]:
 
 
 _HERE = str(Path(__file__).parents[1])
-_INSTALLED = tuple({
-    path for name, path in sysconfig.get_paths().items() if name in ("stdlib", "platstdlib", "purelib", "platlib")
-})  # fmt: skip
+
+
+@cache
+def _installed() -> tuple[str, ...]:
+    """Where Python's own modules and installed packages are."""
+    import sysconfig
+
+    paths = sysconfig.get_paths()
+    return tuple({path for name in ("stdlib", "platstdlib", "purelib", "platlib") if (path := paths.get(name))})
 
 
 def _is_library(file: str) -> bool:
     """Whether code is none of the user's: this library's, Python's own, or installed."""
     if file.startswith((_HERE, "<frozen ")) or "site-packages" in file or "dist-packages" in file:
         return True
-    return file.startswith(_INSTALLED)
+    return file.startswith(_installed())
