@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from types import ModuleType
+from typing import Any
 
 
 def late(package: str, homes: Mapping[str, tuple[str, ...]]) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
@@ -48,6 +49,36 @@ def late(package: str, homes: Mapping[str, tuple[str, ...]]) -> tuple[Callable[[
         return sorted({*vars(face), *face.__all__})
 
     return get, names
+
+
+def later(package: str, modules: str) -> tuple[Any, ...]:
+    """Modules that are imported when something in them is first used, for code that most processes do not come to.
+
+        if TYPE_CHECKING:
+            from shapes import circle, square
+        else:
+            circle, square = later("shapes", "circle square")
+
+    Args:
+        package: the package that they are in.
+        modules: their names, separated by blanks.
+
+    Returns:
+        For each what has its attributes.
+    """
+    return tuple(_Later(f"{package}.{module}") for module in modules.split())
+
+
+class _Later:
+    """A module that is imported when it is asked for something."""
+
+    __slots__ = ("_module",)
+
+    def __init__(self, module: str) -> None:
+        self._module = module
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(import_module(self._module), name)
 
 
 class _Kept:

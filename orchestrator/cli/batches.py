@@ -182,7 +182,7 @@ def _refused(info: RunInfo, error: Exception) -> ResumedRun:
 @contextmanager
 def _shown(progress: _Progress) -> Iterator[None]:
     """Show the progress on stderr: a bar on a terminal, else a line for each run."""
-    from orchestrator.render.terminal.screen import can_draw
+    from orchestrator.render.terminal.colours import can_draw
 
     if not can_draw(sys.stderr):
         progress.tell = lambda one, done, total: warn(f"{done}/{total}  {_line(one)}")

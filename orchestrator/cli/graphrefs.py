@@ -23,7 +23,6 @@ from orchestrator.cli.redaction import redacted
 from orchestrator.cli.trust_prompt import DATA, reach, refused, source_of, trust_of
 from orchestrator.errors import GraphUnknown, OrchestratorError
 from orchestrator.graph.refs import attribute, module_named, module_of_file
-from orchestrator.graph.source_lines import located
 
 if TYPE_CHECKING:
     from orchestrator.graph import GraphDefinition
@@ -84,6 +83,7 @@ def graph_from_ref(ref: str, directory: str | None = None, trust: Sequence[str] 
 
 
 def _from_data(ref: str, directory: str, trust: Sequence[str]) -> Graph:
+    from orchestrator.graph.source_lines import located
     from orchestrator.verbs import Graph
 
     source = source_of(ref)
@@ -107,6 +107,7 @@ def shape_from_ref(ref: str, trust: Sequence[str] = ()) -> tuple[GraphDefinition
     """
     if ref.endswith(DATA) and refused((source := source_of(ref)).data, trust):
         from orchestrator.graph.outline import outline
+        from orchestrator.graph.source_lines import located
 
         with located(Path(ref), source.text):
             found = outline(source.data)

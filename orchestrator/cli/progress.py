@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol, TextIO
 from orchestrator.cli.output import out_line
 from orchestrator.cli.redaction import redacted
 from orchestrator.errors import StoreCorrupt
+from orchestrator.render.terminal.colours import can_draw
 from orchestrator.render.terminal.event_lines import EventLines
 
 if TYPE_CHECKING:
@@ -68,11 +69,11 @@ class Tree:
         """Records that the screen knows of before anything is shown."""
 
     async def meet(self, executor: Executor, run_id: str, seen: int) -> None:
-        from orchestrator.render.terminal.screen import Screen, can_draw
-
         self._screen = None
         if not can_draw(self._stream):
             return
+        from orchestrator.render.terminal.screen import Screen
+
         with suppress(StoreCorrupt):  # lines tell what can be read, and then where the damage is
             run = await executor.load(run_id)
             self._until = max(seen, run.seq - _BEFORE)

@@ -262,7 +262,7 @@ def _for_runs(live: str, given: Sequence[str]) -> list[str]:
 def _models(given: Sequence[str]) -> dict[str, str]:
     """`--model` as names and references; without a name it is that of nodes that name none."""
     from orchestrator.cli.graphrefs import absolute
-    from orchestrator.executor.tape import DEFAULT
+    from orchestrator.executor.replay_names import DEFAULT
 
     found: dict[str, str] = {}
     for one in given:

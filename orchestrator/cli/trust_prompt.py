@@ -5,17 +5,20 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.cli import words
 from orchestrator.cli.environment import forget_what_was_typed, import_for, on_terminal
 from orchestrator.cli.exits import UsageError
 from orchestrator.cli.output import warn
 from orchestrator.errors import GraphUnknown
-from orchestrator.graph.coderefs import CodeRef, code_refs
-from orchestrator.graph.source import Source
+from orchestrator.graph.coderefs import code_refs
 from orchestrator.graph.trust import Trust, is_ours
 from orchestrator.visible import narrow
+
+if TYPE_CHECKING:
+    from orchestrator.graph.coderefs import CodeRef
+    from orchestrator.graph.source import Source
 
 DATA = (".yaml", ".yml", ".json")
 """How the names of graph files end."""

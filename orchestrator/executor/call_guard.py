@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from orchestrator.errors import EffectFailed
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.jsontypes import digest
 from orchestrator.kernel.question import Answer, Approve, Question
@@ -13,6 +14,14 @@ from orchestrator.nodes.confirm import Confirm
 from orchestrator.seals import Audit
 from orchestrator.tools.result import Risk, risk_at_most
 from orchestrator.tools.tool import Tool
+
+
+class CallDenied(EffectFailed):
+    """Raised in a step whose call a person denied in a fork."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        self.words = f"the user denied this call{f': {reason}' if reason else ''}"
+        super().__init__(f"{name}: {self.words}", type="UserDenied")
 
 
 class CallGuard:

@@ -12,19 +12,15 @@ Steps, effects and commands write through the log and wait on it. The drive that
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import anyio
 
 from orchestrator.errors import GraphUnknown, RunConflict, RunEnded, StoreError
-from orchestrator.executor.call_guard import CallGuard
 from orchestrator.executor.clock import DriveClock
-from orchestrator.executor.followers import Follower
 from orchestrator.executor.journal import Flusher, Journal
 from orchestrator.executor.lease import LeaseHandle
-from orchestrator.executor.replies import PartialReply
 from orchestrator.executor.run_row import due_of
-from orchestrator.executor.tape import Tape
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.node import Node
 from orchestrator.kernel.machine import apply
@@ -33,6 +29,12 @@ from orchestrator.kernel.run_state import Delta, RunState
 from orchestrator.kernel.state import Activation
 from orchestrator.tools.pool_leases import PoolLeases
 from orchestrator.tools.tool import Tool
+
+if TYPE_CHECKING:
+    from orchestrator.executor.call_guard import CallGuard
+    from orchestrator.executor.followers import Follower
+    from orchestrator.executor.replies import PartialReply
+    from orchestrator.executor.tape import Tape
 
 ToolsFor: TypeAlias = "Callable[[GraphDefinition | None], Mapping[str, Tool]]"
 """The tools that arguments in an answer are checked by, for the graph of the run."""

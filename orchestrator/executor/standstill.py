@@ -9,16 +9,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import anyio
 import anyio.lowlevel
 
 from orchestrator.executor.commands import Stop
+from orchestrator.executor.replay_names import REPLAYED
 from orchestrator.executor.run_log import RunLog
-from orchestrator.executor.tape import REPLAYED, Tape
 from orchestrator.kernel.handlers.questions import timer_question
 from orchestrator.kernel.records import Asked, GraphOpened, Record, StepDone, StepFailed, StepRetried, TimerSet
 from orchestrator.kernel.state import Activation
+
+if TYPE_CHECKING:
+    from orchestrator.executor.tape import Tape
 
 _MOMENT = 0.02
 """Seconds in which nothing moves, before a replay counts as standing still."""

@@ -21,6 +21,7 @@ from orchestrator.executor.recording import (
     question_digest,
     state_digest,
 )
+from orchestrator.executor.replay_names import ABSENT, REPLAYED
 from orchestrator.graph.topology import START
 from orchestrator.jsontypes import digest
 from orchestrator.kernel import records as r
@@ -35,14 +36,8 @@ from orchestrator.kernel.state import Activation, FrameResult, FrameState, MapIt
 from orchestrator.kernel.version import Version
 
 Live: TypeAlias = Literal["never", "ask", "always"]
-REPLAYED = "replay"
-"""Who gave the answers, and made the cancels, of a replay itself."""
-ABSENT = "absent"
-"""Name of what stands for a model that a replay was not given."""
 _MOST_BESIDE = 200
 """Recorded calls with the same request that are looked at for the one of the same step."""
-DEFAULT = "default"
-"""Name of the model of nodes that name none, where models of a replay are given."""
 
 
 class Tape(Observer):

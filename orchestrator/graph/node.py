@@ -35,7 +35,7 @@ from pydantic import (
 
 from orchestrator.errors import GraphUnknown
 from orchestrator.graph.limits import Retry
-from orchestrator.graph.node_tools import NodeTool, node_tools
+from orchestrator.graph.node_tools import node_tools
 from orchestrator.graph.outcome import DONE, FAILED
 from orchestrator.graph.signatures import declared_outcomes
 from orchestrator.graph.topology import Join, Rest, counts
@@ -45,6 +45,7 @@ from orchestrator.values import MAX_LIFETIME
 
 if TYPE_CHECKING:
     from orchestrator.graph.definition import GraphDefinition
+    from orchestrator.graph.node_tools import NodeTool
 
 Effect: TypeAlias = Literal["pure", "idempotent", "irreversible"]
 Asked: TypeAlias = Literal["model", "person"]

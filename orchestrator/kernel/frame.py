@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from orchestrator.errors import StepError
 from orchestrator.graph.topology import END, START, STOP
 from orchestrator.kernel import pools, tokens
 from orchestrator.kernel.endings import finish, forget, set_aside
 from orchestrator.kernel.ids import hash_id
-from orchestrator.kernel.joins import Due, fire_if_ready, next_touched
+from orchestrator.kernel.joins import fire_if_ready, next_touched
 from orchestrator.kernel.limit_failure import limit_failure
 from orchestrator.kernel.map_items import settle_item
 from orchestrator.kernel.plan import Plan
@@ -20,6 +21,9 @@ from orchestrator.kernel.state import Activation, FrameResult, FrameState, Froze
 from orchestrator.kernel.transitions import send, take_edge
 from orchestrator.kernel.version import Version, causes
 from orchestrator.kernel.versions import merged, passed_version, step_version
+
+if TYPE_CHECKING:
+    from orchestrator.kernel.joins import Due
 
 
 def new_frame(run: RunState, plan: Plan, key: str, root: Version, parent: Activation | None = None) -> FrameState:

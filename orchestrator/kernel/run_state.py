@@ -6,18 +6,21 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from orchestrator.graph.limits import Reserve, Usage
 from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel.event_queue import EventQueue
 from orchestrator.kernel.ledger import Ledger
-from orchestrator.kernel.observer import Observer
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.question import NOT_STARTED, PAUSE, Question
 from orchestrator.kernel.records import Answered, Caller, Ended, Forked, RunStarted
 from orchestrator.kernel.rules import RULES, Rules, rules_of
 from orchestrator.kernel.state import Activation, Breakpoints, FrameCounters, FrameResult, FrameState
 from orchestrator.kernel.totals import Totals
+
+if TYPE_CHECKING:
+    from orchestrator.kernel.observer import Observer
 
 
 @dataclass(slots=True, eq=False)

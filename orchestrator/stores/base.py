@@ -36,10 +36,10 @@ from orchestrator.stores.rows import (
     Schedule,
 )
 from orchestrator.stores.statistics import StatsRow
-from orchestrator.stores.turns import Turns
 
 if TYPE_CHECKING:
     from orchestrator.kernel.records import Record
+    from orchestrator.stores.turns import Turns
 
 __all__ = [
     "Finding", "Holder", "Lease", "Message", "Page", "Parent", "Relation", "RunInfo", "RunSummary", "Schedule",

@@ -16,13 +16,15 @@ import inspect
 import sys
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Protocol, TypeAlias, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypedDict, Unpack, overload
 
 from orchestrator.graph.limits import Retry
-from orchestrator.tools.pool import Pool
 from orchestrator.tools.result import Effect, Risk
 from orchestrator.tools.schema import Spec, spec_of, wants_of
 from orchestrator.tools.tool import Tool, checked
+
+if TYPE_CHECKING:
+    from orchestrator.tools.pool import Pool
 
 Reconcile: TypeAlias = Callable[[str], object]
 

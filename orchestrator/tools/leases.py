@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import anyio
 from pydantic import JsonValue
 
-from orchestrator.tools.instances import Instance
+if TYPE_CHECKING:
+    from orchestrator.tools.instances import Instance
+
 
 T = TypeVar("T")
 

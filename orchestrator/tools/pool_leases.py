@@ -9,8 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from orchestrator.tools.pool_client import PoolClient, PoolLike
+from orchestrator.tools.pool_client import PoolClient
+
+if TYPE_CHECKING:
+    from orchestrator.tools.pool_client import PoolLike
 
 
 class PoolLeases:

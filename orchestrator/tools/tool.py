@@ -32,12 +32,15 @@ from orchestrator.jsontypes import JsonObject, digest
 from orchestrator.tools.conversion import coerced
 from orchestrator.tools.function_runner import collected, run_function
 from orchestrator.tools.keywords import schema_faults
-from orchestrator.tools.leases import InstanceLease, in_thread
-from orchestrator.tools.pool import Pool
+from orchestrator.tools.leases import in_thread
 from orchestrator.tools.result import EFFECTS, RISKS, Effect, Risk, ToolFailure, ToolResult, result_of
 from orchestrator.tools.schema import Spec, Wants, bare_schema, spec_of, wants_of
 from orchestrator.tools.truncation import KEPT, SHOWN
 from orchestrator.tools.validation import faults
+
+if TYPE_CHECKING:
+    from orchestrator.tools.leases import InstanceLease
+    from orchestrator.tools.pool import Pool
 
 _anything = Codec(Any)
 _BODIES = ("execute", "call")

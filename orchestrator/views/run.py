@@ -6,18 +6,17 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from functools import cached_property
-from typing import Any, Generic, Protocol, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, cast
 
 import anyio
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_json
 
-from orchestrator.archived import Archived
 from orchestrator.errors import InvalidValue, RunFailed, RunUnknown, StoreError
 from orchestrator.graph.codec import explain
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.limits import Usage
-from orchestrator.kernel.lineage import Parent, Relation
+from orchestrator.kernel.lineage import Parent
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.queries import Branch, branches, state_values
 from orchestrator.kernel.question import AnyQuestion
@@ -26,10 +25,14 @@ from orchestrator.kernel.run_state import RunState
 from orchestrator.redaction import redact
 from orchestrator.typevars import StateT
 from orchestrator.upward import above
-from orchestrator.views.explanation import RunExplanation
-from orchestrator.views.overlay import Overlay
 from orchestrator.views.reader import read
-from orchestrator.views.standby import Standby
+
+if TYPE_CHECKING:
+    from orchestrator.archived import Archived
+    from orchestrator.kernel.lineage import Relation
+    from orchestrator.views.explanation import RunExplanation
+    from orchestrator.views.overlay import Overlay
+    from orchestrator.views.standby import Standby
 
 T = TypeVar("T")
 

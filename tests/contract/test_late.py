@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import subprocess
 import sys
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 from unittest.mock import patch
 
@@ -15,6 +18,9 @@ from orchestrator.graph.node import Node
 from orchestrator.graph.nodedata import node_from_data
 from orchestrator.nodes import KINDS
 from tests.kinds.shipped import shipped
+from tests.support.sources import imports_of, text_of
+
+ROOT = Path(__file__).parents[2] / "orchestrator"
 
 PACKAGES = ("", ".executor", ".graph", ".models", ".models.text", ".nodes", ".render", ".stores", ".testing", ".tools")
 
@@ -95,3 +101,35 @@ def test_a_stored_name_of_a_kind_leads_to_no_other_module() -> None:
 def test_no_kind_of_others_has_the_name_of_one_of_the_library() -> None:
     with pytest.raises(TypeError, match="'sleep' of Sleep is one of the library's"):
         type("Sleep", (Node,), {"__module__": "mine"})
+
+
+def test_a_late_module_is_imported_when_something_in_it_is_used() -> None:
+    code = (
+        "import sys\n"
+        "from orchestrator.late import later\n"
+        "forms, screen = later('orchestrator.models.text', 'forms screen')\n"
+        "assert 'orchestrator.models.text.forms' not in sys.modules\n"
+        "found = forms.__name__\n"
+        "assert found in sys.modules and 'orchestrator.models.text.screen' not in sys.modules\n"
+        "import orchestrator.models.text.forms as eager\n"
+        "assert all(getattr(forms, name) is value for name, value in vars(eager).items() if name[0] != '_')\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
+
+
+def test_late_modules_are_those_that_type_checkers_see() -> None:
+    found = 0
+    for file in sorted(ROOT.rglob("*.py")):
+        for package, names in re.findall(r'later\(\s*"([\w.]+)", "([\w ]+)"', text_of(file)):
+            if file.name == "late.py":
+                continue
+            seen = {
+                alias.name
+                for one in imports_of(file)
+                if one.for_types and isinstance(one.statement, ast.ImportFrom) and one.statement.module == package
+                for alias in one.statement.names
+            }
+            assert {*names.split()} <= seen, file
+            assert all(isinstance(import_module(f"{package}.{name}"), ModuleType) for name in names.split())
+            found += 1
+    assert found > 10

@@ -12,6 +12,7 @@ How a drive ends:
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
 import anyio
 from anyio.abc import TaskGroup
@@ -19,7 +20,6 @@ from anyio.abc import TaskGroup
 from orchestrator.executor.answers import about, by_policy, policy_answers
 from orchestrator.executor.concurrency import Signal, YieldBudget
 from orchestrator.executor.drive.ending import end_if_over
-from orchestrator.executor.drive.taped_answers import answer_from_tape
 from orchestrator.executor.drive.timers import Timers
 from orchestrator.executor.drive.workers import Workers
 from orchestrator.executor.failures import fault_of, find_exception, unwrap_single
@@ -29,12 +29,19 @@ from orchestrator.executor.overdue import answered_by_rule
 from orchestrator.executor.resources import Resources
 from orchestrator.executor.run_log import RunLog
 from orchestrator.executor.snapshots import Kept, SnapshotPolicy, store_snapshot
-from orchestrator.executor.standstill import happen_at_rest
 from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel.queries import time_left_inside
 from orchestrator.kernel.records import Asked, Record, TimerSet
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.state import Activation
+from orchestrator.late import later
+
+if TYPE_CHECKING:
+    from orchestrator.executor import standstill
+    from orchestrator.executor.drive import taped_answers
+else:
+    (standstill,) = later("orchestrator.executor", "standstill")
+    (taped_answers,) = later("orchestrator.executor.drive", "taped_answers")
 
 
 class Drive:
@@ -163,7 +170,7 @@ class Drive:
         while True:
             await self._workers.quiet()
             if log.tape is not None:
-                happen_at_rest(log, log.tape)
+                standstill.happen_at_rest(log, log.tape)
             await self.end_if_over()
             head = log.journal.head
             await log.durable()
@@ -193,7 +200,11 @@ class Drive:
             return started  # an event that came before answers it
         log.clock.asked(question)
         asker = log.machine.askers.get(question.id)
-        if log.tape is not None and asker is not None and answer_from_tape(log, log.tape, asker, question):
+        if (
+            log.tape is not None
+            and asker is not None
+            and taped_answers.answer_from_tape(log, log.tape, asker, question)
+        ):
             return started
         answer = by_policy(log.machine, question, log.clock.now(), log.clock.due(log.machine, question))
         if answer is not None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from orchestrator.executor.answers import about
 from orchestrator.executor.commands import Stop
 from orchestrator.executor.recording import question_digest
+from orchestrator.executor.replay_names import REPLAYED
 from orchestrator.executor.run_log import RunLog
-from orchestrator.executor.tape import REPLAYED, Tape
 from orchestrator.kernel.question import FAMILY, LATE, Answer, Question
 from orchestrator.kernel.records import Answered, Diverged
 from orchestrator.kernel.state import Activation
+
+if TYPE_CHECKING:
+    from orchestrator.executor.tape import Tape
 
 
 def answer_from_tape(log: RunLog, tape: Tape, activation: Activation, question: Question) -> bool:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from contextvars import Context, copy_context
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import anyio
 from anyio.abc import TaskGroup
@@ -24,10 +24,15 @@ from orchestrator.executor.interrupts import enter_step_task
 from orchestrator.executor.journal import MOST
 from orchestrator.executor.resources import Resources
 from orchestrator.executor.run_log import RunLog
-from orchestrator.executor.standstill import in_turn
 from orchestrator.executor.step.attempt import run_step
 from orchestrator.kernel.records import Record
 from orchestrator.kernel.state import Activation
+from orchestrator.late import later
+
+if TYPE_CHECKING:
+    from orchestrator.executor import standstill
+else:
+    (standstill,) = later("orchestrator.executor", "standstill")
 
 
 class Steps(Protocol):
@@ -142,7 +147,7 @@ class Workers:
             try:
                 record = await run_step(log, self._resources, activation)
                 if log.tape is not None and record is not None:
-                    record = await in_turn(log, log.tape, activation, record)
+                    record = await standstill.in_turn(log, log.tape, activation, record)
             finally:
                 scopes.pop(key, None)
             # What a node left in the context is none of the next step's business, which then begins in another task.

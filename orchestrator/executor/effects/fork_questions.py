@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from orchestrator.errors import EffectFailed, RunConflict, StoreError
+from orchestrator.executor.call_guard import CallDenied
 from orchestrator.executor.effects.effect import Attempt, Effect
-from orchestrator.executor.effects.family import RECORDED, FamilyCall, known_calls
+from orchestrator.executor.effects.family import RECORDED, known_calls
 from orchestrator.executor.effects.questions import answer_to, asking_again
 from orchestrator.executor.effects.under_way import UnderWay
 from orchestrator.executor.interrupts import Lost
@@ -19,18 +20,13 @@ from orchestrator.kernel.records import Asked
 from orchestrator.kernel.state import Activation
 from orchestrator.tools.truncation import cut
 
+if TYPE_CHECKING:
+    from orchestrator.executor.effects.family import FamilyCall
+
 _SHOWN = 500
 """Characters of arguments or of a result in a prompt; the payload has all of them."""
 _MOST = 3
 """Calls that a prompt tells of."""
-
-
-class CallDenied(EffectFailed):
-    """Raised in a step whose call a person denied in a fork."""
-
-    def __init__(self, name: str, reason: str) -> None:
-        self.words = f"the user denied this call{f': {reason}' if reason else ''}"
-        super().__init__(f"{name}: {self.words}", type="UserDenied")
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ itself; irreversible ones as in every fork of a run.
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from orchestrator.executor.call_guard import asks_about
 from orchestrator.executor.commands import Stop
@@ -14,12 +14,15 @@ from orchestrator.executor.effects.effect import Attempt, Effect
 from orchestrator.executor.effects.questions import answer_to, asking_again
 from orchestrator.executor.effects.under_way import UnderWay, inside
 from orchestrator.executor.interrupts import Refused
-from orchestrator.executor.tape import REPLAYED, Tape
+from orchestrator.executor.replay_names import REPLAYED
 from orchestrator.jsontypes import digest
 from orchestrator.kernel.ids import hash_id
 from orchestrator.kernel.question import Approve, Question
 from orchestrator.kernel.records import Diverged
 from orchestrator.tools.result import Risk, risk_at_most
+
+if TYPE_CHECKING:
+    from orchestrator.executor.tape import Tape
 
 _SHOWN = 2000
 """Characters of a prompt that a question about a live call shows."""

@@ -11,7 +11,7 @@ from orchestrator.errors import GraphUnknown, InvalidValue, ModelError
 from orchestrator.executor.effects.effect import INSIDE, Effect, witness
 from orchestrator.executor.effects.perform import AttemptEffects
 from orchestrator.executor.effects.pieces import Pieces
-from orchestrator.executor.tape import ABSENT, DEFAULT
+from orchestrator.executor.replay_names import ABSENT, DEFAULT
 from orchestrator.fence import current_fence
 from orchestrator.jsontypes import digest
 from orchestrator.kernel.run_state import RunState

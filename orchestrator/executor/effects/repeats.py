@@ -11,9 +11,10 @@ from typing import Any
 
 import anyio
 
+from orchestrator.executor.call_guard import CallDenied
 from orchestrator.executor.effects.effect import Attempt, Effect
 from orchestrator.executor.effects.family import FamilyCall
-from orchestrator.executor.effects.fork_questions import CallDenied, said_of
+from orchestrator.executor.effects.fork_questions import said_of
 from orchestrator.executor.effects.questions import answer_to, asking_again, unused_id
 from orchestrator.executor.effects.reopened import certainly_failed
 from orchestrator.executor.effects.replay import is_suspended, settled_of

@@ -12,27 +12,32 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Collection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orchestrator import errors
 from orchestrator.errors import EffectFailed, ModelError
+from orchestrator.executor.call_guard import CallDenied
 from orchestrator.executor.effects.effect import Attempt, Effect
-from orchestrator.executor.effects.fork_questions import CallDenied, call_in_fork, question_id
-from orchestrator.executor.effects.live_calls import admit_live
 from orchestrator.executor.effects.questions import answer_to, passed_on
-from orchestrator.executor.effects.repeats import ask_before_another
 from orchestrator.executor.effects.replay import NOT_MADE, Ending
 from orchestrator.executor.effects.shared_limits import admit
 from orchestrator.executor.effects.under_way import UnderWay, inside
 from orchestrator.executor.interrupts import Refused, TimedOut
-from orchestrator.executor.recording import RecordedCall
-from orchestrator.executor.standstill import stand_still
-from orchestrator.executor.tape import Tape
 from orchestrator.graph.limits import Reserve
 from orchestrator.kernel.ledger import EffectEntry
 from orchestrator.kernel.queries import exceeded_limit
 from orchestrator.kernel.question import Approve, Deny
 from orchestrator.kernel.records import EffectIntended, EffectSettled, Failure, Spent
+from orchestrator.late import later
+
+if TYPE_CHECKING:
+    from orchestrator.executor import standstill
+    from orchestrator.executor.effects import fork_questions, live_calls, repeats
+    from orchestrator.executor.recording import RecordedCall
+    from orchestrator.executor.tape import Tape
+else:
+    fork_questions, live_calls, repeats = later("orchestrator.executor.effects", "fork_questions live_calls repeats")
+    (standstill,) = later("orchestrator.executor", "standstill")
 
 
 async def without_call(
@@ -65,11 +70,11 @@ async def without_call(
         if found is not None:
             return found, None
     if effect.irreversible and log.machine.in_fork:
-        adopted = await call_in_fork(under_way, effect, key, asked_for)
+        adopted = await fork_questions.call_in_fork(under_way, effect, key, asked_for)
         if adopted is not None:
             return under_way.adopt(effect, key, wanted, occurrence, adopted.result), None
     elif effect.irreversible:
-        await ask_before_another(under_way, effect, key, asked_for)
+        await repeats.ask_before_another(under_way, effect, key, asked_for)
     return None, tries
 
 
@@ -87,13 +92,13 @@ async def _take_or_admit(
             return None, None
         if not inside.get() and tape.was_stopped(attempt.activation):
             async with attempt.aside():
-                await stand_still(attempt.log, tape, attempt.activation)
+                await standstill.stand_still(attempt.log, tape, attempt.activation)
         if attempt.stopped() is not None:
             raise attempt.signalled(Refused())  # the run has ended, or goes on without this step: nothing diverges
         denied = _denied(tape, attempt, effect)
         if denied is not None:
             raise CallDenied(effect.name, denied.reason)
-        await admit_live(under_way, tape, effect, key, wanted, occurrence)
+        await live_calls.admit_live(under_way, tape, effect, key, wanted, occurrence)
         return None, None
     reserve = None
     if effect.kind != "effect":
@@ -106,7 +111,7 @@ async def _take_or_admit(
     started = log.clock.now()
     try:
         async with attempt.aside():
-            await stand_still(log, tape, attempt.activation)
+            await standstill.stand_still(log, tape, attempt.activation)
     except BaseException:
         why = attempt.stopped()
         if why is not None:
@@ -115,7 +120,7 @@ async def _take_or_admit(
         raise
     why_live = "the replayed run has no result for it"
     under_way.settle(key, started, Ending(error=attempt.failure_named(NOT_MADE, why_live)))
-    await admit_live(under_way, tape, effect, key, wanted, occurrence, why_live)
+    await live_calls.admit_live(under_way, tape, effect, key, wanted, occurrence, why_live)
     return None, 1
 
 
@@ -124,7 +129,7 @@ def _is_up_to_a_person(tape: Tape, attempt: Attempt, effect: Effect[Any], key: s
     at = attempt.activation
     if not effect.irreversible or inside.get():
         return False
-    answered = at.answers.get(question_id(at, key))
+    answered = at.answers.get(fork_questions.question_id(at, key))
     if answered is not None or tape.is_live(at):
         return answered is not None and not isinstance(answered.answer, Approve)
     return tape.recording.asks_about((at.path, at.node), effect.name, effect.request.get("args", effect.request))

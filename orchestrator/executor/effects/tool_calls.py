@@ -13,8 +13,8 @@ import anyio
 
 from orchestrator.context import Context
 from orchestrator.errors import AgentError, GraphUnknown, InvalidUpdate, ToolFailed
+from orchestrator.executor.call_guard import CallDenied
 from orchestrator.executor.effects.effect import Effect
-from orchestrator.executor.effects.fork_questions import CallDenied
 from orchestrator.executor.effects.perform import AttemptEffects
 from orchestrator.executor.effects.under_way import innermost
 from orchestrator.executor.failures import bounded, traceback_of_tool

@@ -13,8 +13,7 @@ from orchestrator.errors import QuestionUnknown, RunConflict, RunEnded, RunUnkno
 from orchestrator.executor.answers import as_answer, is_answerable
 from orchestrator.executor.commands import Stop
 from orchestrator.executor.effects.callers import child_id, old_child_id
-from orchestrator.executor.host import delivery, recovery, sending
-from orchestrator.executor.host.forked_calls import forked_call
+from orchestrator.executor.host import recovery
 from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.manner import AS_IT_IS, Manner
 from orchestrator.executor.host.reader import load
@@ -27,10 +26,14 @@ from orchestrator.graph.limits import Limits
 from orchestrator.kernel.ids import hash_id
 from orchestrator.kernel.question import Answer, Value
 from orchestrator.kernel.records import FINAL, Caller, Record, Reopened
+from orchestrator.late import later
 from orchestrator.views.run import Run
 
 if TYPE_CHECKING:
     from orchestrator.executor.drive.drive import Drive
+    from orchestrator.executor.host import delivery, forked_calls, sending
+else:
+    delivery, forked_calls, sending = later("orchestrator.executor.host", "delivery forked_calls sending")
 
 
 class ChildRuns:
@@ -56,7 +59,7 @@ class ChildRuns:
         self, graph: GraphDefinition, given: Mapping[str, object], run_id: str, caller: Caller, limits: Limits | None
     ) -> Run:
         """Run a graph, or go on with the run of this id."""
-        if caller.in_fork and await forked_call(self.host, graph, run_id, caller):
+        if caller.in_fork and await forked_calls.forked_call(self.host, graph, run_id, caller):
             return await join(self.host, run_id)
         labels = {"parent": caller.run_id}
         live = await begin(self.host, graph, given, run_id, labels, None, limits, None, caller)

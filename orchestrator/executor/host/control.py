@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Literal, overload
+from typing import TYPE_CHECKING, Literal, overload
 
 from orchestrator.executor.answers import as_answer
 from orchestrator.executor.commands import Stop
-from orchestrator.executor.host import batches, delivery, recovery, sending
 from orchestrator.executor.host.manner import Manner
 from orchestrator.executor.host.reader import RunReader
 from orchestrator.graph.limits import Limits
 from orchestrator.graph.migration import Migration
+from orchestrator.late import later
 from orchestrator.views.run import Run
+
+if TYPE_CHECKING:
+    from orchestrator.executor.host import batches, delivery, recovery, sending
+else:
+    batches, delivery, recovery, sending = later("orchestrator.executor.host", "batches delivery recovery sending")
 
 
 class RunControl(RunReader):
@@ -51,9 +56,8 @@ class RunControl(RunReader):
             StaleAnswer: the question is answered or withdrawn, or has changed.
             InvalidAnswer: the answer does not fit. After each of these three errors the run is unchanged.
         """
-        given = as_answer(answer)
         return await delivery.answer(
-            self._host, run_id, question, given, by=by, digest=digest, background=background,
+            self._host, run_id, question, as_answer(answer), by=by, digest=digest, background=background,
             resume=Manner(context=context) if resume else None,
         )  # fmt: skip
 

@@ -6,15 +6,18 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from orchestrator.executor.host.control import RunControl
-from orchestrator.executor.host.forks import Order, fork
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.migration import Migration
+from orchestrator.late import later
 from orchestrator.values import check_position
 from orchestrator.views.run import Run
 
 if TYPE_CHECKING:
+    from orchestrator.executor.host import forks
     from orchestrator.executor.host.fork_choices import ForkChoices
     from orchestrator.executor.host.fork_preview import ForkPreview
+else:
+    (forks,) = later("orchestrator.executor.host", "forks")
 
 
 class RunForking(RunControl):
@@ -84,11 +87,11 @@ class RunForking(RunControl):
                 there is no fork.
             StoreError, RunConflict: the journal cannot be written; the fork can be resumed.
         """
-        order = Order(
+        order = forks.Order(
             parent, at=at, update=update, branch=branch, answer=answer, answers=answers, result=result, graph=graph,
             migrate=migrate, run_id=run_id, labels=labels,
         )  # fmt: skip
-        return await fork(self._host, order, start=start, context=context)
+        return await forks.fork(self._host, order, start=start, context=context)
 
     async def preview_fork(
         self,
@@ -119,7 +122,7 @@ class RunForking(RunControl):
             RunUnknown, InvalidValue, InvalidUpdate, InvalidAnswer, QuestionUnknown, GraphUnknown, GraphChanged,
             InvalidMigration, ToolsChanged: `fork` would raise it, too.
         """
-        order = Order(
+        order = forks.Order(
             parent, at=at, update=update, branch=branch, answer=answer, answers=answers, result=result, graph=graph,
             migrate=migrate, run_id=run_id, labels=labels,
         )  # fmt: skip

@@ -11,12 +11,13 @@ import anyio
 from orchestrator.errors import StoreError
 from orchestrator.executor import lease as leases
 from orchestrator.executor.host.inbox import POLL, handle
-from orchestrator.executor.host.worker_presence import WorkerFacts, announce
+from orchestrator.executor.host.worker_presence import announce
 from orchestrator.executor.lease import Presence, steady
 from orchestrator.stores.base import Store
 
 if TYPE_CHECKING:
     from orchestrator.executor.drive.drive import Drive
+    from orchestrator.executor.host.worker_presence import WorkerFacts
 
 
 class Heartbeat:

@@ -6,15 +6,13 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from orchestrator.errors import GraphChanged, GraphUnknown, StoreError
 from orchestrator.executor.host.manner import Manner
-from orchestrator.executor.host.reopening import Reopening
-from orchestrator.executor.migrations import PlannedMigration, planned
 from orchestrator.executor.resources import Resources
 from orchestrator.executor.snapshots import Checkpoint, Snapshots
 from orchestrator.graph.definition import GraphDefinition
-from orchestrator.graph.diff import content_changes
 from orchestrator.graph.digests import content_digest
 from orchestrator.graph.migration import Migration
 from orchestrator.jsontypes import JsonObject, json_text
@@ -22,7 +20,17 @@ from orchestrator.kernel.machine import apply_stored
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.records import Migrated, Record
 from orchestrator.kernel.run_state import RunState
+from orchestrator.late import later
 from orchestrator.stores.base import RunInfo, Store
+
+if TYPE_CHECKING:
+    from orchestrator.executor import migrations
+    from orchestrator.executor.host.reopening import Reopening
+    from orchestrator.executor.migrations import PlannedMigration
+    from orchestrator.graph import diff
+else:
+    (migrations,) = later("orchestrator.executor", "migrations")
+    (diff,) = later("orchestrator.graph", "diff")
 
 _MOST_READ = 32
 """How many stored graphs are kept in memory, by the process and by each loader."""
@@ -182,13 +190,13 @@ class RunLoader:
         """
         old, last = machine.plan.graph, machine.content
         if old is not None and (graph.structure != machine.structure or migrate is not None):
-            found = planned(machine, old, graph, migration=migrate, accept=accept, strict=strict)
+            found = migrations.planned(machine, old, graph, migration=migrate, accept=accept, strict=strict)
             machine.later[graph.content] = Plan.of(graph)
             await self._store.put_graph(graph.content, graph.data())
             return Fit(migrated=found)
         if graph.content == last:
             return Fit()
-        changes = content_changes(await self._graph_data(info.run_id, last), graph.data())
+        changes = diff.content_changes(await self._graph_data(info.run_id, last), graph.data())
         if strict and not accept:
             lines = "\n".join(f"  - {line}" for line in changes)
             raise GraphChanged(

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Literal, get_args
 from orchestrator.errors import InvalidValue
 from orchestrator.executor.host.following import RunEvents
 from orchestrator.executor.host.host import Host
-from orchestrator.executor.host.open_questions import RunQuestions, open_questions
-from orchestrator.executor.host.run_list import run_list
 from orchestrator.executor.host.run_status import is_interrupted, standby_of, waits_to_be_taken_up
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.kernel.question import QuestionKind
@@ -21,6 +19,7 @@ from orchestrator.views.events import Event
 from orchestrator.views.run import Run
 
 if TYPE_CHECKING:
+    from orchestrator.executor.host.open_questions import RunQuestions
     from orchestrator.executor.host.version_check import VersionCheck
     from orchestrator.views.history import Point
     from orchestrator.views.run_diff import RunDiff
@@ -193,6 +192,8 @@ class RunReader:
             ValueError: a status is unknown, or both `search` and `q` are given.
             StoreError: `after` is not a cursor of this store, or of this kind of search.
         """
+        from orchestrator.executor.host.run_list import run_list
+
         return await run_list(
             self._host.store, status=status, graph=graph, labels=labels, parent=parent, relation=relation,
             search=search, q=q, since=since, begun_since=begun_since, begun_before=begun_before, waiting=waiting,
@@ -265,6 +266,8 @@ class RunReader:
         for kind in sorted(wanted or ()):
             if kind not in QUESTION_KINDS:
                 raise InvalidValue(f"{kind!r} is not a kind of questions; use one of {', '.join(QUESTION_KINDS)}")
+        from orchestrator.executor.host.open_questions import open_questions
+
         return await open_questions(
             self._host, graph=graph, labels=check_labels(labels or {}), kinds=wanted, after=after, limit=limit
         )

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from orchestrator.executor.host.control import RunControl
-from orchestrator.executor.tape import Live
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.models.base import Model
 
 if TYPE_CHECKING:
     from orchestrator.executor.host.replay_batches import ReplayBatch
+    from orchestrator.executor.tape import Live
     from orchestrator.views.replay_result import Replay
 
 

@@ -18,8 +18,9 @@ from orchestrator.executor.host.offered_tools import offered
 from orchestrator.executor.host.reader import load
 from orchestrator.executor.host.recovery import check_risk
 from orchestrator.executor.host.start import check_run_id, join
+from orchestrator.executor.replay_names import DEFAULT
 from orchestrator.executor.resources import Resources
-from orchestrator.executor.tape import DEFAULT, Live
+from orchestrator.executor.tape import Live
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.kernel.records import Forked, Migrated, RunStarted
 from orchestrator.models.base import Model

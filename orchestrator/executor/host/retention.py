@@ -6,14 +6,14 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from orchestrator.executor.host.executor_cache import ExecutorCache
-from orchestrator.executor.host.executor_memory import ExecutorMemory
 from orchestrator.executor.host.forking import RunForking
 from orchestrator.values import check_text
 
 if TYPE_CHECKING:
     from orchestrator.executor.host.archiving import ArchivedRuns
     from orchestrator.executor.host.checking import Checked
+    from orchestrator.executor.host.executor_cache import ExecutorCache
+    from orchestrator.executor.host.executor_memory import ExecutorMemory
     from orchestrator.executor.host.pruning import Pruned
     from orchestrator.executor.host.transfer import Imported, Source
 
@@ -24,11 +24,15 @@ class RunRetention(RunForking):
     @property
     def memory(self) -> ExecutorMemory:
         """The memory that runs of this store share, as `ctx.memory` has it. What is done here is not journaled."""
+        from orchestrator.executor.host.executor_memory import ExecutorMemory
+
         return ExecutorMemory(self._host)
 
     @property
     def cache(self) -> ExecutorCache:
         """The results that are kept of nodes with `cache=`."""
+        from orchestrator.executor.host.executor_cache import ExecutorCache
+
         return ExecutorCache(self._host)
 
     async def check(self, *, repair: bool = False, progress: Callable[[int], object] | None = None) -> Checked:

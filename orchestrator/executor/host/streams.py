@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from orchestrator.errors import RunExists
 from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.manner import Manner
 from orchestrator.executor.host.start import begin
-from orchestrator.executor.host.streaming import Stream, existing, streamed
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.limits import Limits
+from orchestrator.late import later
 from orchestrator.typevars import StateT
+
+if TYPE_CHECKING:
+    from orchestrator.executor.host import streaming
+    from orchestrator.executor.host.streaming import Stream
+else:
+    (streaming,) = later("orchestrator.executor.host", "streaming")
 
 
 class RunStreams:
@@ -130,9 +136,9 @@ class RunStreams:
             live = await begin(self._host, graph, input, run_id, labels, approve, limits, refs, how=manner)
             if isinstance(live, str):
                 raise RunExists(live, "stream(graph) starts a new run, stream(run_id=...) reads an existing one")
-            opened: AbstractAsyncContextManager[Stream] = streamed(self._host, live)
+            opened: AbstractAsyncContextManager[Stream] = streaming.streamed(self._host, live)
         elif run_id is not None:
-            opened = await existing(
+            opened = await streaming.existing(
                 self._host, run_id, answers=answers or {}, by=by, resume=resume, after=after, manner=manner
             )
         else:

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import anyio
 
-from orchestrator.errors import GraphUnknown, RunUnknown
 from orchestrator.executor.effects.callers import caller_of
 from orchestrator.executor.host.loader import RunLoader
-from orchestrator.executor.moved_recording import rename
-from orchestrator.executor.recording import RecordedCall, Recording, recording_of
-from orchestrator.executor.resources import Resources
-from orchestrator.executor.tape import DEFAULT, Live, tape_of
-from orchestrator.kernel.records import Forked, Migrated, Record, RunStarted
 from orchestrator.stores.base import Store
-from orchestrator.views.moved_names import MovedNames
 
 if TYPE_CHECKING:
     from orchestrator.executor.drive.drive import Drive
@@ -40,86 +32,10 @@ async def attach(store: Store, loader: RunLoader, live: Mapping[str, Drive], dri
     if drive.log.tape is not None or machine.ended is not None or (machine.fork is None and caller_of(machine) is None):
         return
     try:
-        await _attach(store, loader, live, drive)
+        from orchestrator.executor.host.run_tape import attach_tape  # late: few runs are replays
+
+        await attach_tape(store, loader, live, drive)
     except BaseException:
         with anyio.CancelScope(shield=True):
             await drive.release()
         raise
-
-
-async def _attach(store: Store, loader: RunLoader, live: Mapping[str, Drive], drive: Drive) -> None:
-    log, machine = drive.log, drive.log.machine
-    fork, caller = machine.fork, caller_of(machine)
-    mode: Live | None
-    recording: Recording | None = None
-    if fork is not None and fork.relation == "replay":
-        mode = fork.live if fork.live != "" else "never"
-        _check_models(drive.resources, fork)
-        recording = await _recording(store, loader, fork, machine.structure)
-    elif caller is not None:
-        around = live.get(caller.run_id)
-        if around is None:
-            mode = await _mode_of(store, caller.run_id)
-        else:
-            mode = None if around.log.tape is None else around.log.tape.live
-    else:
-        return
-    if mode is None:
-        return
-    own = [*await store.read(log.run_id, upto=log.journal.stored), *log.journal.buffer]
-    models = {} if fork is None else fork.models
-    from orchestrator.executor.drive.taped_answers import answer_from_tape  # late: see Host.new_drive
-
-    plan = await loader.plan_of(await store.info(log.run_id), own)
-    tape = log.tape = tape_of(mode, recording, models, plan, own)
-    machine.observers = (*machine.observers, tape)
-    for question in list(machine.questions.values()):
-        asker = machine.askers.get(question.id)
-        if asker is not None:
-            answer_from_tape(log, tape, asker, question)
-
-
-def _check_models(resources: Resources, fork: Forked) -> None:
-    for alias, name in fork.models.items():
-        found = resources.model if alias == DEFAULT and alias not in resources.models else resources.models.get(alias)
-        if found is None or found.name != name:
-            where = "model=" if alias == DEFAULT else f"models={{{alias!r}: ...}}"
-            raise GraphUnknown(f"replay {fork.run_id!r} was begun with model {name!r}: add it, Executor({where})")
-
-
-async def _recording(store: Store, loader: RunLoader, fork: Forked, structure: str) -> Recording:
-    """What the journal of the replayed run holds, in the names of the replay's version; nothing if it is deleted."""
-    try:
-        info = await store.info(fork.parent)
-        records = await store.read(fork.parent)
-    except RunUnknown:
-        return Recording()
-    found = recording_of(await loader.plan_of(info, records), records, fork.at, fork.withdrawn)
-    if any(isinstance(record, Migrated) for record in records):
-        rename(found, MovedNames(records, structure))
-    for call in found.all_calls():
-        inner = _inner_run(call)
-        if inner:
-            with contextlib.suppress(RunUnknown):
-                call.content = (await store.info(inner)).content
-    return found
-
-
-def _inner_run(call: RecordedCall) -> str:
-    """The run that a call of a graph began."""
-    settled = call.result
-    found = settled.result if settled is not None and call.intended.kind == "tool" else None
-    metadata = found.get("metadata") if isinstance(found, Mapping) else None
-    return str(metadata.get("run_id", "")) if isinstance(metadata, Mapping) else ""
-
-
-async def _mode_of(store: Store, run_id: str) -> Live | None:
-    """Whether live calls are made in a run that a replay called; None: no replay is around it."""
-    try:
-        records: Sequence[Record] = await store.read(run_id)
-    except RunUnknown:
-        return None
-    begun = next((record for record in reversed(records) if isinstance(record, Forked | RunStarted)), None)
-    if isinstance(begun, Forked) and begun.relation == "replay":
-        return begun.live or "never"
-    return await _mode_of(store, begun.caller.run_id) if begun is not None and begun.caller is not None else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from orchestrator.graph.checks.cached import cache_problems
 from orchestrator.graph.checks.edges import edge_problems
@@ -18,9 +19,11 @@ from orchestrator.graph.checks.reach import reach_problems
 from orchestrator.graph.checks.shape import shape_problems
 from orchestrator.graph.checks.writes import write_problems
 from orchestrator.graph.definition import GraphDefinition
-from orchestrator.graph.node_tools import NodeTool
-from orchestrator.graph.report import CheckReport
 from orchestrator.problem import Problem
+
+if TYPE_CHECKING:
+    from orchestrator.graph.node_tools import NodeTool
+    from orchestrator.graph.report import CheckReport
 
 
 def problems_of(graph: GraphDefinition, *, stored: bool = False) -> list[Problem]:
@@ -56,6 +59,7 @@ def report_of(graph: GraphDefinition, *, prove: bool = False, tools: Sequence[No
         tools: the tools of nodes that name none of their own; None: not known.
     """
     from orchestrator.graph.proofs import prove as proofs_of
+    from orchestrator.graph.report import CheckReport
 
     notes = (*graph.topology.notes(), *unnamed_pools(graph), *unconfirmed(graph))
     problems = tuple(problems_of(graph))

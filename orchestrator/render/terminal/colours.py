@@ -38,3 +38,8 @@ def wants_colours(stream: TextIO, environ: Mapping[str, str] | None = None) -> b
 def coloured(text: str, colour: str) -> str:
     """The text in a colour or weight; unchanged if the colour is empty."""
     return f"\x1b[{_CODES[colour]}m{text}\x1b[0m" if colour and text else text
+
+
+def can_draw(stream: TextIO) -> bool:
+    """Whether a stream is a terminal that can redraw lines, and neither TERM=dumb nor NO_COLOR asks for plain text."""
+    return stream.isatty() and os.environ.get("TERM", "") not in ("", "dumb") and not os.environ.get("NO_COLOR")

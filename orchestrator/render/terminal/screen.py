@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 import time
@@ -27,11 +26,6 @@ _SETTLE = 0.1
 """Seconds between two searches for ended steps, each of which visits every live token."""
 _SHARE = 0.05
 """Largest share of the time that drawing takes: a run of thousands of branches is drawn less often."""
-
-
-def can_draw(stream: TextIO) -> bool:
-    """Whether a stream is a terminal that can redraw lines, and neither TERM=dumb nor NO_COLOR asks for plain text."""
-    return stream.isatty() and os.environ.get("TERM", "") not in ("", "dumb") and not os.environ.get("NO_COLOR")
 
 
 class Screen:

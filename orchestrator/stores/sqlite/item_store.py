@@ -5,13 +5,19 @@ from __future__ import annotations
 from contextlib import suppress
 from functools import partial
 from sqlite3 import Connection
+from typing import TYPE_CHECKING
 
 from orchestrator.errors import StoreUnavailable
+from orchestrator.late import later
 from orchestrator.stores.items import Area, FoundItem, Item, ItemUsage, ItemWrite, Namespace
-from orchestrator.stores.sqlite import items
 from orchestrator.stores.sqlite.clock import StoreClock
 from orchestrator.stores.sqlite.readers import Readers
 from orchestrator.stores.sqlite.writer import Writer
+
+if TYPE_CHECKING:
+    from orchestrator.stores.sqlite import items
+else:
+    (items,) = later("orchestrator.stores.sqlite", "items")
 
 
 class SQLiteItems:

@@ -16,6 +16,7 @@ from orchestrator.archived import Archived
 from orchestrator.errors import StoreUnavailable
 from orchestrator.jsontypes import JsonObject, canonical, json_text
 from orchestrator.kernel.records import FINAL
+from orchestrator.late import later
 from orchestrator.stores.base import (
     Finding,
     Holder,
@@ -40,19 +41,7 @@ from orchestrator.stores.shared import (
     copy_run,
     page_cursor,
 )
-from orchestrator.stores.sqlite import (
-    archived,
-    claims,
-    leases,
-    listing,
-    maintenance,
-    questions,
-    reads,
-    schedules,
-    searching,
-    totals,
-    writes,
-)
+from orchestrator.stores.sqlite import leases, reads, writes
 from orchestrator.stores.sqlite.clock import StoreClock
 from orchestrator.stores.sqlite.files import StoreFile, open_to_write, patiently, store_error
 from orchestrator.stores.sqlite.filesystems import check_filesystem
@@ -62,11 +51,25 @@ from orchestrator.stores.sqlite.wal import check_log
 from orchestrator.stores.sqlite.writer import Writer, WriterStatistics
 from orchestrator.stores.statistics import By, StatsRow
 from orchestrator.stores.stored import rows_of
-from orchestrator.stores.turns import Turns
 from orchestrator.stores.words import words
 
 if TYPE_CHECKING:
     from orchestrator.kernel.records import Record
+    from orchestrator.stores.sqlite import (
+        archived,
+        claims,
+        listing,
+        maintenance,
+        questions,
+        schedules,
+        searching,
+        totals,
+    )
+    from orchestrator.stores.turns import Turns
+else:
+    archived, claims, listing, maintenance, questions, schedules, searching, totals = later(
+        "orchestrator.stores.sqlite", "archived claims listing maintenance questions schedules searching totals"
+    )
 
 __all__ = ["SQLiteStore"]
 

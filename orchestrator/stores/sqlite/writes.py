@@ -8,18 +8,23 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import astuple
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from orchestrator.errors import RunArchived, RunExists, RunUnknown
 from orchestrator.jsontypes import canonical
+from orchestrator.late import later
 from orchestrator.stores import parts
 from orchestrator.stores.base import Lease, RunInfo, RunSummary
 from orchestrator.stores.rows import NOTICE, OpenQuestion, RunTotals
 from orchestrator.stores.shared import check_postable, is_released, json_object, moved, taken_over
 from orchestrator.stores.sqlite.leases import IS_NOTICE, RELEASED, rob
-from orchestrator.stores.sqlite.searching import forget
 from orchestrator.stores.statistics import numbers_of
 from orchestrator.stores.stored import Row, archived_of, checksum, labels_of
+
+if TYPE_CHECKING:
+    from orchestrator.stores.sqlite import searching
+else:
+    (searching,) = later("orchestrator.stores.sqlite", "searching")
 
 
 def run_number(connection: sqlite3.Connection, run_id: str) -> int:
@@ -322,7 +327,7 @@ def delete(connection: sqlite3.Connection, run_id: str) -> bool:
     connection.execute("DELETE FROM inbox WHERE run = ?", (number,))
     connection.execute("DELETE FROM item_writes WHERE run = ?", (number,))
     connection.execute("UPDATE archive_objects SET gone = 1 WHERE run_id = ?", (run_id,))
-    forget(connection, number)
+    searching.forget(connection, number)
     connection.execute("DELETE FROM runs WHERE id = ?", (number,))
     return True
 
