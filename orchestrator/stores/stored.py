@@ -1,4 +1,7 @@
-"""What databases keep of a run, in the form in which every one of them keeps it: records with checksums, and labels."""
+"""What databases keep of a run, in the form in which every one of them keeps it: records with checksums, and labels.
+
+Long strings of records are kept beside them, see `payloads`. The checksum of a row is that of the whole record.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,13 @@ from typing import TYPE_CHECKING, TypeAlias
 from orchestrator.archived import Archived
 from orchestrator.jsontypes import canonical
 from orchestrator.kernel import records as r
+from orchestrator.stores.payloads import LEAST, Payloads, split
 
 if TYPE_CHECKING:
     from orchestrator.kernel.records import Record
 
 Row: TypeAlias = tuple[int, int, bytes]
-"""seq, checksum, data."""
+"""seq, checksum of the record, and what is stored as its data: its bytes, or a skeleton of them."""
 
 
 def checksum(run_id: str, seq: int, data: bytes) -> int:
@@ -24,13 +28,18 @@ def checksum(run_id: str, seq: int, data: bytes) -> int:
     return zlib.crc32(data, zlib.crc32(run_id.encode(), seq & 0xFFFFFFFF))
 
 
-def rows_of(run_id: str, records: Sequence[Record]) -> list[Row]:
-    """Records as rows."""
+def rows_of(run_id: str, records: Sequence[Record]) -> tuple[list[Row], Payloads]:
+    """Records as rows, and the payloads that are kept beside them."""
     rows: list[Row] = []
+    payloads: dict[bytes, bytes] = {}
     for record in records:
         data = r.encode(record)
-        rows.append((record.seq, checksum(run_id, record.seq, data), data))
-    return rows
+        crc = checksum(run_id, record.seq, data)
+        if len(data) >= LEAST:
+            data, found = split(data)
+            payloads.update(found)
+        rows.append((record.seq, crc, data))
+    return rows, payloads
 
 
 def labels_of(text: object) -> dict[str, str] | None:

@@ -188,6 +188,7 @@ def test_a_file_of_schema_version_2_that_may_only_be_read_is_read_as_it_is(ran: 
         file.executescript(
             "DROP TABLE items; DROP TABLE item_writes; DROP TABLE run_parts; DROP TABLE run_totals;"
             " DROP TABLE questions; DROP TABLE failed_tools; DROP TABLE unlisted; DROP TABLE archive_objects;"
+            " DROP TABLE payloads; DROP TABLE payload_uses;"
             " DROP INDEX runs_waiting; DROP INDEX runs_to_archive; ALTER TABLE runs DROP COLUMN archived;"
             " PRAGMA user_version = 2"
         )

@@ -14,11 +14,14 @@ from pathlib import Path
 import pytest
 
 from orchestrator import Executor
+from orchestrator.kernel.records import encode
 from orchestrator.stores import open_store
 from orchestrator.stores.owner import Owner
 from orchestrator.stores.sqlite.schema import MIGRATIONS, migrate, version_of
+from orchestrator.stores.stored import checksum
 from tests.data import totals4
 from tests.data.runs010 import STORE
+from tests.stores.runs import events
 from tests.support.programs import Ended
 from tests.support.programs import run as run_program
 from tests.support.sizes import sized
@@ -277,3 +280,79 @@ def test_a_file_of_version_4_says_the_same_of_its_runs_also_where_it_cannot_be_w
     assert version(path) == len(MIGRATIONS)
     with closing(sqlite3.connect(path)) as file:
         assert file.execute("SELECT count(*) FROM unlisted").fetchone() == (0,)  # its questions are listed for good
+
+
+def file_of_version_6(path: Path) -> None:
+    """A file with two runs, whose records are whole, as version 6 of the schema has them."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as file:
+        file.execute("PRAGMA journal_mode = WAL")
+        migrate(file, "url", MIGRATIONS[:6])
+        for number, name in ((1, "a"), (2, "b")):
+            file.execute(
+                "INSERT INTO runs (id, run_id, graph, status, labels, created, updated, head, structure, content,"
+                " waiting) VALUES (?, ?, 'essay', 'running', '{}', 1.0, 1.0, 2, '', '', 0)",
+                (number, name),
+            )
+            for record in events(1, 2, LONG):
+                data = encode(record)
+                row = (number << 32 | record.seq, checksum(name, record.seq, data), data)
+                file.execute("INSERT INTO records VALUES (?, ?, ?)", row)
+
+
+LONG = "a long text " * 20_000
+
+READS = """
+import sys
+import anyio
+from orchestrator.stores import open_store
+from tests.executor.program import powerless
+from tests.stores.runs import events
+from tests.stores.test_migration import LONG
+
+async def work():
+    store = open_store(sys.argv[1])
+    assert await store.read("a") == store.read_now("a") == events(1, 2, LONG)
+    print([one.what for one in await store.check()])
+    await store.close()
+
+powerless()
+anyio.run(work)
+"""
+
+
+def test_a_file_whose_records_are_whole_is_read_where_it_cannot_be_written(tmp_path: Path) -> None:
+    path = tmp_path / "dir" / "runs.db"
+    path.parent.mkdir()
+    file_of_version_6(path)
+    path.chmod(0o444)
+    path.parent.chmod(0o555)
+    try:
+        ended = run_program([READS, f"sqlite:///{path}"])
+        assert (ended.code, version(path)) == (0, 6), ended
+        assert "payload" not in ended.out
+    finally:
+        path.parent.chmod(0o755)
+        path.chmod(0o644)
+
+
+@on_one_loop
+async def test_whole_records_of_version_6_stay_as_they_are_and_new_ones_have_payloads(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    file_of_version_6(path)
+    store = open_store(f"sqlite:///{path}")
+    assert await store.read("a") == events(1, 2, LONG)
+    await store.append("a", events(3, 1, LONG), after=2)
+    await store.append("b", events(3, 2, [LONG]), after=2)
+    assert await store.read("a") == events(1, 3, LONG)
+    assert await store.read("b") == [*events(1, 2, LONG), *events(3, 2, [LONG])]
+    assert [one for one in await store.check() if not one.note] == []
+    with closing(sqlite3.connect(path)) as file:
+        assert version_of(file) == len(MIGRATIONS)
+        lengths = [length for (length,) in file.execute("SELECT length(data) FROM records ORDER BY id")]
+        assert [length > len(LONG) for length in lengths] == [True, True, False, True, True, False, False]
+        assert file.execute("SELECT count(*), sum(length(data)) FROM payloads").fetchone() == (1, len(LONG))
+        shown = file.execute("SELECT record FROM journal WHERE run_id = 'a'").fetchall()
+        assert [json.loads(text)["data"].startswith("sha256:") for (text,) in shown] == [False, False, True]
+    await store.delete("a")
+    assert (await store.read("b"))[2:] == events(3, 2, [LONG])
+    await store.close()

@@ -182,7 +182,7 @@ async def _take_over(store: PostgresStore, run_id: str, heads: list[int]) -> Non
 
 
 def _an_append(run_id: str) -> AppendJob:
-    return AppendJob(Change(run_id, 1, Beside(rows_of(run_id, events(2))), lease="old"))
+    return AppendJob(Change(run_id, 1, Beside(*rows_of(run_id, events(2))), lease="old"))
 
 
 class Cut:
@@ -225,7 +225,7 @@ async def test_appends_and_new_runs_are_asked_for_again(postgres: PostgresDataba
     try:
         for lease in (None, "old"):
             info, records = new_run()
-            new = NewRun(info, Beside(rows_of(info.run_id, records)), lease=lease and a_lease(info.run_id, lease))
+            new = NewRun(info, Beside(*rows_of(info.run_id, records)), lease=lease and a_lease(info.run_id, lease))
             await store.create(info, records, lease=new.lease)
             await store.append(info.run_id, events(2), after=1, lease=lease)
             with psycopg.connect(postgres.conninfo, autocommit=True) as connection:
@@ -237,12 +237,12 @@ async def test_appends_and_new_runs_are_asked_for_again(postgres: PostgresDataba
                 if lease is None:
                     create_all(connection, [other])
                     assert isinstance(other.error, RunExists)
-                change = Change(info.run_id, 1, Beside(rows_of(info.run_id, events(2))), lease=lease)
+                change = Change(info.run_id, 1, Beside(*rows_of(info.run_id, events(2))), lease=lease)
                 append = AppendJob(change)
                 append.again = True
                 append_all(connection, [append])
                 assert append.result() == 2
-                wrong = AppendJob(replace(change, beside=Beside(rows_of(info.run_id, [event(2, "other")]))))
+                wrong = AppendJob(replace(change, beside=Beside(*rows_of(info.run_id, [event(2, "other")]))))
                 wrong.again = True
                 append_all(connection, [wrong])
                 assert isinstance(wrong.error, RunConflict)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from orchestrator.stores import RunInfo, open_store
 from orchestrator.stores.sqlite.files import PAGE_BYTES
 from orchestrator.stores.sqlite.schema import MIGRATIONS, check_version, migrate, version_of
 from orchestrator.stores.stored import checksum
-from tests.stores.runs import add_run, events
+from tests.stores.runs import add_run, event, events
 from tests.support.sizes import quick_on, sized
 
 pytestmark = pytest.mark.anyio
@@ -217,13 +218,29 @@ async def test_a_storm_of_bits_that_flip(tmp_path: Path, scale: int) -> None:
     await flip(tmp_path, range(100, 100 + 300 * scale))
 
 
-async def flip(tmp_path: Path, seeds: range) -> None:
+@quick_on("asyncio")
+async def test_bits_that_flip_in_a_file_that_is_mostly_payloads(tmp_path: Path) -> None:
+    """Two of the runs share them, so damage to one may be told of both."""
+    told = await flip(tmp_path, range(1000, 1000 + sized(40, 150)), ["a long text " * 4_000, "another one " * 5_000])
+    assert told > sized(40, 150) * 0.9
+
+
+@pytest.mark.storm
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_storm_of_bits_that_flip_in_payloads(tmp_path: Path, scale: int) -> None:
+    await flip(tmp_path, range(2000, 2000 + 300 * scale), ["a long text " * 4_000, "another one " * 5_000])
+
+
+async def flip(tmp_path: Path, seeds: range, long: Sequence[str] = ()) -> int:
+    """How many of the flips were told. `long`: texts of the records of the first two runs."""
     path = tmp_path / "whole.db"
     names = ("a", "r", "z")
     store = open_store(f"sqlite:///{path}")
     for name in names:
         begin = RunStarted(seq=1, ts=1.0, run_id=name, graph="essay", structure="s", content="c", values={"x": "text"})
         records = [begin, *events(2, 20, "text " * 20)]
+        if name != "z":
+            records += [event(22 + at, text) for at, text in enumerate(long)]
         await store.create(RunInfo(name, "essay", "running", {}, 1.0, 1.0, len(records), "s", "c"), records)
         await store.put_graph("c", {"graph": "data"})
         await store.put_snapshot(name, 3, b"fold")
@@ -262,6 +279,7 @@ async def flip(tmp_path: Path, seeds: range) -> None:
         told += bool(faults)
         damaged.unlink()
     assert told > len(seeds) / 3
+    return told
 
 
 async def test_text_that_is_no_record_is_found(tmp_path: Path) -> None:
@@ -296,6 +314,36 @@ async def test_a_page_of_zeros_in_the_middle(tmp_path: Path) -> None:
     assert len(vars(error)["records"]) == error.seq - 1
 
 
+@pytest.mark.parametrize("damage", [b"\xff" * 4, bytes(4), bytes(PAGE_BYTES)], ids=["no page", "end", "zeros"])
+async def test_pages_of_a_payload_that_are_damaged_are_told_by_the_first_record_that_has_it(
+    tmp_path: Path, damage: bytes
+) -> None:
+    """Each such page begins with the number of the next one. Payloads of other records are read."""
+    path = tmp_path / "runs.db"
+    texts = [f"{letter} long text {number}" for letter in "ab" for number in range(3000)]
+    first, second = "".join(texts[:3000]), "".join(texts[3000:])
+    store = open_store(f"sqlite:///{path}")
+    await store.create(RunInfo("r", "essay", "running", head=3), [event(1, first), event(2, [second]), event(3, first)])
+    await add_run(store, "other", 2, first)
+    await add_run(store, "more", 1, second)
+    await store.close()
+    content = bytearray(path.read_bytes())
+    page = content.index(b"b long text 1500") // PAGE_BYTES * PAGE_BYTES
+    content[page : page + len(damage)] = damage
+    path.write_bytes(content)
+    error = await damaged(path)
+    assert error.seq == 2
+    assert f"payload sha256:{sha256(second.encode()).hexdigest()}" in str(error)
+    assert vars(error)["records"] == (event(1, first),)
+    store = open_store(f"sqlite:///{path}")
+    assert await store.read("other") == events(1, 2, first)
+    assert await store.read("r", after=2) == [event(3, first)]
+    with pytest.raises(StoreCorrupt, match="run 'more': record 1 is damaged"):
+        await store.read("more")
+    assert await store.check() != []
+    await store.close()
+
+
 async def test_a_damaged_snapshot_is_no_snapshot(tmp_path: Path) -> None:
     path = await store_file(tmp_path)
     store = open_store(f"sqlite:///{path}")
@@ -327,7 +375,7 @@ async def test_a_file_of_a_newer_version_is_refused_and_left(tmp_path: Path) -> 
     path = await store_file(tmp_path)
     execute(path, "PRAGMA user_version = 99")
     before = path.read_bytes()
-    with pytest.raises(StoreTooNew, match=r"schema version 99, .* knows up to 6; update graph-orchestrator"):
+    with pytest.raises(StoreTooNew, match=r"schema version 99, .* knows up to 7; update graph-orchestrator"):
         open_store(f"sqlite:///{path}")
     assert path.read_bytes() == before
 

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.archived import Archived
 from orchestrator.errors import RunConflict, RunUnknown
+from orchestrator.stores.payloads import Payloads
+from orchestrator.stores.postgres.payloads import keep, let_go
 from orchestrator.stores.postgres.plans import walking
 from orchestrator.stores.postgres.reads import INFO_COLUMNS, INFO_TABLES, info_of
 from orchestrator.stores.rows import Page
@@ -69,6 +71,7 @@ def move_out(connection: Connection, run_id: str, archived: Archived, head: int)
         raise RunConflict(run_id, why)
     connection.execute("DELETE FROM records WHERE run = %s::bigint", (number,))
     connection.execute("DELETE FROM snapshots WHERE run = %s", (number,))
+    let_go(connection, number)
     connection.execute("UPDATE runs SET archived = %s WHERE id = %s", (text, number))
 
 
@@ -77,7 +80,7 @@ def _is_noted(connection: Connection, run_id: str, name: str) -> bool:
     return connection.execute(query, (name, run_id)).fetchone() is not None
 
 
-def move_back(connection: Connection, run_id: str, rows: Sequence[Row], archived: Archived) -> None:
+def move_back(connection: Connection, run_id: str, rows: Sequence[Row], payloads: Payloads, archived: Archived) -> None:
     """See `Archivable.move_back`."""
     number, _, _, _, where = _locked(connection, run_id)
     if where is None:
@@ -89,6 +92,7 @@ def move_back(connection: Connection, run_id: str, rows: Sequence[Row], archived
         " FROM unnest(%s::bigint[], %s::bigint[], %s::bytea[])",
         (number, [row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows]),
     )
+    keep(connection, number, payloads)
     connection.execute("UPDATE runs SET archived = NULL WHERE id = %s", (number,))
 
 

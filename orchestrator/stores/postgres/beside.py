@@ -7,13 +7,15 @@ run that was moved. So nothing is written for a run that was not.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from orchestrator.jsontypes import canonical
 from orchestrator.stores import parts
 from orchestrator.stores.base import RunSummary
+from orchestrator.stores.payloads import Payloads
 from orchestrator.stores.postgres.arrays import Table, table
+from orchestrator.stores.postgres.payloads import add_payloads
 from orchestrator.stores.postgres.texts import index_key
 from orchestrator.stores.postgres.word_keys import keys_of
 from orchestrator.stores.rows import OpenQuestion, RunTotals
@@ -29,6 +31,8 @@ class Beside:
     """What is kept of a run beside its row. None leaves what is there."""
 
     rows: Sequence[Row] = ()
+    payloads: Payloads = field(default_factory=dict)
+    """Those of the rows."""
     summary: RunSummary | None = None
     totals: RunTotals | None = None
     questions: Sequence[OpenQuestion] | None = None
@@ -66,6 +70,7 @@ def add_beside(statement: Statement, all_: Sequence[Beside], labels: Sequence[Se
             table("r", (("run", "bigint"), ("seq", "bigint"), ("crc", "bigint"), ("data", "bytea")), records),
             "INSERT INTO records (run, seq, crc, data) SELECT id, seq, crc, data FROM {} JOIN moved ON moved.n = r.run",
         )
+    add_payloads(statement, [(at, one.payloads) for at, one in places if one.payloads])
     _add_summaries(statement, [(at, one.summary) for at, one in places if one.summary], labels)
     _add_totals(statement, [(at, one.totals) for at, one in places if one.totals])
     _add_questions(statement, places)

@@ -20,6 +20,7 @@ from orchestrator.errors import OrchestratorError, RunUnknown, StoreUnavailable
 from orchestrator.stores.postgres.connections import IDLE_SECONDS, WORK, begin
 from orchestrator.stores.postgres.lane import Job
 from orchestrator.stores.postgres.leases import drop, rob
+from orchestrator.stores.postgres.payloads import let_go
 from orchestrator.stores.rows import NOTICE
 from orchestrator.stores.shared import check_postable, json_object
 from orchestrator.stores.stored import checksum
@@ -246,6 +247,7 @@ def delete(connection: Connection, run_id: str) -> bool:
         rob(connection, row[0])
     for table in _OF_RUN:
         connection.execute(f"DELETE FROM {table} WHERE run = %s::bigint".encode(), (number,))
+    let_go(connection, number)
     connection.execute("UPDATE archive_objects SET gone = TRUE WHERE run_id = %s AND NOT gone", (run_id,))
     connection.execute("DELETE FROM runs WHERE id = %s", (number,))
     return True

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import InvalidValue
 from orchestrator.stores.base import Finding
-from orchestrator.stores.postgres import items, months, schedules
+from orchestrator.stores.payload_uses import Disorder
+from orchestrator.stores.postgres import items, months, payload_uses, schedules
 from orchestrator.stores.postgres.plans import reading, streamed
 from orchestrator.stores.postgres.texts import index_key
 from orchestrator.stores.postgres.word_keys import keys_of
@@ -31,23 +32,27 @@ _AT_ONCE = 5000
 def look(connection: Connection) -> list[Finding]:
     """See `Store.check`, without repair."""
     with reading(connection):
-        found = [Finding(text) for text, _ in _disorder(connection)]
+        payloads = payload_uses.look(connection)
+        found = [Finding(text) for text, _ in _disorder(connection, payloads)]
         found += _graphs(connection)
         found += _schedules(connection)
         found += _items(connection)
+        found += payload_uses.damaged(connection, payloads)
     return found
 
 
 def tidy(connection: Connection) -> list[Finding]:
     """Repair what `look` found and can be repaired; what was done. The connection is inside a transaction."""
-    return [Finding(text, repaired=repair()) for text, repair in list(_disorder(connection))]
+    return [
+        Finding(text, repaired=repair()) for text, repair in list(_disorder(connection, payload_uses.look(connection)))
+    ]
 
 
 _Repair = tuple[str, Callable[[], str]]
 """What is wrong, and a function that repairs it and says what it did."""
 
 
-def _disorder(connection: Connection) -> Iterator[_Repair]:
+def _disorder(connection: Connection, payloads: Disorder) -> Iterator[_Repair]:
     for table in (*_LARGE, *_SMALL):
         lost = _lost(connection, table)
         if lost:
@@ -63,6 +68,7 @@ def _disorder(connection: Connection) -> Iterator[_Repair]:
     cached = [number for number, area, _ in items.damaged(connection) if area == "cache"]
     if cached:
         yield f"{len(cached)} results of cached nodes are damaged", partial(_remove, connection, cached)
+    yield from payload_uses.repairs(connection, payloads)
 
 
 # -- what belongs to no run --------------------------------------------------------------------------------------------

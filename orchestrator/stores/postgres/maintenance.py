@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 TABLES = (
     "runs", "labels", "records", "snapshots", "graphs", "holders", "inbox", "summaries", "run_totals", "run_parts",
     "failed_tools", "questions", "unlisted", "schedules", "items", "item_writes",
-    "archive_objects",
+    "archive_objects", "payloads", "payload_uses",
 )  # fmt: skip
 
 

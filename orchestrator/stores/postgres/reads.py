@@ -11,7 +11,9 @@ from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel import records as r
 from orchestrator.kernel.records import FINAL
 from orchestrator.stores.base import Message, Parent, RunInfo
+from orchestrator.stores.payloads import MARK
 from orchestrator.stores.postgres.leases import lease_of
+from orchestrator.stores.postgres.payloads import Joiner
 from orchestrator.stores.postgres.plans import walking
 from orchestrator.stores.postgres.run_numbers import RunNumbers
 from orchestrator.stores.postgres.writes import NOW, run_number
@@ -119,7 +121,7 @@ def records(
     Raises:
         RunUnknown: there is no such run.
         RunArchived: they are not in the database.
-        StoreCorrupt: a row is missing or damaged, or there are rows behind the last one.
+        StoreCorrupt: a row or a payload is missing or damaged, or there are rows behind the last one.
     """
     after = max(after, 0)
     whole = limit is None and upto is None
@@ -147,7 +149,8 @@ def records(
     result: list[Record] = []
     rows = [row[8:] for row in found if row[8] is not None]
     while True:
-        for seq, crc, data in rows:
+        joiner: Joiner | None = None
+        for at, (seq, crc, data) in enumerate(rows):
             expected = after + len(result) + 1
             if seq > head:
                 if whole:
@@ -155,6 +158,12 @@ def records(
                 break
             if seq != expected:
                 raise corrupt(run_id, expected, "it is missing", result)
+            if data.startswith(MARK):
+                joiner = joiner or Joiner(connection, rows)
+                try:
+                    data = _whole(connection, joiner, at, run_id, number)
+                except ValueError as error:
+                    raise corrupt(run_id, seq, str(error), result) from error
             if checksum(run_id, seq, data) != crc:
                 raise corrupt(run_id, seq, "its checksum does not match", result)
             record = read_record(run_id, seq, data, result)
@@ -179,14 +188,28 @@ def _some_more(connection: Connection, run_id: str, number: int, after: int, upt
         (number, after, upto, _AT_ONCE),
     ).fetchall()
     if not found:
-        row: Any = connection.execute("SELECT archived FROM runs WHERE id = %s", (number,)).fetchone()
-        if row is None:
-            raise RunUnknown(run_id)  # deleted meanwhile
-        archived = archived_of(row[0])
-        if archived is not None:
-            raise RunArchived(run_id, archived)  # meanwhile
+        _check_there(connection, run_id, number)
     rows: list[tuple[int, int, bytes]] = found
     return rows
+
+
+def _check_there(connection: Connection, run_id: str, number: int) -> None:
+    """Refuse to go on reading a run that was deleted, or archived, after its first records were read."""
+    row: Any = connection.execute("SELECT id, archived FROM runs WHERE run_id = %s", (run_id,)).fetchone()
+    if row is None or row[0] != number:
+        raise RunUnknown(run_id)
+    archived = archived_of(row[1])
+    if archived is not None:
+        raise RunArchived(run_id, archived)
+
+
+def _whole(connection: Connection, joiner: Joiner, at: int, run_id: str, number: int) -> bytes:
+    """One of the records that were read, with its payloads, which are read after it."""
+    try:
+        return joiner.whole(at)
+    except ValueError:
+        _check_there(connection, run_id, number)
+        return joiner.whole(at)  # archived and restored meanwhile, perhaps
 
 
 def _check_beginning(run_id: str, row: tuple[object, ...], started: RunStarted) -> None:

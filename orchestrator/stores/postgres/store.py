@@ -114,7 +114,7 @@ class PostgresStore(PostgresLists, PostgresItems):
         if lease is not None:
             self._writer.note_lease(ttl)
         beside = Beside(
-            rows_of(info.run_id, records), info.summary, info.totals, info.questions or None, info.waiting or None
+            *rows_of(info.run_id, records), info.summary, info.totals, info.questions or None, info.waiting or None
         )
         text = None if graph is None else self._text_of(graph)
         await self._writer.create(NewRun(info, beside, text, lease, float(ttl)))
@@ -139,7 +139,7 @@ class PostgresStore(PostgresLists, PostgresItems):
         check_seqs(run_id, records, after)
         check_release(run_id, lease, release)
         asked = None if questions is None else tuple(questions)
-        beside = Beside(rows_of(run_id, records), summary, totals, asked, waiting)
+        beside = Beside(*rows_of(run_id, records), summary, totals, asked, waiting)
         return await self._writer.append(
             Change(
                 run_id, after, beside,
@@ -282,8 +282,8 @@ class PostgresStore(PostgresLists, PostgresItems):
 
     async def move_back(self, run_id: str, records: Sequence[Record], where: Archived) -> None:
         """See `Archivable`."""
-        rows = rows_of(run_id, records)
-        await self._change(partial(archived.move_back, run_id=run_id, rows=rows, archived=where))
+        rows, payloads = rows_of(run_id, records)
+        await self._change(partial(archived.move_back, run_id=run_id, rows=rows, payloads=payloads, archived=where))
 
     async def objects(self, run_id: str) -> list[Archived]:
         """See `Archivable`."""

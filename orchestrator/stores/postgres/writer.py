@@ -15,6 +15,7 @@ from time import monotonic
 from typing import Any, TypeAlias, TypeVar
 
 from orchestrator.stores.forks import watch
+from orchestrator.stores.payloads import size_of
 from orchestrator.stores.postgres import months
 from orchestrator.stores.postgres.changes import ChangeJob, change_all
 from orchestrator.stores.postgres.connections import IDLE_SECONDS, Connection, idle_within
@@ -140,5 +141,5 @@ def _run_of(job: _RunJob) -> str:
 
 
 def _size(job: _RunJob) -> int:
-    rows = job.change.beside.rows if isinstance(job, AppendJob) else job.new.beside.rows
-    return sum(len(data) for _, _, data in rows)
+    beside = job.change.beside if isinstance(job, AppendJob) else job.new.beside
+    return size_of(beside.rows, beside.payloads)

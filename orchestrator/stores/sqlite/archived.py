@@ -7,9 +7,11 @@ from collections.abc import Collection, Sequence
 
 from orchestrator.archived import Archived
 from orchestrator.errors import RunConflict, RunUnknown
+from orchestrator.stores.payloads import Payloads
 from orchestrator.stores.rows import Page
 from orchestrator.stores.shared import out_of_reach, page_cursor, parse_cursor
 from orchestrator.stores.sqlite.reads import INFO_COLUMNS, INFO_TABLES, info_of
+from orchestrator.stores.sqlite.writes import insert, remove
 from orchestrator.stores.stored import Row, archived_of, archived_text
 
 
@@ -64,9 +66,7 @@ def move_out(connection: sqlite3.Connection, run_id: str, archived: Archived, he
         why = "the object was not noted for this run"
     if why is not None:
         raise RunConflict(run_id, why)
-    keys = number << 32, (number + 1) << 32
-    connection.execute("DELETE FROM records WHERE id >= ? AND id < ?", keys)
-    connection.execute("DELETE FROM snapshots WHERE id >= ? AND id < ?", keys)
+    remove(connection, number)
     connection.execute("UPDATE runs SET archived = ? WHERE id = ?", (text, number))
 
 
@@ -75,7 +75,9 @@ def _is_noted(connection: sqlite3.Connection, run_id: str, name: str) -> bool:
     return connection.execute(query, (name, run_id)).fetchone() is not None
 
 
-def move_back(connection: sqlite3.Connection, run_id: str, rows: Sequence[Row], archived: Archived) -> None:
+def move_back(
+    connection: sqlite3.Connection, run_id: str, rows: Sequence[Row], payloads: Payloads, archived: Archived
+) -> None:
     """See `Archivable.move_back`."""
     found = connection.execute("SELECT id, archived FROM runs WHERE run_id = ?", (run_id,)).fetchone()
     if found is None:
@@ -85,10 +87,7 @@ def move_back(connection: sqlite3.Connection, run_id: str, rows: Sequence[Row], 
         return
     if where != archived_text(archived):
         raise RunConflict(run_id, "its records are in another object of the archive")
-    first = number << 32
-    connection.executemany(
-        "INSERT INTO records (id, crc, data) VALUES (?, ?, ?)", [(first | seq, crc, data) for seq, crc, data in rows]
-    )
+    insert(connection, number, rows, payloads)
     connection.execute("UPDATE runs SET archived = NULL WHERE id = ?", (number,))
 
 

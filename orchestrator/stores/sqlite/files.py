@@ -18,6 +18,7 @@ from orchestrator.stores.sqlite.schema3 import BEFORE_ITEMS, no_items
 from orchestrator.stores.sqlite.schema4 import BEFORE_TOTALS, no_totals
 from orchestrator.stores.sqlite.schema5 import BEFORE_PARTS, parts_as_views
 from orchestrator.stores.sqlite.schema6 import BEFORE_ARCHIVES, nothing_archived
+from orchestrator.stores.sqlite.schema7 import BEFORE_PAYLOADS, no_payloads
 
 T = TypeVar("T")
 
@@ -103,15 +104,17 @@ def open_to_read(path: Path, url: str) -> tuple[sqlite3.Connection, bool]:
             try:
                 open_to_write(path, url).close()
             except (sqlite3.Error, OSError) as error:
-                if not BEFORE_ITEMS <= version <= BEFORE_ARCHIVES or not _may_only_be_read(error):
+                if not BEFORE_ITEMS <= version <= BEFORE_PAYLOADS or not _may_only_be_read(error):
                     raise
+                no_payloads(connection)  # first: where temporary tables are kept is changed while there are none
                 if version == BEFORE_ITEMS:
                     no_items(connection)
                 if version <= BEFORE_TOTALS:
                     no_totals(connection)
                 if version <= BEFORE_PARTS:
                     parts_as_views(connection)
-                nothing_archived(connection)
+                if version <= BEFORE_ARCHIVES:
+                    nothing_archived(connection)
                 connection.execute("PRAGMA query_only = ON")
                 return connection, False
             connection.close()

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator
 
 from orchestrator.errors import InvalidValue
 from orchestrator.stores.base import Finding
+from orchestrator.stores.payload_uses import Disorder
 from orchestrator.stores.schedule_text import schedule_of
 from orchestrator.stores.shared import json_object
-from orchestrator.stores.sqlite import items
+from orchestrator.stores.sqlite import items, payload_uses
 from orchestrator.stores.sqlite.searching import OF_RUNS
 from orchestrator.stores.stored import checksum, labels_of
 
@@ -77,10 +78,12 @@ def faults(connection: sqlite3.Connection) -> list[Finding]:
 
 def look(connection: sqlite3.Connection) -> list[Finding]:
     """See `Store.check`, without repair; of a file without faults."""
-    found = [Finding(text) for text, _ in _disorder(connection)]
+    payloads = payload_uses.look(connection)
+    found = [Finding(text) for text, _ in _disorder(connection, payloads)]
     found += _graphs(connection)
     found += _schedules(connection)
     found += _items(connection)
+    found += payload_uses.damaged(connection, payloads)
     if not can_shrink(connection):
         found.append(Finding("the file keeps the space of deleted runs, as those of earlier versions do", note=True))
     return found
@@ -89,7 +92,7 @@ def look(connection: sqlite3.Connection) -> list[Finding]:
 def tidy(connection: sqlite3.Connection) -> list[Finding]:
     """Repair what `look` found and can be repaired; what was done."""
     found: list[Finding] = []
-    for text, repaired in list(_disorder(connection)):
+    for text, repaired in list(_disorder(connection, payload_uses.look(connection))):
         found.append(Finding(text, repaired=repaired()))
     for index, table in zip(INDEXES, ("summaries", "items"), strict=True):
         if has_index(connection, index) and not _index_is_whole(connection, index):
@@ -104,7 +107,7 @@ _Repair = tuple[str, Callable[[], str]]
 """What is wrong, and a function that repairs it and says what it did."""
 
 
-def _disorder(connection: sqlite3.Connection) -> Iterator[_Repair]:
+def _disorder(connection: sqlite3.Connection, payloads: Disorder) -> Iterator[_Repair]:
     known = {number for (number,) in connection.execute("SELECT id FROM runs")}
     for table in ("records", "snapshots"):
         lost = [run for run in _runs_of(connection, table) if run not in known]
@@ -124,6 +127,7 @@ def _disorder(connection: sqlite3.Connection) -> Iterator[_Repair]:
     lost = [number for number, area, _ in items.damaged(connection) if area == "cache"]
     if lost:
         yield f"{len(lost)} results of cached nodes are damaged", _removal(connection, lost)
+    yield from payload_uses.repairs(connection, payloads)
 
 
 def _runs_of(connection: sqlite3.Connection, table: str) -> Iterator[int]:

@@ -16,8 +16,10 @@ from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel import records as r
 from orchestrator.kernel.records import FINAL
 from orchestrator.stores.base import Message, Parent, RunInfo
+from orchestrator.stores.payloads import MARK
 from orchestrator.stores.shared import corrupt, graph_unknown, json_object, read_record
 from orchestrator.stores.sqlite.leases import IS_NOTICE, lease_of
+from orchestrator.stores.sqlite.payloads import Joiner
 from orchestrator.stores.stored import archived_of, checksum, labels_of
 
 if TYPE_CHECKING:
@@ -154,10 +156,10 @@ def records(
     """The records of a run, each one checked, and the first one against the run's row.
 
     Raises:
-        TooMuch: with `few`, if these are more than `FEW_RECORDS`, or have more than `FEW_BYTES`.
+        TooMuch: with `few`, if these are more than `FEW_RECORDS`, have more than `FEW_BYTES`, or have payloads.
         RunUnknown: there is no such run.
         RunArchived: they are not in the file.
-        StoreCorrupt: a row is missing or damaged, or the file is where the next row should be.
+        StoreCorrupt: a row or a payload is missing or damaged, or the file is where the next row should be.
     """
     found = connection.execute(
         "SELECT id, head, run_id, graph, labels, structure, content, archived FROM runs WHERE run_id = ?", (run_id,)
@@ -182,6 +184,7 @@ def records(
         if (size or 0) > FEW_BYTES:
             raise TooMuch
     result: list[Record] = []
+    joiner: Joiner | None = None
     query = "SELECT id, crc, data FROM records WHERE id > ? AND id <= ? ORDER BY id"
     # closed whatever happens: a statement that is left open would hold the connection at this moment for ever
     with closing(connection.execute(query, (first | after, first | max(last, after)))) as rows:
@@ -195,6 +198,14 @@ def records(
             if row is None or row[0] != first | seq:
                 raise corrupt(run_id, seq, "it is missing", result)
             _, crc, data = row
+            if isinstance(data, bytes) and data.startswith(MARK):
+                if few:
+                    raise TooMuch
+                joiner = joiner or Joiner(connection, first | last)
+                try:
+                    data = joiner.whole(row[0], data)
+                except ValueError as error:
+                    raise corrupt(run_id, seq, str(error), result) from error
             if not isinstance(data, bytes) or checksum(run_id, seq, data) != crc:
                 raise corrupt(run_id, seq, "its checksum does not match", result)
             record = read_record(run_id, seq, data, result)

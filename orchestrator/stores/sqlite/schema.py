@@ -20,6 +20,7 @@ from orchestrator.stores.sqlite.schema3 import items_beside_runs
 from orchestrator.stores.sqlite.schema4 import totals_beside_runs
 from orchestrator.stores.sqlite.schema5 import totals_in_one_row
 from orchestrator.stores.sqlite.schema6 import records_elsewhere
+from orchestrator.stores.sqlite.schema7 import payloads_beside_records
 
 APPLICATION_ID = 0x4F524348
 """SQLite's header field that says whose database a file is: "ORCH"."""
@@ -76,7 +77,7 @@ _FIRST_TABLES = """
 
 MIGRATIONS: list[Migration] = [
     _first_tables, leases_in_rows, items_beside_runs, totals_beside_runs, totals_in_one_row,
-    records_elsewhere,
+    records_elsewhere, payloads_beside_records,
 ]  # fmt: skip
 """The n-th turns a file of version n into one of version n + 1. Released ones are never edited."""
 

@@ -31,6 +31,7 @@ from orchestrator.stores.base import (
 )
 from orchestrator.stores.forks import watch
 from orchestrator.stores.owner import Owner
+from orchestrator.stores.payloads import size_of
 from orchestrator.stores.rows import OpenQuestion, QuestionPage, RunTotals
 from orchestrator.stores.shared import (
     as_statuses,
@@ -137,15 +138,16 @@ class SQLiteStore(SQLiteItems):
         ttl: float = 30.0,
     ) -> None:
         check_new(info, records, graph, lease)
-        rows, text = rows_of(info.run_id, records), None if graph is None else self._text_of(graph)
+        rows, payloads = rows_of(info.run_id, records)
+        text = None if graph is None else self._text_of(graph)
         owner = "" if lease is None else canonical(lease.owner)
 
         def write(connection: Connection) -> None:
-            writes.create(connection, self._numbers, info, rows, text, lease)
+            writes.create(connection, self._numbers, info, rows, payloads, text, lease)
             if lease is not None:
                 leases.hold(connection, self._clock, lease.holder, owner, ttl)
 
-        await self._writer.write(write, size=_size(rows) + len(text or ""))
+        await self._writer.write(write, size=size_of(rows, payloads) + len(text or ""))
 
     async def append(
         self,
@@ -166,17 +168,18 @@ class SQLiteStore(SQLiteItems):
     ) -> int:
         check_seqs(run_id, records, after)
         check_release(run_id, lease, release)
-        rows, updated = rows_of(run_id, records), records[-1].ts if records else None
+        rows, payloads = rows_of(run_id, records)
+        updated = records[-1].ts if records else None
         row = writes.row_after(after + len(rows), updated, status, due, waiting, release)
         asked = None if questions is None else tuple(questions)
         handled = None if release and status in FINAL else tuple(consumed)
         folded = None if snapshot is None else bytes(snapshot)
         return await self._writer.write(
             lambda connection: writes.append(
-                connection, self._numbers, run_id, rows, after, row, handled, lease, release, summary, totals, asked,
-                (status, due, waiting), folded,
+                connection, self._numbers, run_id, rows, payloads, after, row, handled, lease, release, summary, totals,
+                asked, (status, due, waiting), folded,
             ),
-            size=_size(rows) + len(folded or b""),
+            size=size_of(rows, payloads) + len(folded or b""),
         )  # fmt: skip
 
     async def read(
@@ -436,9 +439,10 @@ class SQLiteStore(SQLiteItems):
 
     async def move_back(self, run_id: str, records: Sequence[Record], where: Archived) -> None:
         """See `Archivable`."""
-        rows = rows_of(run_id, records)
+        rows, payloads = rows_of(run_id, records)
         await self._writer.write(
-            partial(archived.move_back, run_id=run_id, rows=rows, archived=where), size=_size(rows)
+            partial(archived.move_back, run_id=run_id, rows=rows, payloads=payloads, archived=where),
+            size=size_of(rows, payloads),
         )
 
     async def objects(self, run_id: str) -> list[Archived]:
@@ -515,7 +519,3 @@ class SQLiteStore(SQLiteItems):
 
 def _nothing(connection: Connection) -> None:
     """Opening the file is the point: it says at once what is wrong with it."""
-
-
-def _size(rows: Sequence[tuple[int, int, bytes]]) -> int:
-    return sum(len(data) for _, _, data in rows)

@@ -15,9 +15,11 @@ from orchestrator.jsontypes import canonical
 from orchestrator.late import later
 from orchestrator.stores import parts
 from orchestrator.stores.base import Lease, RunInfo, RunSummary
+from orchestrator.stores.payloads import Payloads
 from orchestrator.stores.rows import NOTICE, OpenQuestion, RunTotals
 from orchestrator.stores.shared import check_postable, is_released, json_object, moved, taken_over
 from orchestrator.stores.sqlite.leases import IS_NOTICE, RELEASED, rob
+from orchestrator.stores.sqlite.payloads import keep, let_go
 from orchestrator.stores.statistics import numbers_of
 from orchestrator.stores.stored import Row, archived_of, checksum, labels_of
 
@@ -45,6 +47,7 @@ def create(
     numbers: dict[str, int],
     info: RunInfo,
     rows: Sequence[Row],
+    payloads: Payloads,
     graph: str | None = None,
     lease: Lease | None = None,
 ) -> None:
@@ -74,7 +77,7 @@ def create(
         )
     if graph is not None:
         put_graph(connection, info.content, graph)
-    _insert(connection, number, rows)
+    insert(connection, number, rows, payloads)
     summarize(connection, number, info.summary)
     if info.totals is not None:
         add_totals(connection, number, info.totals)
@@ -176,6 +179,7 @@ def append(
     numbers: dict[str, int],
     run_id: str,
     rows: Sequence[Row],
+    payloads: Payloads,
     after: int,
     row: RowChange,
     consumed: Sequence[int] | None,
@@ -200,7 +204,7 @@ def append(
         number = _number_at(connection, run_id, after, lease)
         _remember(numbers, run_id, number)
         _move(connection, row, number, run_id, after, lease)
-    _insert(connection, number, rows)
+    insert(connection, number, rows, payloads)
     if summary is not None:
         summarize(connection, number, summary)
     if totals is not None:
@@ -299,10 +303,21 @@ def _number_at(connection: sqlite3.Connection, run_id: str, after: int, lease: s
     return int(number)
 
 
-def _insert(connection: sqlite3.Connection, number: int, rows: Sequence[Row]) -> None:
+def insert(connection: sqlite3.Connection, number: int, rows: Sequence[Row], payloads: Payloads) -> None:
+    """Store records of a run, and the payloads that they have."""
     first = number << 32
     for seq, crc, data in rows:
         connection.execute("INSERT INTO records (id, crc, data) VALUES (?, ?, ?)", (first | seq, crc, data))
+    if payloads:
+        keep(connection, number, payloads)
+
+
+def remove(connection: sqlite3.Connection, number: int) -> None:
+    """Remove the records of a run, with the payloads that no other run has, and its snapshots."""
+    keys = number << 32, (number + 1) << 32
+    connection.execute("DELETE FROM records WHERE id >= ? AND id < ?", keys)
+    connection.execute("DELETE FROM snapshots WHERE id >= ? AND id < ?", keys)
+    let_go(connection, number)
 
 
 def delete(connection: sqlite3.Connection, run_id: str) -> bool:
@@ -321,9 +336,7 @@ def delete(connection: sqlite3.Connection, run_id: str) -> bool:
             "DELETE FROM labels WHERE name = ? AND value = ? AND created = ? AND run = ?",
             [(name, value, created, number) for name, value in named.items()],
         )
-    keys = number << 32, (number + 1) << 32
-    connection.execute("DELETE FROM records WHERE id >= ? AND id < ?", keys)
-    connection.execute("DELETE FROM snapshots WHERE id >= ? AND id < ?", keys)
+    remove(connection, number)
     connection.execute("DELETE FROM inbox WHERE run = ?", (number,))
     connection.execute("DELETE FROM item_writes WHERE run = ?", (number,))
     connection.execute("UPDATE archive_objects SET gone = 1 WHERE run_id = ?", (run_id,))

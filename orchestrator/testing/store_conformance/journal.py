@@ -73,6 +73,28 @@ async def check_append_and_read(store: Store) -> None:
     equal((info.head, info.updated), (4, everything[-1].ts), "head and updated of the row")
 
 
+async def check_long_texts(store: Store) -> None:
+    """Long texts come back as they were written, in every run that has them, also when other runs with them go."""
+    texts = ['say "hi" \\ \n\0' * 10_000, "ä€😀" * 20_000, "\\" * 100_001, "~0+40000\n" * 5_000, "x" * 200_000]
+    values: list[object] = [{"all": texts}, {texts[4]: texts[0]}, texts[4], "short", texts[1] + texts[1]]
+    first, second = await created(store), await created(store)
+    records = [event(seq, data) for seq, data in enumerate(values, 2)]
+    for record in records:
+        await store.append(first, [record], after=record.seq - 1)
+    await store.append(second, records, after=1)
+    info, beginning = new_run()
+    await store.create(replace(info, head=1 + len(records)), [*beginning, *records])
+    for run_id in (first, second, info.run_id):
+        equal((await store.read(run_id))[1:], records, "records with long texts")
+        equal(await store.read(run_id, after=3, limit=2), records[2:4], "some of them")
+        equal(store.read_now(run_id, after=2, upto=3), records[1:2], "one of them, by read_now")
+    await store.delete(first)
+    equal((await store.read(second))[1:], records, "records with long texts after another run with them was deleted")
+    await store.delete(info.run_id)
+    await store.append(second, [event(7, values[0])], after=6)
+    equal((await store.read(second))[1:], [*records, event(7, values[0])], "and after all others were deleted")
+
+
 async def check_append_moves_the_row(store: Store) -> None:
     """`status` and `waiting` of None are left; `due` is stored with a status and left without one."""
     run_id = await created(store)

@@ -1,0 +1,187 @@
+"""Long strings of records, which databases keep beside the records, once each, by their digest.
+
+`split` takes the long string literals out of a record's JSON and leaves a skeleton; `join` puts them back. A skeleton
+is readable. It begins with `~` and the places of its holes, and has the digest of what belongs there in each hole:
+
+    ~33+204800
+    {"seq":3,"ts":1.0,"key":"a","x":"sha256:9f86d081884c7d659a2feaa0c55ad015...","type":"effect_settled"}
+
+Nothing in a record can be taken for a hole, since the places say where holes are, and nothing for a skeleton, since
+records begin with `{`. The end of a skeleton is the end of its record if that is no long string.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import TypeAlias
+
+Payloads: TypeAlias = Mapping[bytes, bytes]
+"""SHA-256 digest -> the bytes that have it."""
+
+LEAST = 1 << 15
+"""Bytes between the quotes of a string, as it is encoded, from which on it is a payload."""
+
+MARK = b"~"
+"""What skeletons begin with."""
+
+_NOTHING: Payloads = {}
+_NAME = b"sha256:"
+_HOLE = len(_NAME) + 64
+
+_PLACES = re.compile(rb"~(?:[0-9]{1,15}\+[0-9]{1,15}(?:,[0-9]{1,15}\+[0-9]{1,15})*)?\n")
+_DIGEST = re.compile(rb"sha256:([0-9a-f]{64})")
+
+
+@dataclass(frozen=True, slots=True)
+class Hole:
+    """A place of a skeleton where a payload was."""
+
+    at: int
+    """Where it begins in the skeleton, behind the first line."""
+    size: int
+    """Bytes of the payload."""
+    digest: bytes
+
+
+def split(data: bytes) -> tuple[bytes, Payloads]:
+    """Take the long strings out of the bytes of a record.
+
+    Takes time in proportion to the number of bytes, whatever they are; the same bytes give the same.
+
+    Args:
+        data: the record's JSON. Any other bytes come back from `join` as well.
+
+    Returns:
+        What to store as the record, and the payloads to keep beside it: the data itself and none if it has no long
+        strings.
+    """
+    if len(data) < LEAST and not data.startswith(MARK):
+        return data, _NOTHING
+    parts: list[bytes] = []
+    places: list[bytes] = []
+    payloads: dict[bytes, bytes] = {}
+    done = length = 0
+    for first, last in _long_strings(data):
+        payload = data[first:last]
+        digest = sha256(payload).digest()
+        payloads[digest] = payload
+        length += first - done
+        places.append(b"%d+%d" % (length, last - first))
+        parts += data[done:first], _NAME, digest.hex().encode()
+        length += _HOLE
+        done = last
+    if not payloads and not data.startswith(MARK):
+        return data, _NOTHING
+    return b"".join((MARK, b",".join(places), b"\n", *parts, data[done:])), payloads
+
+
+def _long_strings(data: bytes) -> Iterator[tuple[int, int]]:
+    """Where the long strings begin and end, without their quotes.
+
+    A jump over two quotes or more goes nearly as far as a long string, so there are few steps, however many quotes.
+    """
+    plain = data.replace(b"\\\\", b"..").replace(b'\\"', b"..")  # as long, and all of its quotes begin or end a string
+    quote, begins = plain.find(b'"'), True
+    while quote >= 0:
+        least = quote + 1 + LEAST
+        last = plain.rfind(b'"', quote + 1, least)
+        if last >= 0:
+            begins ^= plain.count(b'"', quote + 1, last + 1) % 2 == 1
+            quote = last
+            continue
+        end = plain.find(b'"', least)
+        if begins and end >= 0:
+            yield quote + 1, end
+        quote, begins = end, not begins
+
+
+def holes(stored: bytes) -> Sequence[Hole]:
+    """The holes of what is stored as a record, in their order; none if it is whole.
+
+    Raises:
+        ValueError: it is a damaged skeleton.
+    """
+    return _parsed(stored)[1] if stored.startswith(MARK) else ()
+
+
+def join(stored: bytes, payloads: Payloads) -> bytes:
+    """Put payloads back: the inverse of `split`.
+
+    Raises:
+        KeyError: a payload is missing; its argument is the digest.
+        ValueError: what is stored is a damaged skeleton, or does not fit the payloads.
+    """
+    if not stored.startswith(MARK):
+        return stored
+    first, found = _parsed(stored)
+    parts: list[bytes] = []
+    done = first
+    for hole in found:
+        payload = payloads[hole.digest]
+        if len(payload) != hole.size:
+            raise ValueError(f"payload {shown(hole.digest)} has {len(payload)} bytes, not {hole.size}")
+        parts += stored[done : first + hole.at], payload
+        done = first + hole.at + _HOLE
+    return b"".join((*parts, stored[done:]))
+
+
+_AT_ONCE = 100
+"""Records whose payloads are read at once."""
+_BYTES_AT_ONCE = 8 << 20
+"""About so many bytes of payloads are read at once."""
+
+
+def ahead(wanted: set[bytes], coming: Iterable[object]) -> set[bytes]:
+    """The digests of payloads to be read together: those of a record, and within bounds those of the ones behind it.
+
+    Args:
+        wanted: the digests of the first record.
+        coming: what is stored as the records behind it, in their order. Asked for no further than needed.
+    """
+    found, size = {*wanted}, 0
+    for stored, _ in zip(coming, range(10 * _AT_ONCE), strict=False):
+        try:
+            some = holes(stored) if isinstance(stored, bytes) else ()
+        except ValueError:
+            break  # damaged: this is reported when its turn comes
+        size += sum(hole.size for hole in some if hole.digest not in found)
+        if size > _BYTES_AT_ONCE or len(found) + len(some) > _AT_ONCE:
+            break
+        found.update(hole.digest for hole in some)
+    return found
+
+
+def _parsed(skeleton: bytes) -> tuple[int, list[Hole]]:
+    """Where the first line of a skeleton ends, and its holes."""
+    line = _PLACES.match(skeleton)
+    if line is None:
+        raise ValueError("the places of its payloads cannot be read")
+    first = end = line.end()
+    found: list[Hole] = []
+    for place in line.group()[len(MARK) : -1].split(b",") if first > len(MARK) + 1 else ():
+        at, size = map(int, place.split(b"+"))
+        digest = _DIGEST.match(skeleton, first + at)
+        if digest is None or first + at < end:
+            raise ValueError(f"there is no digest at {at}")
+        found.append(Hole(at, size, bytes.fromhex(digest.group(1).decode())))
+        end = digest.end()
+    return first, found
+
+
+def is_sound(digest: object, data: object) -> bool:
+    """Whether a payload as it is stored is what its digest says."""
+    return isinstance(data, bytes) and sha256(data).digest() == digest
+
+
+def shown(digest: object) -> str:
+    """A digest as messages show it, and as skeletons have it. What a damaged file has in its place is shown, too."""
+    return f"{_NAME.decode()}{digest.hex()}" if isinstance(digest, bytes) else repr(digest)
+
+
+def size_of(rows: Iterable[tuple[int, int, bytes]], payloads: Payloads) -> int:
+    """Bytes of rows that are to be stored, with their payloads."""
+    size = sum(len(data) for _, _, data in rows)
+    return size + sum(map(len, payloads.values())) if payloads else size

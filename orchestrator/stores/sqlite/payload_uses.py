@@ -1,0 +1,53 @@
+"""Checks whether the payloads of a file are those that its records have."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+
+from orchestrator.stores.base import Finding
+from orchestrator.stores.payload_uses import Disorder, damage, disorder
+from orchestrator.stores.payloads import is_sound
+from orchestrator.stores.sqlite.payloads import IS_SKELETON
+
+
+def repairs(connection: sqlite3.Connection, found: Disorder) -> Iterator[tuple[str, Callable[[], str]]]:
+    """What is wrong, and a function that repairs it and says what it did."""
+
+    def note() -> str:
+        connection.executemany("DELETE FROM payload_uses WHERE run = ?", [(run,) for run in found.stale])
+        connection.executemany(
+            "INSERT INTO payload_uses (digest, run) VALUES (?, ?)",
+            [(digest, run) for run, digests in found.unnoted.items() for digest in sorted(digests)],
+        )
+        return "written again from the records"
+
+    def remove() -> str:
+        connection.executemany("DELETE FROM payloads WHERE digest = ?", [(digest,) for digest in found.unused])
+        return "deleted"
+
+    if found.wrong:
+        yield f"the payloads that are noted differ from the records of {len(found.wrong)} runs", note
+    if found.unused:
+        yield f"{len(found.unused)} payloads that no record has", remove
+
+
+def damaged(connection: sqlite3.Connection, found: Disorder) -> list[Finding]:
+    """The payloads that are damaged or missing."""
+    names = dict(connection.execute("SELECT id, run_id FROM runs").fetchall())
+    missing = {digest: str(names.get(run, run)) for digest, run in found.missing.items()}
+    payloads = connection.execute("SELECT digest, data FROM payloads ORDER BY id")
+    return damage([digest for digest, data in payloads if not is_sound(digest, data)], missing)
+
+
+def look(connection: sqlite3.Connection) -> Disorder:
+    """Find what does not belong together."""
+    return disorder(
+        connection.execute(
+            f"SELECT id >> 32, data FROM records WHERE {IS_SKELETON} AND id >> 32 IN (SELECT id FROM runs)"
+        ),
+        connection.execute(
+            "SELECT run, digest, EXISTS (SELECT 1 FROM runs WHERE id = run AND archived IS NULL) FROM payload_uses"
+        ),
+        {digest for (digest,) in connection.execute("SELECT digest FROM payloads")},
+    )

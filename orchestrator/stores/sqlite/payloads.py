@@ -1,0 +1,103 @@
+"""Payloads of records: kept with the first record that has them, removed with the last. See `stores.payloads`."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+
+from orchestrator.stores.payloads import MARK, Payloads, ahead, holes, is_sound, join, shown
+
+IS_SKELETON = f"substr(data, 1, 1) = x'{MARK.hex()}'"
+"""A condition: what is stored as a record has holes."""
+
+
+def keep(connection: sqlite3.Connection, number: int, payloads: Payloads) -> None:
+    """Store the payloads of records of a run, and that the run has them.
+
+    One that is there is compared: if it is damaged it is written again, so that the new record can be read.
+    """
+    for digest, data in payloads.items():
+        connection.execute(
+            "INSERT INTO payloads (digest, data) VALUES (?, ?)"
+            " ON CONFLICT (digest) DO UPDATE SET data = excluded.data WHERE data IS NOT excluded.data",
+            (digest, data),
+        )
+        connection.execute("INSERT OR IGNORE INTO payload_uses (digest, run) VALUES (?, ?)", (digest, number))
+
+
+def let_go(connection: sqlite3.Connection, number: int) -> None:
+    """Note that a run has no records any more. Payloads that no other run has are removed."""
+    digests = connection.execute("SELECT digest FROM payload_uses WHERE run = ?", (number,)).fetchall()
+    if digests:
+        connection.execute("DELETE FROM payload_uses WHERE run = ?", (number,))
+        connection.executemany(
+            "DELETE FROM payloads WHERE digest = ?1 AND NOT EXISTS (SELECT 1 FROM payload_uses WHERE digest = ?1)",
+            digests,
+        )
+
+
+class Joiner:
+    """Puts records together that are read in their order. Payloads of records that come next are read with them."""
+
+    def __init__(self, connection: sqlite3.Connection, last: int) -> None:
+        """Args: a connection inside a transaction, and the key of the last record that is going to be read."""
+        self._connection, self._last = connection, last
+        self._known: dict[bytes, bytes] = {}
+
+    def whole(self, key: int, stored: bytes) -> bytes:
+        """The bytes of a record.
+
+        Args:
+            key: its key.
+            stored: what is stored of it.
+
+        Raises:
+            ValueError: it cannot be put together; the argument says why.
+        """
+        wanted = {hole.digest for hole in holes(stored)}
+        if not wanted <= self._known.keys():
+            self._read_ahead(key, wanted)
+        try:
+            return join(stored, self._known)
+        except KeyError as missing:
+            raise ValueError(self._fault(missing.args[0])) from None
+
+    def _read_ahead(self, key: int, wanted: set[bytes]) -> None:
+        """Read the payloads of a record, and of some behind it: only these, should the others not be readable."""
+        try:
+            self._known = self._read(self._coming(key, wanted))
+        except sqlite3.DatabaseError as error:
+            if isinstance(error, sqlite3.OperationalError):
+                raise
+            self._known = {}
+            for digest in wanted:
+                try:
+                    self._known |= self._read({digest})
+                except sqlite3.DatabaseError as damage:
+                    raise ValueError(f"the file is damaged at its payload {shown(digest)}: {damage}") from damage
+
+    def _coming(self, key: int, wanted: set[bytes]) -> set[bytes]:
+        """The digests of payloads of a record, and of some behind it."""
+        query = f"SELECT data FROM records WHERE id > ? AND id <= ? AND {IS_SKELETON} ORDER BY id"
+        with closing(self._connection.execute(query, (key, self._last))) as rows:
+            return ahead(wanted, (data for (data,) in rows))
+
+    def _read(self, digests: set[bytes]) -> dict[bytes, bytes]:
+        found: dict[bytes, bytes] = {}
+        for some in _groups(sorted(digests)):
+            query = f"SELECT digest, data FROM payloads WHERE digest IN ({', '.join('?' * len(some))})"
+            for digest, data in self._connection.execute(query, some).fetchall():
+                if is_sound(digest, data):
+                    found[digest] = data
+        return found
+
+    def _fault(self, digest: bytes) -> str:
+        query = "SELECT 1 FROM payloads WHERE digest = ?"
+        there = self._connection.execute(query, (digest,)).fetchone() is not None
+        return f"its payload {shown(digest)} {'does not have this digest' if there else 'is missing'}"
+
+
+def _groups(digests: Sequence[bytes], most: int = 500) -> Iterator[Sequence[bytes]]:
+    for first in range(0, len(digests), most):
+        yield digests[first : first + most]

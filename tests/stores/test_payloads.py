@@ -1,0 +1,145 @@
+"""Long strings of records, taken out and put back: every byte comes back, and no text is taken for a hole."""
+
+from __future__ import annotations
+
+import json
+import time
+from hashlib import sha256
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from orchestrator.kernel.records import EventReceived, decode, encode
+from orchestrator.stores.payloads import LEAST, MARK, holes, is_sound, join, shown, split
+from orchestrator.stores.stored import checksum, rows_of
+from tests.support.sizes import sized
+
+PIECES = st.sampled_from([
+    b'"', b"\\", b'\\"', b"\\\\", b"{", b"}", b"~", b"\n", b"~0+40000\n", b'"sha256:' + b"0" * 64 + b'"', b"\xff",
+    b"\xc3\xa4", b"\0", b"a" * LEAST, b"a" * (LEAST - 1), b'\\"' * LEAST, b"\\" * LEAST, b'"' * LEAST, b"\x80" * LEAST,
+    b'"type":"step_done"}',
+])  # fmt: skip
+
+
+@given(st.one_of(st.binary(max_size=200), st.lists(PIECES, max_size=8).map(b"".join)))
+@example(b"")
+@example(MARK)
+@example(MARK + b"\n")
+@example(b'"' + b"a" * LEAST)
+@example(b'"' + b"a" * LEAST + b"\\")
+def test_every_byte_comes_back(data: bytes) -> None:
+    stored, payloads = split(data)
+    assert join(stored, payloads) == data
+    assert (stored, dict(payloads)) == (split(data)[0], dict(split(data)[1]))
+    assert {hole.digest for hole in holes(stored)} == payloads.keys()
+    assert all(is_sound(digest, payload) and len(payload) >= LEAST for digest, payload in payloads.items())
+    if len(data) < LEAST and not data.startswith(MARK):
+        assert stored is data
+
+
+# A pair of a text and a count stands for the text so many times, so that examples are shown in a line.
+JSON = st.recursive(
+    st.none() | st.integers() | st.tuples(st.text(max_size=3), st.sampled_from([1, LEAST // 2, LEAST])),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner, max_size=4),
+    max_leaves=6,
+)
+
+
+def _value(given: object) -> object:
+    if isinstance(given, tuple):
+        text, count = given
+        return text * count
+    if isinstance(given, dict):
+        return {name: _value(item) for name, item in given.items()}
+    return [_value(item) for item in given] if isinstance(given, list) else given
+
+
+@given(JSON)
+def test_every_record_comes_back_and_the_long_strings_of_it_are_the_payloads(given: object) -> None:
+    data = encode(EventReceived(seq=3, ts=1.0, name="e", data=_value(given)))
+    stored, payloads = split(data)
+    assert join(stored, payloads) == data
+    literals = {part for part in _literals(json.loads(data)) if len(part) >= LEAST}
+    assert set(payloads.values()) == literals
+    assert len(stored) <= len(data)
+    assert stored.endswith(b',"type":"event_received"}')
+    assert stored.startswith(MARK) == bool(literals)
+    body = stored.partition(b"\n")[2] if literals else stored
+    record = decode(body)  # for people: it is JSON without the first line
+    assert (record.seq, record.type) == (3, "event_received")
+
+
+def _literals(value: object) -> list[bytes]:
+    """All strings of a JSON value, keys among them, as records encode them, without their quotes."""
+    if isinstance(value, str):
+        before, after = encode(EventReceived(seq=1, ts=1.0, name="?")).split(b"?")
+        return [encode(EventReceived(seq=1, ts=1.0, name=value))[len(before) : -len(after)]]
+    if isinstance(value, dict):
+        return [one for key, item in value.items() for one in (*_literals(key), *_literals(item))]
+    return [one for item in value for one in _literals(item)] if isinstance(value, list) else []
+
+
+def test_a_skeleton_is_readable_and_a_text_that_looks_like_one_is_a_text() -> None:
+    long = "x" * LEAST
+    data = encode(EventReceived(seq=3, ts=1.0, name="e", data={"a": long, "b": [long, "short"]}))
+    stored, payloads = split(data)
+    digest = sha256(long.encode()).digest()
+    name = shown(digest)
+    _, body = stored.split(b"\n")
+    assert dict(payloads) == {digest: long.encode()}
+    assert json.loads(body)["data"] == {"a": name, "b": [name, "short"]}
+    assert [(hole.size, hole.digest) for hole in holes(stored)] == [(LEAST, digest)] * 2
+    forged = encode(EventReceived(seq=3, ts=1.0, name=stored.decode(), data={"a": name, "b": long}))
+    stored, payloads = split(forged)
+    assert len(holes(stored)) == 1
+    assert join(stored, payloads) == forged
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        b"~", b"~\0\n", b"~1\n{}", b"~0+4\n{}", b"~-1+4\n{}", b"~9999999999999999+1\n",
+        b"~0+5,0+5\nsha256:" + b"0" * 64, b"~0+5\nsha256:" + b"0" * 63, b"~0+5\nsha256:" + b"G" * 64,
+        b"~0+6\nsha256:" + b"0" * 64,
+    ],
+)  # fmt: skip
+def test_a_damaged_skeleton_is_refused(damaged: bytes) -> None:
+    with pytest.raises(ValueError, match=r"places|digest|bytes"):
+        join(damaged, {bytes(32): b"12345"})
+
+
+def test_a_missing_payload_is_named() -> None:
+    with pytest.raises(KeyError) as caught:
+        join(b"~0+5\nsha256:" + b"0" * 64, {})
+    assert caught.value.args == (bytes(32),)
+    assert join(b"~0+5\nsha256:" + b"0" * 64 + b"}", {bytes(32): b"12345"}) == b"12345}"
+
+
+@pytest.mark.parametrize(
+    ("begin", "piece", "end"),
+    [
+        (b"{", b'"', b""), (b'{"', b"\\", b""), (b'{"', b"\\", b'"}'), (b'{"', b'\\"', b""), (b'{"', b'\\"', b'"}'),
+        (b'{"', b"a", b""), (b"{", b'"a\\', b""), (b"{", b'"a",', b"}"), (b"{", b"\xff\\", b""), (b"~", b"\n", b""),
+        (b'{"', b"a" * LEAST + b'","', b'"}'),
+    ],
+)  # fmt: skip
+def test_it_takes_time_in_proportion_to_the_bytes(begin: bytes, piece: bytes, end: bytes) -> None:
+    def seconds(size: int) -> float:
+        data = begin + piece * (size // len(piece)) + end
+        began = time.process_time()
+        stored, payloads = split(data)
+        assert join(stored, payloads) == data
+        return time.process_time() - began
+
+    size = sized(1 << 20, 1 << 22)
+    few = min(seconds(size // 8) for _ in range(3))
+    many = min(seconds(size) for _ in range(3))
+    assert many < 8 * 4 * max(few, 0.0005)
+
+
+def test_the_checksum_of_a_row_is_that_of_the_whole_record() -> None:
+    record = EventReceived(seq=3, ts=1.0, name="e", data="x" * LEAST)
+    ((seq, crc, stored),), payloads = rows_of("r", [record])
+    assert (seq, crc) == (3, checksum("r", 3, encode(record)))
+    assert stored != encode(record) == join(stored, payloads)
