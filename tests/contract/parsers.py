@@ -45,6 +45,7 @@ from orchestrator.render.html.call_data import CallData
 from orchestrator.render.html.clean_data import clean
 from orchestrator.render.html.page import embedded
 from orchestrator.render.terminal import excerpts
+from orchestrator.stores.payloads import holes, split
 from orchestrator.stores.postgres.texts import escaped, unescaped
 from orchestrator.stores.words import words as words_of
 from orchestrator.tools.builtin.browser import page_text, proxy
@@ -298,6 +299,14 @@ def _proxied(text: str) -> object:
     return proxy._is_interim(data), proxy._path(data)
 
 
+def _payloads(text: str) -> None:
+    data = text.encode()
+    split(data)
+    for stored in (data, b"~" + data, b"~1+1" + data):
+        with suppress(ValueError):
+            holes(stored)
+
+
 def _search_results(text: str) -> None:
     _clean(Hit(text, text, text))
 
@@ -316,6 +325,11 @@ PARSERS: Mapping[str, Parser] = {
             "orchestrator.render.terminal.excerpts:*",
         ),
         ("\x1b[", "\x1b]0;", "\u0301", "\u202e", "\U000e0041", "a" * 50 + " "),
+    ),
+    "payloads of records": Parser(
+        _payloads,
+        ("orchestrator.stores.payloads:*",),
+        (",1+1", "1+1,", "1", "+", '"', "\\", '\\"', '"' + "a" * 40_000 + '"', "sha256:", "\n"),
     ),
     "text made visible": Parser(
         _visible,
@@ -542,6 +556,8 @@ OWN: Mapping[str, str] = {
     "orchestrator.graph.node:__init_subclass__()": "names of classes in the program",
     "orchestrator.nodes.guards:_PLACE": "what the library of guards says of a fault",
     "orchestrator.nodes.guards:_CODE": "what the library of guards says of a fault",
+    "orchestrator.stores.postgres.months:_missing()": "what the database says of a fault",
+    "orchestrator.stores.postgres.months:_month_named()": "names of tables of the database",
     "orchestrator.render.html.bundle:_IMPORT": "modules of the package",
     "orchestrator.render.html.bundle:_EXPORT": "modules of the package",
     "orchestrator.render.html.page:_STYLE": "a drawing of ours, in which all text is escaped",

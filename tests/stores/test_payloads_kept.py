@@ -49,6 +49,11 @@ class Place:
         ((uses,),) = self.execute("SELECT count(*) FROM payload_uses")
         return payloads, uses
 
+    def number(self, run_id: str) -> int:
+        """The number of a run."""
+        ((number,),) = self.execute(f"SELECT id FROM runs WHERE run_id = '{run_id}'")
+        return int(number)
+
     @property
     def size(self) -> int:
         """Bytes that its records and payloads take."""
@@ -260,7 +265,7 @@ async def test_skeletons_that_are_damaged_are_told(place: Place) -> None:
     await add_run(place.store, "other", 1, other)
     column = "CAST({} AS BLOB)" if place.url.startswith("sqlite") else "convert_to({}, 'UTF8')"
     as_text = "CAST(data AS TEXT)" if place.url.startswith("sqlite") else "convert_from(data, 'UTF8')"
-    run = "id >> 32" if place.url.startswith("sqlite") else "run"
+    where = f"{'id >> 32' if place.url.startswith('sqlite') else 'run'} = {place.number('r')}"
     first, second = (sha256(one.encode()).hexdigest() for one in (long, other))
     for was, now, why in (
         (first, second, "its checksum does not match"),  # the payload of another record, of the same length
@@ -271,13 +276,13 @@ async def test_skeletons_that_are_damaged_are_told(place: Place) -> None:
         ("~", "~,", "the places of its payloads cannot be read"),
     ):
         change = "UPDATE records SET data = " + column.format(f"replace({as_text}, '{{}}', '{{}}')")
-        place.execute(f"{change.format(was, now)} WHERE {run} = 1")
+        place.execute(f"{change.format(was, now)} WHERE {where}")
         error = await told(place)
         assert (error.seq, why in str(error)) == (2, True), error
         await place.store.check(repair=True)
-        place.execute(f"{change.format(now, was)} WHERE {run} = 1" if now != "}" else f"SELECT {1}")
+        place.execute(f"{change.format(now, was)} WHERE {where}" if now != "}" else f"SELECT {1}")
         if now == "}":
-            place.execute(f"UPDATE records SET data = {column.format(f_mark(as_text))} WHERE {run} = 1")
+            place.execute(f"UPDATE records SET data = {column.format(f_mark(as_text))} WHERE {where}")
         assert await place.store.read("r") == [event(1), event(2, long)]  # nor did a repair remove what it had
 
 
@@ -294,9 +299,9 @@ async def test_what_is_noted_wrongly_is_found_and_repaired(place: Place) -> None
     await place.store.create(info, records)
     hexed = "x'{}'" if place.url.startswith("sqlite") else "'\\x{}'"
     digest, nowhere = (hexed.format(sha256(one.encode()).hexdigest()) for one in (long, "nowhere"))
-    place.execute(f"DELETE FROM payload_uses WHERE digest = {digest} AND run = 2")
+    place.execute(f"DELETE FROM payload_uses WHERE digest = {digest} AND run = {place.number('b')}")
     place.execute(f"INSERT INTO payloads (digest, data) VALUES ({nowhere}, {hexed.format(b'nowhere'.hex())})")
-    place.execute(f"INSERT INTO payload_uses (digest, run) VALUES ({nowhere}, 99), ({digest}, 3)")
+    place.execute(f"INSERT INTO payload_uses (digest, run) VALUES ({nowhere}, 99), ({digest}, {place.number('c')})")
     wrong = {"the payloads that are noted differ from the records of 2 runs", "1 payloads that no record has"}
     assert {one.what for one in await place.store.check()} == wrong
     found = await place.store.check(repair=True)
