@@ -32,12 +32,10 @@ class SystemClock:
         """Unix time in seconds, `time.time`."""
         return time.time()
 
-    def steady(self) -> float:
-        """Seconds since the machine was started, including suspended time where the system counts it."""
-        return _steady()
-
-
-_steady = partial(time.clock_gettime, time.CLOCK_BOOTTIME) if sys.platform == "linux" else time.monotonic
+    steady = staticmethod(
+        partial(time.clock_gettime, time.CLOCK_BOOTTIME) if sys.platform == "linux" else time.monotonic
+    )
+    """Seconds since the machine was started, including suspended time where the system counts it."""
 
 
 SYSTEM_CLOCK = SystemClock()

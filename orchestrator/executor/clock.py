@@ -15,7 +15,7 @@ class DriveClock:
     than was meant (`left`), and the seconds of a run go on as they began.
     """
 
-    __slots__ = ("_ahead", "_asked", "_began", "_clock", "_updated")
+    __slots__ = ("_ahead", "_asked", "_began", "_steady", "_updated")
 
     def __init__(self, clock: Clock, updated: float = 0.0, known: float = 0.0) -> None:
         """
@@ -25,13 +25,14 @@ class DriveClock:
             known: for how many seconds this process has seen the run stand still at that record.
         """
         now = clock.now()
-        self._clock, self._ahead = clock, now - clock.steady()
+        self._steady = clock.steady
+        self._ahead = now - self._steady()
         self._began, self._updated = now - known, updated
         self._asked: dict[str, float] = {}
 
     def now(self) -> float:
         """Unix seconds."""
-        return self._ahead + self._clock.steady()
+        return self._ahead + self._steady()
 
     def left(self, until: float, meant: float | None) -> float:
         """Seconds until a time that was written down, maybe by another clock.

@@ -156,21 +156,23 @@ class RunLog:
         Raises:
             RunEnded: nothing follows a run's end, with which its lease is given back.
         """
-        if self.machine.ended is not None:
-            raise RunEnded(self.run_id, self.machine.status)
+        machine, journal = self.machine, self.journal
+        if machine.ended is not None:
+            raise RunEnded(self.run_id, machine.status)
         now = self.clock.now()
-        if abs(record.ts - now) > _JUMP:
+        if not -_JUMP <= record.ts - now <= _JUMP:
             record = record.model_copy(update={"ts": now})
-        delta = apply(self.machine, record)
+        delta = apply(machine, record)
         if self.guard is not None:
             self.guard.note(record)
-        if not self.journal.buffer:
+        if not journal.buffer:
             self._flusher.note(self)
-        self.journal.put(record, message)
-        if self.scheduler is not None:
+        journal.put(record, message)
+        if delta.cancelled and self.scheduler is not None:
             for activation in delta.cancelled:
                 self.scheduler.cancel(activation)
-        self.stir()
+        if self._moved is not None:
+            self.stir()
         return delta
 
     def reopen(self, record: Record) -> None:
@@ -289,7 +291,8 @@ class RunLog:
         Raises:
             GraphUnknown: the graph was given without its code.
         """
-        graph = activation.frame.plan.graph
+        plan = activation.frame.plan
+        graph = plan.graph
         if graph is None:
-            raise GraphUnknown(f"run {self.run_id!r}: graph {activation.frame.plan.name!r} was given without its nodes")
+            raise GraphUnknown(f"run {self.run_id!r}: graph {plan.name!r} was given without its nodes")
         return graph.nodes[activation.node]

@@ -125,6 +125,10 @@ def _beginning(value: object, room: int) -> tuple[object, int]:
         return value[:room], room - len(value)
     if not isinstance(value, dict | list):
         return value, room - 1
+    if isinstance(value, list):
+        first = value[: max(0, room)]
+        if _SHORT.issuperset(map(type, first)):  # as below, for all items at once
+            return first, room - len(first)
     names = sorted(value) if isinstance(value, dict) else range(len(value))
     parts: list[object] = []
     for name in names:
@@ -136,6 +140,10 @@ def _beginning(value: object, room: int) -> tuple[object, int]:
             part, room = _beginning(part, room)
         parts.append(part)
     return (dict(zip(names, parts, strict=False)) if isinstance(value, dict) else parts), room
+
+
+_SHORT = frozenset({int, float, bool, type(None)})
+"""Types of values that count as one character."""
 
 
 def parent_of(machine: RunState, calling: RunState | None) -> Parent | None:

@@ -242,10 +242,13 @@ def shown(value: object) -> str:
 def _sayable(value: Any) -> Any:
     """A plain value, if JSON can say it."""
     kind = type(value)
-    if kind is str:
+    if kind is int:
+        if not -_SMALL < value < _SMALL:
+            check(value)
+    elif kind is str:
         if len(value) > _LONG or not value.isascii():
             check(value)
-    elif (kind is float and not math.isfinite(value)) or (kind is int and not -_SMALL < value < _SMALL):
+    elif kind is float and not math.isfinite(value):
         check(value)
     return value
 

@@ -210,7 +210,12 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT]):
         """
         if isinstance(self.output, str):
             return values[self.output]
-        return {name: values[name] for name in (self.output or self.schema.fields)}
+        return {name: values[name] for name in self.output_fields}
+
+    @property
+    def output_fields(self) -> tuple[str, ...]:
+        """The state fields that the output is made of."""
+        return (self.output,) if isinstance(self.output, str) else tuple(self.output or self.schema.fields)
 
     # -- editing: each gives a new graph -----------------------------------------------------------------------
 

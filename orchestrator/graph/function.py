@@ -94,6 +94,11 @@ class FunctionNode(Erased, Node, Generic[P, R], kind="function"):
         """Those of `writes`, else those that the return annotation names."""
         return self._typed_updates if self.writes is None else self.writes
 
+    @cached_property
+    def _may_update(self) -> frozenset[str] | None:
+        """See `Node._may_update`."""
+        return self.writes if self.writes is not None else self.updates
+
     @property
     def ref(self) -> str | None:
         """`module:attr` if the function can be imported by it, None for a lambda or a closure."""
@@ -115,6 +120,12 @@ class FunctionNode(Erased, Node, Generic[P, R], kind="function"):
     def _wants_state_only(self) -> bool:
         return len(self.wanted) == 1 and self.wanted[0].positional and self.wanted[0].gives == "state"
 
+    @cached_property
+    def _arguments(self) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
+        """What it is called with: in order, and by name."""
+        positional = tuple(want.gives for want in self.wanted if want.positional)
+        return positional, tuple((want.parameter, want.gives) for want in self.wanted if not want.positional)
+
     def call(self, state: object, ctx: object) -> object:
         """Call the function with the arguments that it takes.
 
@@ -127,15 +138,11 @@ class FunctionNode(Erased, Node, Generic[P, R], kind="function"):
         """
         if self._wants_state_only:
             return self.fn(state)
-        given: dict[str, object] = {}
-        values: list[object] = []
-        for want in self.wanted:
-            gives = want.gives
-            value = state if gives == "state" else ctx if gives == "ctx" else getattr(ctx, gives)
-            if want.positional:
-                values.append(value)
-            else:
-                given[want.parameter] = value
+        positional, named = self._arguments
+        values = [state if one == "state" else ctx if one == "ctx" else getattr(ctx, one) for one in positional]
+        if not named:
+            return self.fn(*values)
+        given = {name: state if one == "state" else ctx if one == "ctx" else getattr(ctx, one) for name, one in named}
         return self.fn(*values, **given)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -149,7 +156,7 @@ class FunctionNode(Erased, Node, Generic[P, R], kind="function"):
 
     def _begin(self, state: object, ctx: object) -> Awaitable[object]:
         if self._is_coroutine_function:
-            return cast(Awaitable[object], self.call(state, ctx))
+            return cast(Awaitable[object], self.fn(state) if self._wants_state_only else self.call(state, ctx))
         return self.run(state, ctx)
 
 

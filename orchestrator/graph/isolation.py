@@ -246,8 +246,8 @@ def _copies_of(kind: type, values: Sequence[Any]) -> Sequence[Any]:
     made: list[Any] = list(map(object.__new__, repeat(kind, len(values))))
     _do(map(_set_values, made, _dicts(map(_values_of, values))))
     _do(map(_set_fields, made, map(set.copy, map(_fields_of, values))))
-    _do(map(_set_extra, made, _copies(list(map(_extra_of, values)))))
-    hidden = list(map(_private_of, values))
+    extra, hidden = list(map(_extra_of, values)), list(map(_private_of, values))
+    _do(map(_set_extra, made, extra if extra.count(None) == len(extra) else _copies(extra)))
     _do(map(_set_private, made, hidden if hidden.count(None) == len(hidden) else map(_private_copy, values)))
     return made
 

@@ -261,6 +261,19 @@ class Node(BaseModel):
             return None
         return frozenset(field for port, field in self.ports().items() if port.partition("[")[0] in self.fills)
 
+    @cached_property
+    def _may_update(self) -> frozenset[str] | None:
+        """The state fields that a step may update, where an update of another one is refused; None: it is not.
+
+        These are the fields of `writes`, else those that a class of the user's declares.
+        """
+        return self.writes if self.writes is not None or is_shipped(type(self)) else self.updates
+
+    @cached_property
+    def _is_bare(self) -> bool:
+        """Whether a step does nothing but `run`: it needs no place, no thread, no journal and no cache for that."""
+        return self.pool is None and self.cache is None and self.effect != "irreversible" and self.sync_fn is None
+
     @property
     def does(self) -> str:
         """What this node does, in at most 40 characters: the second line of drawings; empty: its kind says it."""

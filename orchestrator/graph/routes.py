@@ -190,6 +190,11 @@ class Routes:
             if node in self.nodes and node not in self.fans and routes[0].target in self.nodes
         }
 
+    @cached_property
+    def certain(self) -> frozenset[tuple[str, str]]:
+        """(node, outcome) of those with one edge that is no map: they open nothing that a state may not fit."""
+        return frozenset(taken for taken, routes in self._routes.items() if len(routes) == 1 and routes[0].each is None)
+
     def _lay_out(self) -> None:
         out: dict[str, list[int]] = {name: [] for name in (START, *self.nodes)}
         wild: list[int] = []

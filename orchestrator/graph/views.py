@@ -21,6 +21,10 @@ Copied: TypeAlias = tuple[tuple[str, Isolate], ...]
 """Fields that have to be copied, each with what makes the copy."""
 
 _set = object.__setattr__
+_set_values, _set_fields, _set_extra, _set_private = (
+    BaseModel.__dict__[name].__set__
+    for name in ("__dict__", "__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__")
+)
 _real_dict = BaseModel.__dict__["__dict__"]
 """Descriptor of the instance dictionary itself; a view's `__dict__` is a property around it."""
 
@@ -38,38 +42,40 @@ class Views:
         self._cls, self._names, self._copied = cls, names, copied
         self._post_init = cls is not None and cls.__pydantic_post_init__ is not None
         self._readers: dict[frozenset[str], type[BaseModel]] = {}
-        self._viewers: dict[frozenset[str] | None, type[BaseModel] | None] = {}
+        self._classes: dict[frozenset[str] | None, tuple[type[BaseModel], bool]] = {}
+        """The fields that are shown -> the class of a view of these, and whether it copies them when they are read."""
 
     def view(self, values: Mapping[str, object], reads: frozenset[str] | None = None) -> Any:
         """Return a view of some values, with all fields or with those that a node reads."""
         shown = dict(values) if reads is None else {k: v for k, v in values.items() if k in reads}
         fields = set(shown)
-        cls = self._cls
-        viewer = self._viewer(cls, reads) if cls is not None and self._copied else None
-        if viewer is not None:
-            view: Any = viewer.__new__(viewer)
+        if self._cls is None:
+            self._isolate(shown)
+            return SimpleNamespace(**shown)
+        cls, lazy = self._classes.get(reads) or self._class_for(self._cls, reads)
+        view: Any = cls.__new__(cls)
+        if lazy:
             fill(view, shown, self._copied)
         else:
-            for name, isolate in self._copied:
-                if name in shown:
-                    shown[name] = isolate(shown[name])
-            if cls is None:
-                return SimpleNamespace(**shown)
-            if reads is not None:
-                cls = self._reader(cls, reads)
-            view = cls.__new__(cls)
-            _set(view, "__dict__", shown)
-        _set(view, "__pydantic_fields_set__", fields)
-        _set(view, "__pydantic_extra__", None)
-        _set(view, "__pydantic_private__", None)
+            self._isolate(shown)
+            _set_values(view, shown)
+        _set_fields(view, fields)
+        _set_extra(view, None)
+        _set_private(view, None)
         if self._post_init:
             view.model_post_init(None)
         return view
 
-    def _viewer(self, cls: type[BaseModel], reads: frozenset[str] | None) -> type[BaseModel] | None:
-        if reads not in self._viewers:
-            self._viewers[reads] = view_class(cls if reads is None else self._reader(cls, reads))
-        return self._viewers[reads]
+    def _isolate(self, shown: dict[str, object]) -> None:
+        for name, isolate in self._copied:
+            if name in shown:
+                shown[name] = isolate(shown[name])
+
+    def _class_for(self, cls: type[BaseModel], reads: frozenset[str] | None) -> tuple[type[BaseModel], bool]:
+        shows = cls if reads is None else self._reader(cls, reads)
+        viewer = view_class(shows) if self._copied else None
+        found = self._classes[reads] = (shows, False) if viewer is None else (viewer, True)
+        return found
 
     def _reader(self, cls: type[BaseModel], reads: frozenset[str]) -> type[BaseModel]:
         reader = self._readers.get(reads)
@@ -106,7 +112,11 @@ def view_class(cls: type[BaseModel]) -> type[BaseModel] | None:
 
 def fill(view: object, shown: dict[str, object], copied: Copied) -> None:
     """Give a new instance of a view class its values; it takes over the dictionary `shown`."""
-    _set(view, "_pending", {name: (shown.pop(name), isolate) for name, isolate in copied if name in shown})
+    pending = {}
+    for name, isolate in copied:
+        if name in shown:
+            pending[name] = shown.pop(name), isolate
+    _set(view, "_pending", pending)
     _real_dict.__set__(view, shown)
 
 

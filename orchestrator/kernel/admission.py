@@ -24,7 +24,7 @@ def admit(run: RunState) -> None:
                 _serve(run, pool)
             for key, frame in tuple(run.ready_frames.items()):
                 queue = frame.queue
-                if frame.result is None:
+                if frame.result is None and not _admit_all(run, frame):
                     while queue and _admit_one(run, frame, queue[0]):
                         pass
                 if not queue or frame.result is not None:
@@ -44,6 +44,42 @@ def admit(run: RunState) -> None:
                 mark(run, frame)
         if len(run.exhausting_frames) == len(exhausting):
             return
+
+
+def _admit_all(run: RunState, frame: FrameState) -> bool:
+    """Start a whole queue at once, if neither a limit nor anything else can hold a step of it back.
+
+    Returns:
+        False if each step has to be looked at; then nothing has changed.
+    """
+    queue = frame.queue
+    if run.observers or run.breakpoints is not None or frame.interrupting or frame.limits.visits or frame.plan.pooled:
+        return False
+    for outer in frame.line:
+        limits = outer.limits
+        if (
+            limits.concurrency is not None
+            or outer.after_limit
+            or outer.exhausting is not None
+            or outer.result is not None
+        ):
+            return False
+        if limits.steps is not None and outer.steps + len(queue) > limits.steps:
+            return False
+    running, visits, counted = run.running, frame.counters.visits, 0
+    for token in queue:
+        if not token.counted:
+            token.counted = True
+            counted += 1
+            visits[token.node] += 1
+        token.phase = Phase.RUNNING
+        running[token.key] = token
+    for outer in frame.line:
+        outer.active += len(queue)
+        outer.steps += counted
+    run.delta.started += queue
+    queue.clear()
+    return True
 
 
 def _is_full(frame: FrameState) -> bool:

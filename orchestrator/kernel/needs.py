@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+_PLAIN = frozenset({str, int, float, bool, type(None)})
+"""Types whose values carry neither."""
+
 
 def _get(item: object, name: str) -> object:
     if isinstance(item, Mapping):
@@ -17,6 +20,8 @@ def _has(item: object, name: str) -> bool:
 
 def has_needs(items: Sequence[object]) -> bool:
     """Whether the items carry `id` and `needs`."""
+    if _PLAIN.issuperset(map(type, items)):
+        return False
     return any(_has(item, "needs") and _has(item, "id") for item in items)
 
 

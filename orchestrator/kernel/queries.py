@@ -87,6 +87,8 @@ def validate_outcome(
     """
     plan, node = activation.frame.plan, activation.node
     topology = plan.topology
+    if (node, outcome) in topology.certain:
+        return None
     routes = topology.routes(node, outcome)
     if not routes and outcome != "exhausted":
         declared = plan.nodes[node].outcomes

@@ -35,6 +35,8 @@ class Path:
 
     def __str__(self) -> str:
         """Segments `fork.index` joined by `/`; of a path deeper than eight only the last eight."""
+        if self.depth == 1:  # as most are
+            return f"{self.fork}.{self.index}"
         segments: list[str] = []
         step: Path = self
         while step.parent is not None and len(segments) < 8:

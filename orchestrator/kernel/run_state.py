@@ -23,16 +23,18 @@ if TYPE_CHECKING:
     from orchestrator.kernel.observer import Observer
 
 
-@dataclass(slots=True, eq=False)
 class Delta:
     """What a record changed."""
 
-    started: list[Activation] = field(default_factory=list)
-    """Newly admitted: run them."""
-    cancelled: list[Activation] = field(default_factory=list)
-    """No longer part of the run: stop them."""
-    moved: list[tuple[Activation, Question, Answered]] = field(default_factory=list)
-    """What an event, or time, had go on: the activation, what it waited for, and what it gets as its answer."""
+    __slots__ = ("cancelled", "moved", "started")
+
+    def __init__(self) -> None:
+        self.started: list[Activation] = []
+        """Newly admitted: run them."""
+        self.cancelled: list[Activation] = []
+        """No longer part of the run: stop them."""
+        self.moved: list[tuple[Activation, Question, Answered]] = []
+        """What an event, or time, had go on: the activation, what it waited for, and what it gets as its answer."""
 
 
 @dataclass(slots=True, eq=False)

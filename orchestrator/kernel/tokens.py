@@ -147,20 +147,22 @@ def withdraw(token: Activation) -> None:
 
 
 def _count(frame: FrameState, token: Activation, step: int) -> None:
-    waiting = token.phase is Phase.WAITING
+    phase, node = token.phase, token.node
     for entry in token.forks:
         entry.live += step
         scope = scope_of(frame, token, entry) if frame.passes else entry.scope
-        if waiting:
-            joins: Iterable[str] = scope.waiting[token.node]
-        elif token.phase is Phase.PENDING and token.node in frame.plan.topology.match:
-            joins = ({token.node, *scope.waiting[token.node]} & entry.reach.keys()) - scope.passed
+        if phase is Phase.WAITING:
+            joins: Iterable[str] = scope.waiting[node]
+        elif phase is Phase.PENDING and node in frame.plan.topology.match:
+            joins = ({node, *scope.waiting[node]} & entry.reach.keys()) - scope.passed
         else:
-            joins = scope.active[token.node]
-        for join in joins:
-            entry.reach[join] += step
-            if not entry.reach[join]:
-                frame.touched_joins[id(entry), join] = (entry, join)
+            joins = scope.active[node]
+        if joins:
+            reach = entry.reach
+            for join in joins:
+                left = reach[join] = reach[join] + step
+                if not left:
+                    frame.touched_joins[id(entry), join] = (entry, join)
 
 
 def scope_of(frame: FrameState, token: Activation, entry: OpenFork) -> ForkScope:

@@ -36,15 +36,15 @@ def send(run: RunState, source: Activation, version: Version, outcome: str, erro
         forks = _open_fork(frame, node, source.key, rank, version, forks)
     several = len(routes) > 1
     for number, route in enumerate(routes):
+        target = route.target
         if several:
             rank = source.rank.branch(node, number)
         take_edge(run, frame, route.index)
-        if route.target in _ENDS:
-            _note_entry(frame, route.target, outcome)
+        if target in _ENDS:
+            _note_entry(frame, target, outcome)
         if route.each is not None:
             _open_map(run, source, version, route, rank, forks)
         else:
-            target = route.target
             key = hash_id(source.key, target, str(number))
             token = Activation(frame, key, target, version, rank, forks, source.stack, source.map_items)
             if error is not None:

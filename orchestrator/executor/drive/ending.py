@@ -26,7 +26,9 @@ async def end_if_over(log: RunLog, children: Children) -> None:
             status, error = "failed", Failure(type="InvalidUpdate", message=str(fault))
     output: object = None
     if status in ("completed", "exhausted") and machine.plan.graph is not None:
-        output = machine.plan.graph.result(schema.dump(result.values))
+        graph = machine.plan.graph
+        names = graph.output_fields
+        output = graph.result(schema.dump({name: one for name, one in result.values.items() if name in names}))
     reduced = schema.reduced(result.values, schema.fields)
     # Validated, where the kernel's own records are not: a result may have been built from values of any class.
     log.put(Ended.model_validate({**log.now(), "status": status, "output": output, "error": error, "reduced": reduced}))

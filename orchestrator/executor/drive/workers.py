@@ -105,8 +105,8 @@ class Workers:
         Asked before anything waits, so that at any moment at which a task waits, or is stopped, somebody comes for
         what is queued.
         """
-        if self._tasks is None or self._steps is None or self._log.closing:
-            return
+        if self._coming > len(self._scopes) or self._tasks is None or self._steps is None or self._log.closing:
+            return  # as many are on their way as may be, for the most part
         for _ in range(min(len(self._queue), 1 + len(self._scopes)) - self._coming):
             self._coming += 1
             self.active += 1

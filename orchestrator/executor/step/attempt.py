@@ -105,6 +105,10 @@ async def run_step(log: RunLog, resources: Resources, activation: Activation) ->
             await context.close_readers()
 
 
+_TELLING = (Guarded, Failing)
+"""Results of which a record says more than outcome and update."""
+
+
 def _waiting(log: RunLog, activation: Activation, question: Question) -> Asked | TimerSet:
     """The record for an attempt that waits."""
     if question.kind == "timer" and question.deadline is not None:
@@ -116,9 +120,14 @@ def _done(
     attempt: Attempt, result: object, outcome: str, values: JsonObject, ops: dict[str, str], started: float
 ) -> StepDone:
     """The record for an attempt that ended with an outcome."""
-    activation, error = attempt.activation, None
-    if isinstance(result, Failing) and result.name == outcome:  # an edge takes it
-        error = attempt.failure(result.error).model_copy(update={"traceback": traceback_of(result.error)})
+    activation, error, guards, failed = attempt.activation, None, None, attempt.failed_calls
+    if isinstance(result, _TELLING):
+        if isinstance(result, Guarded):
+            guards = {**result.guards}
+        else:
+            failed = failed or 1
+            if result.name == outcome:  # an edge takes it
+                error = attempt.failure(result.error).model_copy(update={"traceback": traceback_of(result.error)})
     reduced = reduced_values(activation, values, ops) if activation.frame.plan.schema.coded else None
     return step_done(
         attempt.log.at(activation),
@@ -129,8 +138,8 @@ def _done(
         attempt=activation.attempt,
         started=started,
         error=error,
-        failed=attempt.failed_calls or int(isinstance(result, Failing)),
-        guards={**result.guards} if isinstance(result, Guarded) else None,
+        failed=failed,
+        guards=guards,
         cached=attempt.cached,
     )
 

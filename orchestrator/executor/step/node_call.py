@@ -28,7 +28,10 @@ def call_node(attempt: Attempt, context: StepContext, state: object) -> Awaitabl
 
     No coroutine itself: each one around a node's own would cost every step that waits.
     """
-    gates = attempt.resources.gates_of(attempt.spec.pool)
+    spec, resources = attempt.spec, attempt.resources
+    if spec._is_bare and resources.gate is None:
+        return spec._begin(state, context)
+    gates = resources.gates_of(spec.pool)
     if gates:
         return _in_place(attempt, context, state, Place(*gates))
     return _run_node(attempt, context, state)

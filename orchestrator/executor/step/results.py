@@ -12,8 +12,6 @@ from orchestrator.errors import InvalidOutcome, InvalidUpdate
 from orchestrator.executor.effects.effect import Attempt
 from orchestrator.executor.retry import TryAgain, decide
 from orchestrator.graph.codec import shown
-from orchestrator.graph.function import FunctionNode
-from orchestrator.graph.node import is_shipped
 from orchestrator.graph.outcome import RESERVED, Failing, Outcome
 from orchestrator.jsontypes import JsonObject
 
@@ -37,12 +35,17 @@ def recorded(found: object) -> Recorded:
 
 def encoded(attempt: Attempt, result: object) -> tuple[str, JsonObject, dict[str, str]]:
     """What a node returned, checked: outcome, update as JSON, and how its fields are merged."""
-    if isinstance(result, Recorded):
-        return result.outcome, result.update, result.ops
     activation = attempt.activation
-    if isinstance(result, Failing):
-        result = _decided(attempt, result)
-    outcome, update = _read(activation.node, result)
+    outcome: str
+    update: Mapping[str, object] | None
+    if type(result) is Outcome and result.name not in RESERVED:  # as most are
+        outcome, update = result.name, result.update
+    elif isinstance(result, Recorded):
+        return result.outcome, result.update, result.ops
+    else:
+        if isinstance(result, Failing):
+            result = _decided(attempt, result)
+        outcome, update = _read(activation.node, result)
     if update:
         _check_declared(attempt, update)
     values, ops = activation.frame.plan.schema.encode_update(update)
@@ -55,9 +58,7 @@ def _check_declared(attempt: Attempt, update: Mapping[str, object]) -> None:
     Raises:
         InvalidUpdate: there is one.
     """
-    spec = attempt.spec
-    declares = spec.writes is None and (isinstance(spec, FunctionNode) or not is_shipped(type(spec)))
-    writes = spec.updates if declares else spec.writes
+    writes = attempt.spec._may_update
     if writes is not None and not writes.issuperset(update):
         others = ", ".join(map(str, sorted(update.keys() - writes, key=str)))
         only = f"only {', '.join(sorted(writes))}" if writes else "nothing"
@@ -90,7 +91,7 @@ def _read(node: str, result: object) -> tuple[str, Mapping[str, object] | None]:
                 f"{node} returned outcome {result.name!r}, which is reserved for failures: raise an error instead"
             )
         return result.name, result.update
-    if isinstance(result, Mapping):
+    if type(result) is dict or isinstance(result, Mapping):
         return "done", result
     if isinstance(result, BaseModel):
         raise InvalidUpdate(

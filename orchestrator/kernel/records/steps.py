@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from orchestrator.kernel.records.base import ActivationRecord, Failure, JsonDict, Moment, RecordBase, StepStamp
 
@@ -49,20 +49,24 @@ def step_done(
 
     Validating them again would be a twentieth of the cost of a step in memory.
     """
-    fields = {
-        **_STEP_DONE, **stamp, "outcome": outcome, "update": update, "ops": ops, "reduced": reduced,
-        "attempt": attempt, "started": started, "ended": stamp["ts"], "error": error, "failed": failed,
-        "guards": guards or {}, "cached": cached,
-    }  # fmt: skip
+    fields = _STEP_DONE.copy()  # of a dictionary that is full of them, and never becomes larger
+    fields.update(stamp)
+    fields["outcome"], fields["update"], fields["ops"], fields["reduced"] = outcome, update, ops, reduced
+    fields["attempt"], fields["started"], fields["ended"] = attempt, started, stamp["ts"]
+    fields["error"], fields["failed"], fields["guards"], fields["cached"] = error, failed, guards or {}, cached
     record = _new(StepDone)
-    _set(record, "__dict__", fields)
-    _set(record, "__pydantic_fields_set__", _STEP_DONE_FIELDS)
-    _set(record, "__pydantic_extra__", None)
-    _set(record, "__pydantic_private__", None)
+    _set_values(record, fields)
+    _set_fields(record, _STEP_DONE_FIELDS)
+    _set_extra(record, None)
+    _set_private(record, None)
     return record
 
 
-_new, _set = object.__new__, object.__setattr__
+_new = object.__new__
+_set_values, _set_fields, _set_extra, _set_private = (
+    BaseModel.__dict__[name].__set__
+    for name in ("__dict__", "__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__")
+)
 _STEP_DONE: dict[str, object] = {name: field.default for name, field in StepDone.model_fields.items()}
 """All fields in their order. Those without a default are always given."""
 _STEP_DONE_FIELDS = set(StepDone.model_fields)

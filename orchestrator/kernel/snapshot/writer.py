@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import astuple
 from typing import cast
 
 from pydantic_core import to_jsonable_python
 
+from orchestrator.graph.state import StateSchema
 from orchestrator.kernel import records as r
 from orchestrator.kernel.event_queue import EventQueue, text_of
 from orchestrator.kernel.ledger import EffectEntry
@@ -210,13 +212,11 @@ class _SnapshotWriter:
             names = [name for name in version.update if not schema.fields[name].portable]
             entry["reduced"] = schema.reduced(version.values, names) if names else None
         elif version.hidden is not None:
-            entry["hidden"] = {
-                name: value for name, value in schema.dump(version.values).items() if name in version.hidden
-            }
+            entry["hidden"] = _shown(schema, version, version.hidden)
         elif version.parents:
-            entry["local"] = {k: v for k, v in schema.dump(version.values).items() if k in self.frame.plan.local}
+            entry["local"] = _shown(schema, version, self.frame.plan.local)
         else:
-            entry["values"] = schema.dump(version.values)
+            entry["values"] = schema.show(version.values)
         if version.taken:
             entry["taken"] = text_of(version.taken)
         self.versions.append(entry)
@@ -296,9 +296,13 @@ class _SnapshotWriter:
         return None if token.child is None or plan is None else _result(plan, token.child)
 
 
+def _shown(schema: StateSchema, version: Version, names: Collection[str]) -> Data:
+    return dict(schema.show({name: value for name, value in version.values.items() if name in names}))
+
+
 def _result(plan: Plan, result: FrameResult) -> Data:
     error = None if result.error is None else result.error.model_dump(mode="json")
-    values = plan.schema.dump(result.values)
+    values = plan.schema.show(result.values)
     taken = {"taken": text_of(result.taken)} if result.taken else {}
     entered = {"entered": list(result.entered)} if result.entered else {}
     plain = {"status": result.status, "values": values, "error": error, "lasting": result.irreversible}
