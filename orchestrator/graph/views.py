@@ -57,7 +57,8 @@ class Views:
         if lazy:
             fill(view, shown, self._copied)
         else:
-            self._isolate(shown)
+            if self._copied:
+                self._isolate(shown)
             _set_values(view, shown)
         _set_fields(view, fields)
         _set_extra(view, None)

@@ -145,6 +145,8 @@ def _in_order(versions: list[Version], order: Callable[[Version], Any]) -> list[
         if not parents:
             (ready if version.update else silent).append(version)
     ready.sort(key=order, reverse=True)
+    if not children:  # none is a cause of another one, as where the branches of a map have one step each
+        return ready[::-1]
     later: list[tuple[Any, int, Version]] = []
     tie = count()
     ordered: list[Version] = []

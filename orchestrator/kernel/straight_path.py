@@ -19,32 +19,38 @@ def go_straight(run: RunState, record: StepDone) -> bool:
     Returns:
         False if the step needs the general path; then nothing has changed.
     """
-    step = run.running.get(record.activation)
-    if step is None or len(step.frame.live) > 1:
+    key, running = record.activation, run.running
+    step = running.get(key)
+    if step is None:
         return False
     frame = step.frame
+    live = frame.live
+    if len(live) > 1:
+        return False
     route = frame.plan.topology.single_routes.get((step.node, record.outcome))
     if route is None or not _is_alone(run, step):
         return False
-    if record.update or record.reduced:
-        version = step_version(step, record.update, record.ops, record.reduced, alone=True)
+    update, node = record.update, record.node
+    if update or record.reduced:
+        version = step_version(step, update, record.ops, record.reduced, alone=True)
     else:
         version = passed_version(step, alone=True)
-    key, target, counters = step.key, route.target, frame.counters
+    target, counters = route.target, frame.counters
     run.steps += 1
-    run.totals.landed(key, record.node, run.seconds, failed=False)
+    run.totals.landed(key, node, run.seconds, failed=False)
     run.ledger.forget(key)
-    counters.busy[record.node] += record.ended - record.started
+    counters.busy[node] += record.ended - record.started
     counters.taken[route.index] += 1
     counters.visits[target] += 1
     for outer in frame.line:
         outer.steps += 1
-    del run.running[key], frame.live[key]
-    token = Activation(frame, hash_id(key, target, "0"), target, version, step.rank)
+    del running[key], live[key]
+    following = hash_id(key, target, "0")
+    token = Activation(frame, following, target, version, step.rank)
     token.phase, token.counted = Phase.RUNNING, True
-    if record.error is not None:
-        token.error = record.error
-    frame.live[token.key] = run.running[token.key] = token
+    if (error := record.error) is not None:
+        token.error = error
+    live[following] = running[following] = token
     run.delta.started.append(token)
     return True
 
@@ -52,7 +58,7 @@ def go_straight(run: RunState, record: StepDone) -> bool:
 def _is_alone(run: RunState, step: Activation) -> bool:
     """Whether only the step's successor can follow: no branch or history is there, nothing waits, no limit is near."""
     frame = step.frame
-    if frame.ended_versions or frame.limits.visits or frame.plan.pooled:
+    if frame.ended_versions or frame.plan.pooled or frame.limits.visits:
         return False
     if step.forks or step.version.parents or step.rank.joined is not None or step.kept is not None:
         return False

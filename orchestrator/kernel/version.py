@@ -33,13 +33,14 @@ class Version:
         self.update, self.ops = update, ops
         self.hidden = hidden
         """Fields whose updates a merge takes from its causes only where another way leads to them (R8)."""
+        generation = 0
+        for parent in parents:
+            taken |= parent.taken
+            if parent.generation >= generation:
+                generation = parent.generation + 1
         self.taken: int = taken
         """The events that the step that made it, or its causes, took: bit n stands for event number n of the run."""
-        self.generation: int = 0
-        for parent in parents:
-            self.taken |= parent.taken
-            if parent.generation >= self.generation:
-                self.generation = parent.generation + 1
+        self.generation: int = generation
 
     def __deepcopy__(self, memo: object) -> Version:
         return self

@@ -152,9 +152,12 @@ class Workers:
                 scopes.pop(key, None)
             # What a node left in the context is none of the next step's business, which then begins in another task.
             last = scope.cancel_called or not _same(context)
-            started = [] if record is None else steps.land(record)
-            if record is not None and record.type == "step_retried":
-                started.insert(0, activation)
+            if record is None:
+                started = []
+            else:
+                started = steps.land(record)
+                if record.type == "step_retried":
+                    started.insert(0, activation)
             activation = started.pop(0) if started and not last and not log.closing else None
             for other in started:
                 self.add(other)

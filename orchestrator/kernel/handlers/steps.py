@@ -24,7 +24,7 @@ def step_done(run: RunState, record: r.StepDone) -> None:
     """End a step with its outcome. One that was stopped takes its edges when the run is reopened."""
     if go_straight(run, record):
         return
-    activation = _take_out(run, record)
+    activation = _take_out(run, record, failed=False)
     run.ledger.forget(record.activation)
     if activation is None:
         activation = run.stopped.pop(record.activation, None)
@@ -40,7 +40,7 @@ def step_done(run: RunState, record: r.StepDone) -> None:
 
 def step_failed(run: RunState, record: r.StepFailed) -> None:
     """Fail a step, and its graph with it (R13)."""
-    running = _take_out(run, record)
+    running = _take_out(run, record, failed=True)
     activation = running or run.stopped.pop(record.activation, None)
     if activation is None:
         run.ledger.forget(record.activation)
@@ -52,17 +52,18 @@ def step_failed(run: RunState, record: r.StepFailed) -> None:
         finish(run, frame, FrameResult("failed", frame.trunk.values, record.error, taken=running.taken))
 
 
-def _take_out(run: RunState, record: r.StepDone | r.StepFailed) -> Activation | None:
+def _take_out(run: RunState, record: r.StepDone | r.StepFailed, *, failed: bool) -> Activation | None:
     """Take a landed activation out of what runs; None if it was dropped before it landed."""
+    key, node = record.activation, record.node
     run.steps += 1
     if run.reserves:
-        running = run.running.get(record.activation)
+        running = run.running.get(key)
         if running is not None:
             reservations.release(run, running)
-    run.totals.landed(record.activation, record.node, run.seconds, failed=isinstance(record, r.StepFailed))
-    activation = stop(run, record.activation)
+    run.totals.landed(key, node, run.seconds, failed=failed)
+    activation = stop(run, key)
     if activation is not None:
-        activation.frame.counters.busy[record.node] += record.ended - record.started
+        activation.frame.counters.busy[node] += record.ended - record.started
     return activation
 
 
