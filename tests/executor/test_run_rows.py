@@ -154,3 +154,12 @@ def test_a_row_costs_the_same_for_an_input_ten_times_as_large(monkeypatch: pytes
     for count in (1_000, 10_000):
         short_text({"messages": [{"role": "user", "content": "hello " * 50, "number": n} for n in range(count)]})
     assert written[1] == written[0] < 6 * run_row.MAX_TEXT
+
+
+@pytest.mark.parametrize("room", [-3, 0, 1, 4, 5, 9])
+def test_the_beginning_of_a_list_is_that_of_its_items_one_by_one(room: int) -> None:
+    for value in ([], [1, 2.5, None, True, 5], [1, "two", 3], [1, [2, 3], 4], [[], 1], {"a": [1, 2], "b": [3]}):
+        found = run_row._beginning(value, room)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(run_row, "_SHORT", frozenset())
+            assert found == run_row._beginning(value, room)

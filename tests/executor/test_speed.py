@@ -62,16 +62,16 @@ def branches(count: int) -> Callable[[Executor], Awaitable[object]]:
 
 
 def test_a_step_in_memory_makes_few_calls() -> None:
-    assert 20 < more(steps(ours.PURE, 50), steps(ours.PURE, 250), 200, "memory://") < 68  # 56
+    assert 20 < more(steps(ours.PURE, 50), steps(ours.PURE, 250), 200, "memory://") < 55  # 45
 
 
 def test_a_durable_step_makes_few_calls_more(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path}/{{}}.db"
-    assert 40 < more(steps(ours.DEFAULT, 50), steps(ours.DEFAULT, 250), 200, store) < 125  # 104
+    assert 40 < more(steps(ours.DEFAULT, 50), steps(ours.DEFAULT, 250), 200, store) < 108  # 90
 
 
 def test_a_branch_makes_few_calls() -> None:
-    assert 40 < more(branches(50), branches(250), 200, "memory://") < 150  # 109
+    assert 40 < more(branches(50), branches(250), 200, "memory://") < 118  # 97
 
 
 def one_step(executor: Executor) -> Awaitable[object]:
@@ -87,12 +87,12 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("alone")
 def test_a_run_of_one_step_in_memory_makes_few_calls() -> None:
-    assert 200 < anyio.run(calls, one_step, "memory://") < 480  # 419
+    assert 200 < anyio.run(calls, one_step, "memory://") < 450  # 401
 
 
 @pytest.mark.usefixtures("alone")
 def test_a_durable_run_of_one_step_makes_few_calls_more(tmp_path: Path) -> None:
-    assert 200 < anyio.run(calls, one_step, f"sqlite:///{tmp_path}/runs.db") < 560  # 504
+    assert 200 < anyio.run(calls, one_step, f"sqlite:///{tmp_path}/runs.db") < 530  # 467
 
 
 @pytest.mark.usefixtures("alone")

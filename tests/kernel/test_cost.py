@@ -141,7 +141,7 @@ def test_a_step_without_branches_takes_the_straight_path(steps: int) -> None:
     """The general path runs 211 lines in 36 calls."""
     text, chooses, _ = LOOPS["a loop"]
     work = driven(plan(text, schema=Lean), chooses, steps, {}, 40)[1]
-    assert work.lines / 40 < 125  # 104
+    assert work.lines / 40 < 125  # 113
     assert work.calls / 40 < 22  # 17
 
 
@@ -218,4 +218,4 @@ def test_a_branch_makes_as_many_calls_among_ten_times_as_many() -> None:
         steps = count + 2
         found.append(driven(graph, forward, steps, items(count), steps)[1].calls / steps)
     assert found[1] < 1.1 * found[0], found
-    assert found[1] < 75, found  # 61
+    assert found[1] < 65, found  # 53
