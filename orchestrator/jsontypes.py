@@ -81,20 +81,22 @@ def _cleaned(value: object) -> object:
 
 def deeper_than(value: object, levels: int) -> bool:
     """Whether mappings and lists stand more than so many levels inside of each other."""
-    level = [value] if isinstance(value, Mapping | list | tuple) else []
+    level = [value] if isinstance(value, _NESTS) else []
     for _ in range(levels):
         if not level:
             return False
         level = [
             inner
             for outer in level
-            for inner in (outer.values() if isinstance(outer, Mapping) else outer)
-            if type(inner) not in _SCALARS and isinstance(inner, Mapping | list | tuple)
+            for inner in (outer if isinstance(outer, (list, tuple)) else outer.values())
+            if type(inner) not in _SCALARS and isinstance(inner, _NESTS)
         ]
     return bool(level)
 
 
 _SCALARS = frozenset({str, int, float, bool, type(None)})
+_NESTS = (dict, list, tuple, Mapping)
+"""Those that nearly all values are come first: to ask about `Mapping` costs much more."""
 
 
 def digest(value: object) -> str:

@@ -301,7 +301,13 @@ def refuse_secrets(value: object, *, finite: bool = False) -> None:
         raise Unfit("it is nested too deeply, or contains itself") from None
 
 
+_PLAIN = frozenset({str, int, bool, _NONE})
+"""Types whose values hold no secret, and that JSON can say."""
+
+
 def _look_for_secrets(value: object, finite: bool) -> None:
+    if type(value) in _PLAIN:  # as most of what is looked at; it is none of what follows
+        return
     if isinstance(value, SECRETS):
         raise SecretInState("a secret must not enter the state: pass it in deps, or as an 'env:NAME' reference")
     if isinstance(value, float):
@@ -309,10 +315,12 @@ def _look_for_secrets(value: object, finite: bool) -> None:
             raise Unfit(f"{value!r} is not a number that JSON can represent")
     elif isinstance(value, dict):
         for item in value.values():
-            _look_for_secrets(item, finite)
+            if type(item) not in _PLAIN:
+                _look_for_secrets(item, finite)
     elif isinstance(value, list | tuple | set | frozenset):
         for item in value:
-            _look_for_secrets(item, finite)
+            if type(item) not in _PLAIN:
+                _look_for_secrets(item, finite)
     elif isinstance(value, BaseModel):
         _look_for_secrets(value.__dict__, finite)
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -328,9 +336,9 @@ def ordered(value: object, dumped: object) -> Any:
         if len(value) != len(dumped):
             raise Unfit("two of its keys are equal in JSON, where keys are texts; make them different texts")
         pairs = zip(value.values(), dumped.items(), strict=True)
-        return {key: ordered(item, form) for item, (key, form) in pairs}
+        return {key: form if type(item) in _PLAIN else ordered(item, form) for item, (key, form) in pairs}
     if isinstance(value, list | tuple) and isinstance(dumped, list) and len(value) == len(dumped):
-        return [ordered(item, form) for item, form in zip(value, dumped, strict=True)]
+        return [form if type(item) in _PLAIN else ordered(item, form) for item, form in zip(value, dumped, strict=True)]
     if isinstance(dumped, dict) and (isinstance(value, BaseModel) or dataclasses.is_dataclass(value)):
         return {key: ordered(getattr(value, key, None), form) for key, form in dumped.items()}
     return dumped

@@ -15,7 +15,7 @@ def _get(item: object, name: str) -> object:
 
 
 def _has(item: object, name: str) -> bool:
-    return name in item if isinstance(item, Mapping) else hasattr(item, name)
+    return name in item if type(item) is dict or isinstance(item, Mapping) else hasattr(item, name)
 
 
 def has_needs(items: Sequence[object]) -> bool:
