@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -18,8 +17,6 @@ from tests.benchmarks.subjects import Figures, Preparation, Workload, sizes
 from tests.benchmarks.subjects.floor import fresh, imported, loaded, stored_bytes, to_load
 from tests.benchmarks.subjects.idle import idle
 from tests.benchmarks.subjects.stopwatch import MARKS, Stopwatch, between, mark, repeated, typical
-
-import_module("orchestrator.executor.drive.drive")  # what the first run loads, as peers do when they are imported
 
 
 class Count(BaseModel):
