@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from graphs import react
 from orchestrator import App, Executor
 from orchestrator.errors import InvalidValue, QuestionUnknown
 from orchestrator.stores import Store
 from orchestrator.stores.memory import MemoryStore
+from orchestrator.strategies import react
 from tests.support.executors import chain, says
 
 pytestmark = pytest.mark.anyio
