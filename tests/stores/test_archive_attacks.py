@@ -297,11 +297,15 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     made.server_close()
 
 
+TRICKLES = pytest.param("trickles", marks=pytest.mark.full)
+"""It takes as long as a bucket may take, several times."""
+
+
 def url_of(server: Server) -> str:
     return f"s3://bucket/x?endpoint=http://127.0.0.1:{server.server_address[1]}&region=eu-central-1&timeout=0.4"
 
 
-@pytest.mark.parametrize("act", ["fails", "is silent", "trickles", "forgets", "other bytes", "is no S3 server"])
+@pytest.mark.parametrize("act", ["fails", "is silent", TRICKLES, "forgets", "other bytes", "is no S3 server"])
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_a_bucket_that_fails_or_lies_loses_nothing(act: str, server: Server, tmp_path: Path) -> None:
     async with Executor(graphs=[GRAPH], archive=url_of(server)) as executor:
@@ -323,7 +327,7 @@ async def test_a_bucket_that_fails_or_lies_loses_nothing(act: str, server: Serve
         assert [one.name for one in await store.inner.objects("r")][-1] in object_
 
 
-@pytest.mark.parametrize("act", ["fails", "is silent", "trickles", "other bytes", "is no S3 server"])
+@pytest.mark.parametrize("act", ["fails", "is silent", TRICKLES, "other bytes", "is no S3 server"])
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_an_archived_run_outlives_a_bucket_that_fails_or_lies(act: str, server: Server, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/runs.db"

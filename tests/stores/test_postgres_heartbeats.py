@@ -18,12 +18,14 @@ from orchestrator.stores.rows import Lease, RunInfo
 from orchestrator.testing.store_conformance.helpers import a_lease, started
 from tests.support.pg_proxy import Proxy, proxy
 from tests.support.postgres import PASSWORD, USER, PostgresDatabase
-from tests.support.sizes import quick_on
+from tests.support.sizes import quick_on, sized
 
 pytestmark = [pytest.mark.anyio, quick_on("asyncio")]
 
 TTL = 4.0
 """Seconds that leases last: less than a session may hold locks in silence if nothing else is said."""
+LONG = sized(1.3, 2.0) * TTL
+"""Seconds for which leases are renewed."""
 
 
 @pytest.fixture
@@ -76,7 +78,7 @@ async def test_a_change_that_waits_for_a_locked_row_keeps_no_heartbeat_waiting(
         silent.execute("SELECT 1 FROM runs WHERE run_id = 'other' FOR UPDATE")
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(take, store, other)
-            await beats(store, store, mine, 2 * TTL)
+            await beats(store, store, mine, LONG)
             silent.rollback()
 
 
@@ -88,7 +90,7 @@ async def test_who_deletes_a_run_and_falls_silent_does_not_end_the_leases_of_its
     with closing(connect(address_of(postgres.url))) as silent:
         silent.execute(begin(), prepare=False)
         assert changes.delete(silent, "mine")
-        await beats(store, store, lease, 2 * TTL)
+        await beats(store, store, lease, LONG)
         with pytest.raises(psycopg.errors.IdleInTransactionSessionTimeout):
             silent.execute("COMMIT")
     assert await store.take_lease(lease, ttl=TTL, replaces=lease.token), "the run was not deleted"
@@ -106,7 +108,7 @@ async def test_a_session_that_was_cut_off_from_its_client_does_not_end_the_lease
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(take, cut, lease)
         await anyio.sleep(0.2)
-        await beats(cut, store, lease, 2 * TTL)
+        await beats(cut, store, lease, LONG)
     assert between.cuts == 1
     between.deliver()
     await cut.close()
