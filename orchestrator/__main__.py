@@ -9,13 +9,14 @@ from typing import NoReturn
 
 def command() -> NoReturn:
     """Run the command line with the arguments of the process, and end the process."""
-    from orchestrator.cli import main, process_end
+    from orchestrator.cli import process_end, run_process
 
-    before = {*sys.modules}
     try:
-        main()
+        run_process()
     except SystemExit as end:
-        process_end.leave(end.code, sys.modules.keys() - before)
+        if isinstance(end.code, int):
+            process_end.settle(end.code)
+        process_end.leave(end.code)
         raise
 
 

@@ -16,7 +16,16 @@ __all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run the command line with `arguments` (default: the process's own) and exit with its code."""
+    """Run the command line with `arguments` (default: the process's own) and exit with its code.
+
+    A program may call this and catch `SystemExit`: its signal handlers are set again.
+    """
+    with process_end.lent():
+        run_process(arguments)
+
+
+def run_process(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the command line in a process that does nothing else, and exit with its code."""
     # Classes and modules are no garbage: to look for some each time 700 objects are made takes a tenth of a command.
     gc.set_threshold(200_000)
     try:

@@ -7,11 +7,12 @@ before; there is never a traceback.
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import signal
 import sys
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -54,17 +55,40 @@ class _SignalState:
 
 
 _ending = _SignalState()
-_KNOWN = sys.stdlib_module_names | {
-    "annotated_doc", "annotated_types", "anyio", "graphviz", "griffe", "networkx", "orchestrator", "pydantic",
-    "pydantic_core", "rich", "shellingham", "sniffio", "typer", "typing_extensions", "typing_inspection", "yaml",
+_KNOWN = {
+    "annotated_doc", "annotated_types", "anyio", "cython_runtime", "graphviz", "griffe", "networkx", "orchestrator",
+    "pydantic", "pydantic_core", "rich", "shellingham", "sniffio", "typer", "typing_extensions", "typing_inspection",
+    "yaml",
 }  # fmt: skip
 """Packages that leave nothing to the end of a process but what they register for it."""
+_KNOWN_BEGINS = ("_cython_", "_distutils_hack", "_sysconfigdata_", "_virtualenv", "__editable__")
+"""How names of modules begin that packages, installations and environments add."""
+_PROGRAMS = {"orchestrator", "orchestrator.exe", "orchestrator-script.py"}
+"""Programs that do nothing after the command: what installers write, and the package itself (its `__main__.py`)."""
 
 
 def begin() -> None:
     """Handle the signals until a command does, and after it."""
     _ending.listen()
     atexit.register(_ignore)  # as the first: so it is called last, and Python's own end takes the handlers away
+
+
+@contextmanager
+def lent() -> Iterator[None]:
+    """The process is another program's: signals and the search for garbage are afterwards as they were before."""
+    main_thread = threading.current_thread() is threading.main_thread()
+    handlers = {number: signal.getsignal(number) for number in stop_signals()} if main_thread else {}
+    thresholds = gc.get_threshold()
+    try:
+        yield
+    finally:
+        atexit.unregister(_ignore)
+        _ending.code = None
+        _ending.noted = False
+        gc.set_threshold(*thresholds)
+        for number, handler in handlers.items():
+            if handler is not None:  # one that was not set from Python cannot be set again
+                signal.signal(number, handler)
 
 
 @contextmanager
@@ -85,19 +109,18 @@ def settle(code: int) -> None:
     _ending.listen()
 
 
-def leave(code: object, loaded: Collection[str]) -> None:
+def leave(code: object) -> None:
     """End the process with a command's exit code, unless something may have been left to Python's own end.
 
     Exit handlers are called, and the streams flushed. What is saved is taking all modules apart one by one, and the
     search for garbage among them, which is a fifth of a command. Code that is not known to do without, such as that of
-    a graph in a file, may have open files that are written when they are taken apart: then, and when threads still run
-    or a stream cannot be written, this returns.
+    a graph in a file, may have open files that are written when they are taken apart: then, and when threads still run,
+    a stream cannot be written, or a profiler, a debugger or another program called the command, this returns.
 
     Args:
         code: the code, as in `SystemExit`.
-        loaded: the modules that the command loaded.
     """
-    if not isinstance(code, int) or not all(map(_is_known, loaded)) or _threads_run():
+    if not isinstance(code, int) or not _is_whole_program() or not _all_known() or _threads_run():
         return
     atexit._run_exitfuncs()
     try:
@@ -108,8 +131,35 @@ def leave(code: object, loaded: Collection[str]) -> None:
     os._exit(code & 0xFF)
 
 
-def _is_known(module: str) -> bool:
-    return module.partition(".")[0] in _KNOWN or module.startswith("_sysconfigdata_")  # named after the platform
+def _is_whole_program() -> bool:
+    """Whether the process does nothing after the command."""
+    place, program = os.path.split(getattr(sys.modules["__main__"], "__file__", None) or "")
+    if (os.path.basename(place) if program == "__main__.py" else program) not in _PROGRAMS:
+        return False
+    if sys.flags.inspect or os.environ.get("PYTHONINSPECT"):
+        return False
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and frame.f_globals.get("__name__") != "__main__":
+        frame = frame.f_back  # those of the command
+    names = frame and frame.f_globals
+    while frame is not None and frame.f_globals is names:
+        frame = frame.f_back  # of the program
+    while frame is not None and frame.f_globals.get("__name__") == "runpy":
+        frame = frame.f_back  # of `python -m`
+    return frame is None
+
+
+def _all_known() -> bool:
+    """Whether all modules of the process are Python's, this library's, or of packages that it depends on."""
+    library = os.path.dirname(os.__file__) + os.sep
+    for name in {name.partition(".")[0] for name in sys.modules}:
+        if name in sys.stdlib_module_names:
+            place = getattr(sys.modules.get(name), "__file__", None)
+            if place is not None and not place.startswith(library):
+                return False  # a file of the user's with the name of a module that this Python lacks
+        elif name not in _KNOWN and name != "__main__" and not name.startswith(_KNOWN_BEGINS):
+            return False
+    return True
 
 
 def _threads_run() -> bool:

@@ -121,6 +121,11 @@ class FunctionNode(Erased, Node, Generic[P, R], kind="function"):
         return len(self.wanted) == 1 and self.wanted[0].positional and self.wanted[0].gives == "state"
 
     @cached_property
+    def _is_overridden(self) -> bool:
+        """Whether a subclass calls the function in a way of its own."""
+        return type(self).call is not FunctionNode.call or type(self).run is not FunctionNode.run
+
+    @cached_property
     def _arguments(self) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
         """What it is called with: in order, and by name."""
         positional = tuple(want.gives for want in self.wanted if want.positional)
@@ -155,7 +160,7 @@ class FunctionNode(Erased, Node, Generic[P, R], kind="function"):
         return result
 
     def _begin(self, state: object, ctx: object) -> Awaitable[object]:
-        if self._is_coroutine_function:
+        if self._is_coroutine_function and not self._is_overridden:
             return cast(Awaitable[object], self.fn(state) if self._wants_state_only else self.call(state, ctx))
         return self.run(state, ctx)
 

@@ -10,7 +10,10 @@ import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from orchestrator.__main__ import command
+from orchestrator.strategies.tool_user import graph
 from tests.support.shell import Done, Shell
 
 COMMANDS = (
@@ -68,8 +71,6 @@ class Left:
 
 left = Left()
 atexit.register(print, "exit handler")
-sys.modules["kept_by_the_process"] = type(sys)("kept")
-sys.modules["kept_by_the_process"].left = left
 """
 NOTES = """
 from pydantic import BaseModel
@@ -90,11 +91,16 @@ graph = Graph(
 """
 
 
-def ended(place: Path, *words: str) -> str:
-    """What a process writes that runs a command and has an exit handler, and an object that lives to its end."""
-    code = f"{LEFT}\nfrom orchestrator.__main__ import command\ncommand()"
+COMMAND = "from orchestrator.__main__ import command\nsys.exit(command())"
+"""What an installation writes."""
+
+
+def ended(place: Path, *words: str, name: str = "orchestrator", before: str = "", after: str = COMMAND) -> str:
+    """What a program writes that runs a command and has an exit handler, and an object that lives to its end."""
+    (program := place / "bin" / name).parent.mkdir(exist_ok=True)
+    program.write_text(f"{LEFT}{before}\n{after}")
     done = subprocess.run(
-        [sys.executable, "-c", code, *words], capture_output=True, text=True, cwd=place, timeout=60, check=True
+        [sys.executable, program, *words], capture_output=True, text=True, cwd=place, timeout=60, check=True
     )
     return done.stdout.replace("\n", " ")
 
@@ -108,6 +114,56 @@ def test_a_command_that_loads_other_code_leaves_it_to_python_to_end(tmp_path: Pa
     (tmp_path / "noted.py").write_text(NOTES)
     assert ended(tmp_path, "run", "noted.py:graph", "x").endswith("exit handler taken apart ")
     assert (tmp_path / "notes.txt").read_text() == "written"
+    (tmp_path / "winreg.py").write_text(NOTES.replace("notes.txt", "more.txt"))
+    assert ended(tmp_path, "run", "winreg.py:graph", "x").endswith("exit handler taken apart ")
+    assert (tmp_path / "more.txt").read_text() == "written"
+
+
+def test_a_graph_in_a_file_of_yaml_is_known_code(tmp_path: Path) -> None:
+    graph.save(tmp_path / "tool_user.yaml")
+    assert ended(tmp_path, "check", "tool_user.yaml").endswith("OK exit handler ")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("sys.modules['kept'] = type(sys)('kept')", COMMAND),  # as a module that an environment loads
+        ("", "import runpy\nrunpy.run_module('orchestrator', run_name='__main__')"),
+        ("", "from orchestrator.cli import main\nmain()"),
+    ],
+)
+def test_what_other_code_left_or_goes_on_is_left_to_python_to_end(tmp_path: Path, before: str, after: str) -> None:
+    assert ended(tmp_path, "--version", before=before, after=after).endswith(" exit handler taken apart ")
+
+
+def test_a_program_that_calls_the_command_goes_on(tmp_path: Path) -> None:
+    after = f"try:\n    {COMMAND.replace(chr(10), chr(10) + '    ')}\nexcept SystemExit:\n    print('goes on')"
+    assert ended(tmp_path, "--version", name="mine.py", after=after).endswith(" goes on exit handler taken apart ")
+
+
+def test_a_profiler_writes_what_it_found(tmp_path: Path) -> None:
+    words = ("-m", "cProfile", "-o", "found", "-m", "orchestrator", "--version")
+    subprocess.run([sys.executable, *words], cwd=tmp_path, timeout=60, check=True, stdout=subprocess.DEVNULL)
+    assert (tmp_path / "found").stat().st_size > 1000
+
+
+def test_a_program_that_calls_main_gets_its_handlers_back(tmp_path: Path) -> None:
+    code = """
+import gc, signal
+from orchestrator.cli import main
+
+def now():
+    return [*map(signal.getsignal, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)), gc.get_threshold()]
+
+signal.signal(signal.SIGTERM, print)
+before = now()
+try:
+    main(["--version"])
+except SystemExit:
+    print(now() == before)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=60)
+    assert done.stdout.endswith("\nTrue\n"), done.stderr
 
 
 def test_the_command_is_where_the_installation_says() -> None:

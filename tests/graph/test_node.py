@@ -304,3 +304,25 @@ def test_data_that_is_no_node_says_why(data: dict[str, Any], error: type[Excepti
     with pytest.raises(error) as raised:
         node_from_data(data, resolve=True)
     assert message in str(raised.value)
+
+
+class CallTraced(FunctionNode, kind="call_traced"):
+    def call(self, state: object, ctx: object) -> object:
+        return super().call(State(x=40), ctx)
+
+
+class RunTraced(FunctionNode, kind="run_traced"):
+    async def run(self, state: object, ctx: object) -> object:
+        return await super().run(State(x=40), ctx)
+
+
+@pytest.mark.parametrize("kind", [CallTraced, RunTraced])
+@pytest.mark.anyio
+async def test_a_subclass_that_calls_its_function_in_a_way_of_its_own_is_asked(kind: Any) -> None:
+    @node
+    async def adds(state: State) -> Update:
+        return {"x": state.x + 1}
+
+    assert await adds._begin(State(x=1), ctx) == {"x": 2}
+    own = kind(**{name: getattr(adds, name) for name in adds.model_fields_set})
+    assert await own._begin(State(x=1), ctx) == {"x": 41}
