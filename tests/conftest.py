@@ -86,8 +86,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Two workers more than there are processors: many a test waits for a process or for time to pass."""
-    return (os.cpu_count() or 1) + 2
+    """More workers than there are processors: many a test waits for a process or for time to pass."""
+    plain = not config.option.full and not config.option.markexpr
+    return (os.cpu_count() or 1) + (3 if plain else 2)
 
 
 @pytest.hookimpl(wrapper=True)

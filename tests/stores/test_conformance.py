@@ -45,6 +45,7 @@ async def test_all_checks_share_one_file(tmp_path: Path) -> None:
     await check_store(open_file)
 
 
+@pytest.mark.full  # each check has a database of its own above
 @quick_on("trio")
 async def test_all_checks_share_one_database(postgres: PostgresDatabase) -> None:
     async def open_database() -> Store:
