@@ -6,7 +6,9 @@ its partition is made, and only then the sequence is moved to the first number o
 do so, new runs are counted to the month before, so no append ever depends on it.
 
 A partition is attached under a lock that neither reading nor writing waits for. It is dropped if it is empty and no new
-run can get a number of it; a run of it that is restored later gets it again: see `mending`.
+run can get a number of it; a run of it that is restored later gets it again: see `mending`. Who reads or writes
+`records` needs no rights on its partitions, and others than the owner have none: so nobody passes by the policies of
+`records`.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from orchestrator.stores.postgres.plans import walking
+from orchestrator.stores.postgres.rights import withdraw
 from orchestrator.stores.postgres.schema import LOCK as SCHEMA_LOCK
 
 if TYPE_CHECKING:
@@ -64,6 +67,8 @@ class _Records:
     """Whose they are, likewise."""
     is_ours: bool
     """Whether this user may make and drop partitions."""
+    has_policies: bool
+    """Whether policies say which rows a user may see."""
 
 
 def month_of(number: int) -> int:
@@ -127,9 +132,11 @@ def make(connection: Connection, month: int, *, wait: int = _WAIT_TO_MAKE) -> No
         for statement in (
             f"CREATE TABLE {table} (LIKE {records.schema}.records INCLUDING ALL){options}",
             f"ALTER TABLE {table} OWNER TO {records.owner}",
+            *((f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY",) if records.has_policies else ()),
             f"ALTER TABLE {records.schema}.records ATTACH PARTITION {table} FOR VALUES FROM ({least}) TO ({end})",
         ):
             connection.execute(statement.encode(), prepare=False)
+        withdraw(connection, table)
 
 
 def mending(connection: Connection, work: Callable[[], T]) -> T:
@@ -200,7 +207,9 @@ def _drop(connection: Connection, records: _Records, month: int) -> bool:
     connection.execute(_begin(_WAIT_TO_DROP), prepare=False)
     try:
         connection.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE".encode(), prepare=False)
-        connection.execute(b"SET LOCAL enable_seqscan = off; SET LOCAL enable_sort = off", prepare=False)
+        connection.execute(  # what policies hide is an error, not an empty table
+            b"SET LOCAL enable_seqscan = off; SET LOCAL enable_sort = off; SET LOCAL row_security = off", prepare=False
+        )
         if connection.execute(f"SELECT 1 FROM {table} ORDER BY run DESC LIMIT 1".encode()).fetchone() is None:
             # in one message: if this client is stopped, nobody waits for it
             connection.execute(f"DROP TABLE {table}; COMMIT".encode(), prepare=False)
@@ -220,7 +229,7 @@ def _drop(connection: Connection, records: _Records, month: int) -> bool:
 def _records(connection: Connection) -> _Records:
     row: Any = connection.execute(
         f"SELECT {THIS_MONTH}, pg_get_serial_sequence('runs', 'id'), quote_ident(nspname),"
-        " quote_ident(pg_get_userbyid(relowner)), pg_has_role(relowner, 'USAGE') FROM pg_class"
+        " quote_ident(pg_get_userbyid(relowner)), pg_has_role(relowner, 'USAGE'), relrowsecurity FROM pg_class"
         " JOIN pg_namespace ON pg_namespace.oid = relnamespace WHERE pg_class.oid = 'records'::regclass".encode()
     ).fetchone()
     return _Records(*row)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from orchestrator.errors import StoreError, StoreTooNew
-from orchestrator.stores.postgres import records_by_month
+from orchestrator.stores.postgres import payload_tables, records_by_month
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -199,20 +199,7 @@ CREATE INDEX archive_objects_by_run ON archive_objects (run_id);
 CREATE INDEX archive_objects_gone ON archive_objects (name) WHERE gone
 """
 
-_PAYLOADS = """
--- long strings of records, once each, by SHA-256, and which runs have records with them
-CREATE TABLE payloads (digest bytea PRIMARY KEY, data bytea NOT NULL);
-CREATE TABLE payload_uses (digest bytea REFERENCES payloads, run bigint, PRIMARY KEY (digest, run));
-CREATE INDEX payload_uses_by_run ON payload_uses (run);
-CREATE OR REPLACE VIEW journal AS
-    SELECT runs.run_id, records.seq, convert_from(
-        CASE WHEN substring(records.data FROM 1 FOR 1) = '\\x7e'::bytea
-        THEN substring(records.data FROM position('\\x0a'::bytea IN records.data) + 1) ELSE records.data END, 'UTF8'
-    ) AS record
-    FROM records JOIN runs ON runs.id = records.run
-"""
-
-MIGRATIONS: Sequence[Migration] = (_FIRST_TABLES, _ARCHIVES, records_by_month.divide, _PAYLOADS)
+MIGRATIONS: Sequence[Migration] = (_FIRST_TABLES, _ARCHIVES, records_by_month.divide, payload_tables.add)
 """The n-th turns a database of version n into one of version n + 1. Released ones are never edited."""
 
 _PREPARATIONS: Mapping[int, Callable[[Connection[tuple[Any, ...]], int], None]] = {2: records_by_month.prepare}
