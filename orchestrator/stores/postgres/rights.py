@@ -22,15 +22,39 @@ _GRANTS = (
 
 def grants_of(connection: Connection[tuple[Any, ...]], table: str, onto: str) -> list[str]:
     """The statements that give others the rights on the table `onto` that they have on a table and its columns."""
-    rows: Any = connection.execute(_GRANTS.encode(), {"table": table}).fetchall()
     return [
         f"GRANT {right}{column} ON {onto} TO {role}{' WITH GRANT OPTION' if option else ''}"
-        for right, column, role, option in rows
+        for right, column, role, option in _granted(connection, table)
     ]
 
 
-def policies_of(connection: Connection[tuple[Any, ...]], table: str, onto: str) -> list[str]:
-    """The statements that give the table `onto` the row-level security of a table."""
+def changes_of(connection: Connection[tuple[Any, ...]], table: str, onto: str) -> list[str]:
+    """The same for a table with other columns, whose rows are updated by whoever adds or deletes rows of the first."""
+    return sorted(
+        {
+            f"GRANT {given} ON {onto} TO {role}{' WITH GRANT OPTION' if option else ''}"
+            for right, column, role, option in _granted(connection, table)
+            if not column
+            for given in (right, *(("UPDATE",) if right in ("INSERT", "DELETE") else ()))
+        }
+    )
+
+
+def _granted(connection: Connection[tuple[Any, ...]], table: str) -> list[tuple[str, str, str, bool]]:
+    rows: Any = connection.execute(_GRANTS.encode(), {"table": table}).fetchall()
+    return [*rows]
+
+
+def policies_of(connection: Connection[tuple[Any, ...]], table: str, onto: str, *, alike: bool = True) -> list[str]:
+    """The statements that give the table `onto` the row-level security of a table.
+
+    Args:
+        connection: a connection.
+        table: the name of the table.
+        onto: that of the other one.
+        alike: whether it has the same columns. Else it does not get policies that look at columns, and none hold for
+            its owner.
+    """
     row: Any = connection.execute(
         "SELECT relrowsecurity, relforcerowsecurity FROM pg_class WHERE oid = %s::regclass", (table,)
     ).fetchone()
@@ -40,8 +64,9 @@ def policies_of(connection: Connection[tuple[Any, ...]], table: str, onto: str) 
         " (SELECT string_agg(CASE WHEN role = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(role)) END, ', ')"
         " FROM unnest(polroles) AS role), ' USING (' || pg_get_expr(polqual, polrelid) || ')',"
         " ' WITH CHECK (' || pg_get_expr(polwithcheck, polrelid) || ')' FROM pg_policy WHERE polrelid = %s::regclass"
-        " ORDER BY polname",
-        (table,),
+        " AND (%s OR NOT EXISTS (SELECT 1 FROM pg_depend WHERE classid = 'pg_policy'::regclass"
+        " AND objid = pg_policy.oid AND refobjid = polrelid AND refobjsubid <> 0)) ORDER BY polname",
+        (table, alike),
     ).fetchall()
     return [
         *(
@@ -49,7 +74,7 @@ def policies_of(connection: Connection[tuple[Any, ...]], table: str, onto: str) 
             for name, kind, command, roles, using, check in policies
         ),
         *([f"ALTER TABLE {onto} ENABLE ROW LEVEL SECURITY"] if row[0] else []),
-        *([f"ALTER TABLE {onto} FORCE ROW LEVEL SECURITY"] if row[1] else []),
+        *([f"ALTER TABLE {onto} FORCE ROW LEVEL SECURITY"] if row[1] and alike else []),
     ]
 
 
