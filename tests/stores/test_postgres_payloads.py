@@ -14,6 +14,7 @@ import anyio
 import psycopg
 import pytest
 
+from orchestrator.errors import StoreCorrupt
 from orchestrator.stores.postgres import changes
 from orchestrator.stores.postgres.payloads import keep, note
 from orchestrator.stores.postgres.store import PostgresStore
@@ -262,3 +263,48 @@ async def test_records_that_are_deleted_while_they_are_read_are_not_damaged(
     finally:
         await store.close()
         await other.close()
+
+
+@pytest.mark.parametrize("how", ["append", "new run", "copy"])
+async def test_a_damaged_payload_is_written_again_with_a_record_that_has_it(
+    postgres: PostgresDatabase, how: str
+) -> None:
+    """So that what is acknowledged can be read; and by the same statement as ever."""
+    store = PostgresStore(postgres.url)
+    try:
+        await add_two(store)
+        postgres.execute("UPDATE payloads SET data = overlay(data PLACING 'Y'::bytea FROM 100)")
+        with pytest.raises(StoreCorrupt, match="does not have this digest"):
+            await store.read("old")
+        if how == "append":
+            await store.append("new", events(2, 1, LONG), after=1)
+        elif how == "new run":
+            await add_run(store, "third", 1, LONG)
+        else:
+            with session(postgres) as connection:
+                keep(connection, 2, {sha256(LONG.encode()).digest(): LONG.encode()})
+        assert await store.read("old") == events(1, 1, LONG)
+        assert await store.check() == [] or how == "copy"
+    finally:
+        await store.close()
+
+
+async def test_a_payload_that_is_sound_is_neither_written_nor_locked_by_another_use(postgres: PostgresDatabase) -> None:
+    """Appends with a popular payload do not wait for each other, nor for those that note uses of it."""
+    store = PostgresStore(postgres.url)
+    try:
+        await add_two(store)
+        before = postgres.execute("SELECT ctid::text, xmin::text FROM payloads")
+        with session(postgres) as other:
+            other.execute("SELECT 1 FROM payloads FOR KEY SHARE")
+            with anyio.fail_after(10):
+                await store.append("new", events(2, 1, LONG), after=1)
+            digests = [digest for (digest,) in other.execute("SELECT digest FROM payloads")]
+            keep(other, 99, {digests[0]: LONG.encode()})
+            other.execute("SAVEPOINT mine")
+            with session(postgres) as third:  # nothing but a use is locked
+                third.execute("SET lock_timeout = 100")
+                third.execute("SELECT 1 FROM payloads FOR NO KEY UPDATE")
+        assert postgres.execute("SELECT ctid::text, xmin::text FROM payloads") == before
+    finally:
+        await store.close()

@@ -6,6 +6,9 @@ at the same time) until the transaction ends. Who removes a use locks the payloa
 then, by a statement of its own, whether it has other uses: those that were noted before are committed then, and seen. A
 use of a payload that was removed a moment before is refused by the server; what noted it is then done again, and finds
 that the payload is to be added. Payloads are locked in the order of their digests, behind the rows of runs.
+
+What is stored for a digest is compared with what is given. If it is damaged it is written again, so that what is
+acknowledged can be read. Nothing else locks the payload more than its use does.
 """
 
 from __future__ import annotations
@@ -23,6 +26,14 @@ if TYPE_CHECKING:
 
 IS_SKELETON = f"substring(data FROM 1 FOR 1) = '\\x{MARK.hex()}'::bytea"
 """A condition: what is stored as a record has holes."""
+
+
+_KEEP = "INSERT INTO payloads (digest, data) SELECT * FROM given ORDER BY digest ON CONFLICT (digest) DO NOTHING"
+_MEND = (
+    "UPDATE payloads SET data = given.data FROM given"
+    " WHERE payloads.digest = given.digest AND payloads.data IS DISTINCT FROM given.data"
+)
+"""Finds what was there before the statement; no row is locked but one that is written again."""
 
 
 def add_payloads(statement: Statement, all_: Sequence[tuple[int, Payloads]]) -> None:
@@ -43,11 +54,12 @@ def add_payloads(statement: Statement, all_: Sequence[tuple[int, Payloads]]) -> 
         "SELECT moved.id, u.digest FROM {} JOIN moved ON moved.n = u.run ORDER BY u.digest, moved.id",
     )
     statement.add(
-        "kept",
+        "given",
         table("p", (("digest", "bytea"), ("data", "bytea")), found.items()),
-        "INSERT INTO payloads (digest, data) SELECT digest, data FROM {} WHERE digest IN (SELECT digest FROM uses)"
-        " ORDER BY digest ON CONFLICT (digest) DO NOTHING",
+        "SELECT digest, data FROM {} WHERE digest IN (SELECT digest FROM uses)",
     )
+    statement.add("kept", _KEEP)
+    statement.add("mended", _MEND)
     statement.add(
         "used",
         "INSERT INTO payload_uses (digest, run) SELECT digest, id FROM uses ORDER BY digest, id ON CONFLICT DO NOTHING",
@@ -59,8 +71,8 @@ def keep(connection: Connection, number: int, payloads: Payloads) -> None:
     digests = sorted(payloads)
     if digests:
         connection.execute(
-            "INSERT INTO payloads (digest, data) SELECT * FROM unnest(%b::bytea[], %b::bytea[]) AS p (digest, data)"
-            " ORDER BY digest ON CONFLICT (digest) DO NOTHING",
+            "WITH given (digest, data) AS MATERIALIZED (SELECT * FROM unnest(%b::bytea[], %b::bytea[])),"
+            f" kept AS ({_KEEP}) {_MEND}".encode(),
             (digests, [payloads[digest] for digest in digests]),
         )
         note(connection, number, digests)
