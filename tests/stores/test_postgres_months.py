@@ -279,6 +279,36 @@ async def test_a_month_that_is_read_is_dropped_later_and_nobody_waits_for_long(
     await store.close()
 
 
+async def test_a_month_that_cannot_be_dropped_keeps_no_other_from_it(
+    postgres: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody's view is made for it. What deletes runs does not fail, and tables are cleaned."""
+    store, now = open_store(postgres.url), month(postgres)
+    for number, name in enumerate("abc"):
+        move_calendar(monkeypatch, number)
+        await store.compact()
+        await add_run(store, name)
+    move_calendar(monkeypatch, 3)
+    await store.compact()
+    postgres.execute(f"CREATE VIEW last_month AS SELECT * FROM {months.name_of(now + 1)}")
+    for name in "abc":
+        await store.delete(name)
+    assert await store.compact() > 0
+    assert await store.compact() == 0
+    assert partitions(postgres) == [months.name_of(now + 1), months.name_of(now + 3)]
+    assert (
+        postgres.execute(
+            "SELECT relname FROM pg_stat_user_tables WHERE last_vacuum IS NULL"
+            " AND relname IN ('runs', 'labels', 'payload_uses')"
+        )
+        == []
+    )
+    postgres.execute("DROP VIEW last_month")
+    await store.compact()
+    assert partitions(postgres) == [months.name_of(now + 3)]
+    await store.close()
+
+
 async def test_records_that_are_not_committed_yet_keep_their_month(
     postgres: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:

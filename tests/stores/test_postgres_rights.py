@@ -158,8 +158,7 @@ async def test_a_month_whose_records_are_hidden_from_the_owner_is_not_dropped(
     with closing(connect(address_of(postgres.url_with(options=f"-crole%3D{clerk}")))) as connection:
         first = months.first_number(month(postgres, 1))
         postgres.execute(f"SELECT setval(pg_get_serial_sequence('runs', 'id'), {first})")
-        with pytest.raises(psycopg.errors.InsufficientPrivilege, match="row-level security"):
-            months.drop_empty(connection)
+        assert months.drop_empty(connection)
     assert name in partitions(postgres)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from orchestrator.stores.postgres import months
@@ -20,21 +21,41 @@ TABLES = (
 def compact(connection: Connection) -> int:
     """See `Store.compact`. The server gives back the records of whole months, and what is free at the ends of tables.
 
-    It uses the rest again. Writes of others go on meanwhile. The connection must not be inside a transaction.
+    It uses the rest again. Writes of others go on meanwhile. The connection must not be inside a transaction. What the
+    server refuses is left for the next time: the runs are deleted or archived already, so nothing has failed.
     """
     import psycopg
 
     with suppress(psycopg.Error):
         months.begin_month(connection)
     before = _size(connection)
-    all_dropped = months.drop_empty(connection)
+    all_dropped = _drop_empty(connection)
     for table in TABLES:
         # Records are found by their key alone, so nothing need be known about them; and there are very many.
         what = "VACUUM" if table == "records" else "VACUUM (ANALYZE)"
-        connection.execute(f"{what} {table}".encode(), prepare=False)
+        with _left_for_later(connection):
+            connection.execute(f"{what} {table}".encode(), prepare=False)
     if not all_dropped:
-        months.drop_empty(connection)
+        _drop_empty(connection)
     return max(0, before - _size(connection))
+
+
+def _drop_empty(connection: Connection) -> bool:
+    with _left_for_later(connection):
+        return months.drop_empty(connection)
+    return True
+
+
+@contextmanager
+def _left_for_later(connection: Connection) -> Iterator[None]:
+    """Pass over what the server refuses. A lost connection is an error: the server may do it when it is asked again."""
+    import psycopg
+
+    try:
+        yield
+    except psycopg.Error:
+        if connection.closed:
+            raise
 
 
 def _size(connection: Connection) -> int:

@@ -168,7 +168,8 @@ def _missing(error: psycopg.Error) -> int | None:
 def drop_empty(connection: Connection) -> bool:
     """Drop the empty partitions of months that are over; False: one could not be locked, so it was left for later.
 
-    The connection must not be inside a transaction.
+    One that cannot be dropped for another reason stays, because somebody's view is made for it, for example. The
+    connection must not be inside a transaction.
     """
     records = _records(connection)
     if not records.is_ours:
@@ -196,12 +197,13 @@ def _empty(connection: Connection, before: int) -> list[int]:
 
 
 def _drop(connection: Connection, records: _Records, month: int) -> bool:
-    """Drop a partition if it is empty; False: it cannot be locked now.
+    """Drop a partition if it is empty, and if nothing forbids it; False: it cannot be locked now.
 
     Who writes to it holds a lock of it and of the whole table until the write is committed. So what is empty under the
     first of these locks is empty under both.
     """
-    from psycopg.errors import DeadlockDetected, LockNotAvailable, UndefinedTable
+    import psycopg
+    from psycopg.errors import DeadlockDetected, LockNotAvailable
 
     table = f"{records.schema}.{name_of(month)}"
     connection.execute(_begin(_WAIT_TO_DROP), prepare=False)
@@ -215,8 +217,10 @@ def _drop(connection: Connection, records: _Records, month: int) -> bool:
             connection.execute(f"DROP TABLE {table}; COMMIT".encode(), prepare=False)
     except (DeadlockDetected, LockNotAvailable):
         return False
-    except UndefinedTable:
-        return True  # another process has dropped it
+    except psycopg.Error:
+        if connection.closed:
+            raise
+        return True  # another process has dropped it, or it cannot be dropped
     finally:
         if not connection.closed and connection.info.transaction_status:
             connection.rollback()
