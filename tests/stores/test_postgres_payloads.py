@@ -16,9 +16,11 @@ import pytest
 
 from orchestrator.errors import StoreCorrupt
 from orchestrator.stores.postgres import changes
+from orchestrator.stores.postgres.connections import patiently, store_error
 from orchestrator.stores.postgres.payloads import keep, note
 from orchestrator.stores.postgres.store import PostgresStore
 from orchestrator.stores.postgres.texts import adapt
+from orchestrator.stores.postgres.url import address_of
 from tests.stores.runs import add_run, event, events
 from tests.support.postgres import PostgresDatabase
 
@@ -69,6 +71,38 @@ async def test_an_append_behind_the_removal_of_the_last_use_adds_the_payload_aga
         assert counts(postgres) == (1, 1)
     finally:
         await store.close()
+
+
+async def test_a_use_that_was_overtaken_is_noted_again_by_a_store_without_patience(postgres: PostgresDatabase) -> None:
+    """The server is there, so nothing has to be waited for."""
+    store = PostgresStore(postgres.url_with(patience=0))
+    try:
+        await add_two(store)
+        with session(postgres) as deleting:
+            deleting.execute("DELETE FROM payload_uses")
+            deleting.execute("SELECT 1 FROM payloads FOR UPDATE")
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(partial(store.append, "new", events(2, 1, LONG), after=1))
+                await anyio.to_thread.run_sync(waits, postgres)
+                deleting.execute("DELETE FROM payloads")
+                deleting.commit()
+        assert await store.read("new", after=1) == events(2, 1, LONG)
+    finally:
+        await store.close()
+
+
+def test_what_is_overtaken_without_end_is_given_up(postgres: PostgresDatabase) -> None:
+    tries = 0
+
+    def fail() -> None:
+        nonlocal tries
+        tries += 1
+        raise psycopg.errors.ForeignKeyViolation
+
+    with pytest.raises(psycopg.errors.ForeignKeyViolation) as caught:
+        patiently(fail, 0)
+    assert tries == 6
+    assert "removed the same long texts" in str(store_error(caught.value, address_of(postgres.url)))
 
 
 async def test_a_removal_that_is_undone_leaves_the_payload_to_an_append_behind_it(postgres: PostgresDatabase) -> None:
