@@ -14,8 +14,8 @@ import psycopg
 import pytest
 
 from orchestrator import Executor
-from orchestrator.errors import RunArchived
-from orchestrator.stores import RunInfo, open_store
+from orchestrator.errors import RunArchived, StoreUnavailable
+from orchestrator.stores import RunInfo, Store, open_store
 from orchestrator.stores.postgres import maintenance, months, run_numbers
 from orchestrator.stores.postgres.connections import Connection, connect
 from orchestrator.stores.postgres.url import address_of
@@ -249,6 +249,47 @@ async def test_a_run_without_records_gets_some_in_a_dropped_month(
         assert await store.read(name) == events(1, 3)
     assert partitions(postgres)[0] == months.name_of(month(postgres))
     await store.close()
+
+
+async def test_who_may_not_make_a_partition_is_told_who_may(
+    postgres: PostgresDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The owner makes it with the first run of that month. Writes for other runs at the same time are made."""
+    role = f"clerk_{postgres.name}"
+    postgres.execute(f"CREATE ROLE {role}")
+    try:
+        postgres.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {role}")
+        async with Executor(postgres.url, graphs=[GRAPH], archive=str(tmp_path)) as owner:
+            for name in "ab":
+                await owner.start(GRAPH, name, run_id=name)
+            await owner.store.create(RunInfo("empty", "essay", "running"), [])
+            move_calendar(monkeypatch, 1)
+            await owner.archive(older_than=later())
+            async with Executor(
+                postgres.url_with(options=f"-crole%3D{role}"), graphs=[GRAPH], archive=str(tmp_path)
+            ) as clerk:
+                with pytest.raises(StoreUnavailable, match="have the owner restore or continue a run of that month"):
+                    await clerk.restore("a")
+                names = [f"new {number}" for number in range(6)]
+                for name in names:
+                    await add_run(clerk.store, name)
+                async with anyio.create_task_group() as tasks:
+                    for name in names[:3]:
+                        tasks.start_soon(partial(clerk.store.append, name, events(2), after=1))
+                    tasks.start_soon(_is_refused, clerk.store)
+                    for name in names[3:]:
+                        tasks.start_soon(partial(clerk.store.append, name, events(2), after=1))
+                assert await owner.restore("b")
+                assert await clerk.restore("a")
+                assert await clerk.store.append("empty", events(1), after=0) == 1
+    finally:
+        postgres.execute(f"DROP OWNED BY {role}")
+        postgres.execute(f"DROP ROLE {role}")
+
+
+async def _is_refused(store: Store) -> None:
+    with pytest.raises(StoreUnavailable, match="only the tables' owner can make it"):
+        await store.append("empty", events(1), after=0)
 
 
 async def test_a_month_that_is_read_is_dropped_later_and_nobody_waits_for_long(

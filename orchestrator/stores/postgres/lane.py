@@ -140,7 +140,8 @@ class Lane(Generic[J]):
         try:
             patiently(lambda: self._attempt(batch), self._address.patience)
         except Exception as error:
-            if len(batch) == 1 or store_error(error, self._address) is None or is_lost(error, self._connection):
+            is_known = isinstance(error, StoreError) or store_error(error, self._address) is not None
+            if len(batch) == 1 or not is_known or is_lost(error, self._connection):
                 self._fail(batch, error)
                 return
             for job in batch:  # one of them may be bad: each gets a transaction of its own

@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from orchestrator.errors import StoreUnavailable
 from orchestrator.stores.postgres.plans import walking
 from orchestrator.stores.postgres.rights import withdraw
 from orchestrator.stores.postgres.schema import LOCK as SCHEMA_LOCK
@@ -140,8 +141,12 @@ def make(connection: Connection, month: int, *, wait: int = _WAIT_TO_MAKE) -> No
 
 
 def mending(connection: Connection, work: Callable[[], T]) -> T:
-    """Do work again for which a partition was missing: that of a run which is restored, or had no records yet."""
-    from psycopg.errors import CheckViolation
+    """Do work again for which a partition was missing: that of a run which is restored, or had no records yet.
+
+    Raises:
+        StoreUnavailable: this user may not make the partition.
+    """
+    from psycopg.errors import CheckViolation, InsufficientPrivilege
 
     for _ in range(_TRIES):
         try:
@@ -150,7 +155,14 @@ def mending(connection: Connection, work: Callable[[], T]) -> T:
             missing = _missing(error)
             if missing is None:
                 raise
-        make(connection, missing)
+        try:
+            make(connection, missing)
+        except InsufficientPrivilege as error:
+            raise StoreUnavailable(
+                f"the month of this run has no partition any more ({name_of(missing)}), and only the tables' owner can"
+                " make it: have the owner restore or continue a run of that month once, for example by"
+                f" `orchestrator restore`; this user can do so then ({error.diag.message_primary})"
+            ) from error
     return work()
 
 
