@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import psycopg
@@ -122,6 +123,32 @@ async def test_rows_are_read_before_the_table_is_locked(former: PostgresDatabase
         connection.execute("SET client_min_messages = debug1")
         migrate(connection, former.url)
     assert 'partition constraint for table "records_earlier" is implied by existing constraints' in said
+
+
+async def test_a_limit_for_statements_ends_neither_an_upgrade_nor_a_check(former: PostgresDatabase) -> None:
+    """The server ends a statement of this user after half a second, which is too little for a large table."""
+    url = former.url_with(options="-cstatement_timeout%3D500")
+    with held(former, "records", "SHARE UPDATE EXCLUSIVE"):
+        connect(address_of(url)).close()
+    assert former.execute("SELECT version FROM orchestrator_schema") == [(NEWEST,)]
+    store = open_store(url)
+    for repair in (False, True):
+        with held(former, "payload_uses", "ACCESS EXCLUSIVE"):
+            assert await store.check(repair=repair) == []
+    await store.close()
+
+
+@contextmanager
+def held(database: PostgresDatabase, table: str, mode: str) -> Iterator[None]:
+    """Hold a lock of a table for a second, after which others have it."""
+    with psycopg.connect(database.conninfo) as connection:
+        connection.execute(f"LOCK TABLE {table} IN {mode} MODE".encode())
+        timer = threading.Timer(1.0, connection.commit)
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.join()
 
 
 async def test_a_process_dies_before_the_first_month_begins(

@@ -32,6 +32,7 @@ _AT_ONCE = 5000
 def look(connection: Connection) -> list[Finding]:
     """See `Store.check`, without repair."""
     with reading(connection):
+        connection.execute(b"SET LOCAL statement_timeout = 0", prepare=False)  # it reads whole tables
         payloads = payload_uses.look(connection)
         found = [Finding(text) for text, _ in _disorder(connection, payloads)]
         found += _graphs(connection)
@@ -43,6 +44,7 @@ def look(connection: Connection) -> list[Finding]:
 
 def tidy(connection: Connection) -> list[Finding]:
     """Repair what `look` found and can be repaired; what was done. The connection is inside a transaction."""
+    connection.execute(b"SET LOCAL statement_timeout = 0", prepare=False)
     return [
         Finding(text, repaired=repair()) for text, repair in list(_disorder(connection, payload_uses.look(connection)))
     ]

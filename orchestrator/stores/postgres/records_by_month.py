@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _BOUND = 1 << 40
 """Numbers of runs that have no month are below it."""
 _CHECK = "records_before_months"
+_TAKE_YOUR_TIME = b"SET LOCAL statement_timeout = 0"
 
 
 def prepare(connection: Connection[tuple[Any, ...]], lock: int) -> None:
@@ -37,6 +38,7 @@ def prepare(connection: Connection[tuple[Any, ...]], lock: int) -> None:
     from psycopg.errors import UndefinedObject, WrongObjectType
 
     with connection.transaction():
+        connection.execute(_TAKE_YOUR_TIME, prepare=False)
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (lock,))
         connection.execute(b"SET LOCAL lock_timeout = 2000", prepare=False)
         row: Any = connection.execute(
@@ -51,7 +53,11 @@ def prepare(connection: Connection[tuple[Any, ...]], lock: int) -> None:
             connection.execute(
                 f"ALTER TABLE records ADD CONSTRAINT {_CHECK} CHECK (run < {_BOUND}) NOT VALID".encode(), prepare=False
             )
-    with suppress(UndefinedObject, WrongObjectType):  # another process has done all of it meanwhile
+    with (
+        suppress(UndefinedObject, WrongObjectType),
+        connection.transaction(),
+    ):  # another process did all of it meanwhile
+        connection.execute(_TAKE_YOUR_TIME, prepare=False)
         connection.execute(f"ALTER TABLE records VALIDATE CONSTRAINT {_CHECK}".encode(), prepare=False)
 
 

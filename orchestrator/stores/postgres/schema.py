@@ -272,6 +272,8 @@ def _migrate(connection: Connection[tuple[Any, ...]], url: str, migrations: Sequ
     from psycopg.errors import DuplicateObject, DuplicateTable
 
     with connection.transaction():
+        # what is allowed for the statements of a user's day may be too little here, for ever
+        connection.execute(b"SET LOCAL statement_timeout = 0", prepare=False)
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
         version = version_of(connection)  # asked again, now that no other process can change it
         check_version(version, url, migrations)
