@@ -2,13 +2,13 @@
 
 The number of a run says to which month it belongs: those of a month begin at `month << BITS`, where months are counted
 from January 1970. Numbers come from the sequence of `runs.id` alone. When a month begins, by the clock of the database,
-its partition is made, and only then the sequence is moved to the first number of the month. Until somebody may and does
-do so, new runs are counted to the month before, so no append ever depends on it.
+its partition is made, and only then the sequence is moved to the first number of the month. Until then, new runs are
+counted to the month before, so no append ever depends on it.
 
 A partition is attached under a lock that neither reading nor writing waits for. It is dropped if it is empty and no new
 run can get a number of it; a run of it that is restored later gets it again: see `mending`. Who reads or writes
-`records` needs no rights on its partitions, and others than the owner have none: so nobody passes by the policies of
-`records`.
+`records` needs no rights on its partitions, and users other than the owner have none: so no user gets around the
+policies of `records`.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ def _missing(error: psycopg.Error) -> int | None:
 def drop_empty(connection: Connection) -> bool:
     """Drop the empty partitions of months that are over; False: one could not be locked, so it was left for later.
 
-    One that cannot be dropped for another reason stays, because somebody's view is made for it, for example. The
+    One that cannot be dropped for another reason stays, because a user's view depends on it, for example. The
     connection must not be inside a transaction.
     """
     records = _records(connection)
@@ -225,7 +225,7 @@ def _drop(connection: Connection, records: _Records, month: int) -> bool:
             b"SET LOCAL enable_seqscan = off; SET LOCAL enable_sort = off; SET LOCAL row_security = off", prepare=False
         )
         if connection.execute(f"SELECT 1 FROM {table} ORDER BY run DESC LIMIT 1".encode()).fetchone() is None:
-            # in one message: if this client is stopped, nobody waits for it
+            # in one message: if this client is stopped, no session waits for it
             connection.execute(f"DROP TABLE {table}; COMMIT".encode(), prepare=False)
     except (DeadlockDetected, LockNotAvailable):
         return False
@@ -287,7 +287,7 @@ def _begin(wait: int) -> bytes:
 
 @contextmanager
 def _changing(connection: Connection, wait: int) -> Iterator[None]:
-    """A transaction that nobody else has who makes partitions."""
+    """A transaction; only one process at a time makes partitions."""
     connection.execute(_begin(wait), prepare=False)
     try:
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))

@@ -104,7 +104,7 @@ class Writer:
                 self._begin_month(connection)
 
     def _begin_month(self, connection: Connection) -> None:
-        """Begin a month, which takes milliseconds. If this cannot be done now, nobody waits for it."""
+        """Begin a month, which takes milliseconds. If this cannot be done now, writes go on without it."""
         import psycopg
 
         if monotonic() >= self._next_try:
