@@ -9,7 +9,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections import UserString
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from enum import Enum
 from functools import cache, partial
 from typing import Annotated, Any
 
@@ -56,7 +59,9 @@ class Codec:
         size: how many UTF-8 bytes its JSON may have.
     """
 
-    __slots__ = ("_checks", "_depth", "_exact", "_native", "_opaque", "_size", "_stored", "_unordered", "isolate")
+    __slots__ = (
+        "_checks", "_depth", "_exact", "_lazy", "_native", "_opaque", "_size", "_stored", "_unordered", "isolate",
+    )  # fmt: skip
 
     isolate: Callable[[Any], Any] | None
     """Makes a copy that shares nothing mutable; None where values can be shared."""
@@ -79,6 +84,7 @@ class Codec:
         )
         self._native = not config and is_native(annotation)
         self._opaque = any(holds_anything(part) for part in parts)
+        self._lazy = not parts.isdisjoint((Iterable, Generator))  # pydantic makes iterators of their values
         self._unordered = self._opaque or not parts.isdisjoint((set, frozenset)) or (dict in parts and not self._native)
         self._stored: TypeAdapter[Any] = _adapter(annotation, config)
         self._checks = _adapter(Annotated[(annotation, *validators)], config) if validators else self._stored
@@ -114,10 +120,12 @@ class Codec:
         if type(value) in self._exact:
             return _sayable(value)
         if self._opaque:
+            if self._lazy and isinstance(value, Iterator):
+                value = _all_of(value)
             refuse_secrets(value, finite=True)  # where the type is open, pydantic would write NaN as null
         found = self._dumped(value, self._depth, self._size)
         if not self._native or self._checks is not self._stored:
-            self._come_back(found)
+            self._come_back(value, found)
         return found
 
     def dump(self, value: object) -> object:
@@ -164,14 +172,16 @@ class Codec:
         except ValidationError as error:
             raise Unfit(explain(error)) from None
 
-    def _come_back(self, written: object) -> None:
+    def _come_back(self, value: object, written: object) -> None:
         """Refuse JSON that would be read back as something else: a journal that holds it could not be folded."""
         try:
             again = self.dump(self._read(written))
         except Exception as error:
+            refuse_secrets(value)  # before anything of it is quoted
             why = str(error) if isinstance(error, Unfit) else f"{type(error).__name__}: {error}"
             raise Unfit(f"its JSON, {shown(written)}, cannot be read back ({why})") from None
         if again != written:
+            refuse_secrets(value)
             raise Unfit(
                 f"its JSON, {shown(written)}, is read back as {shown(again)}: its validators and serializers do "
                 "not fit each other"
@@ -253,6 +263,13 @@ def _sayable(value: Any) -> Any:
     return value
 
 
+def _all_of(values: Iterator[object]) -> list[object]:
+    try:
+        return list(values)
+    except ValidationError as error:
+        raise Unfit(explain(error)) from None
+
+
 def _mend(value: object) -> str:
     if isinstance(value, bytes):
         return ": set ser_json_bytes='base64' and val_json_bytes='base64' in the state's model_config"
@@ -293,7 +310,7 @@ def refuse_secrets(value: object, *, finite: bool = False) -> None:
     """Raise `SecretInState` if a value holds a secret anywhere, `Unfit` if it has no end.
 
     Args:
-        finite: refuse numbers that JSON cannot say, too.
+        finite: refuse numbers that JSON cannot say, and what cannot be looked at without using it up, too.
     """
     try:
         _look_for_secrets(value, finite)
@@ -314,6 +331,8 @@ def _look_for_secrets(value: object, finite: bool) -> None:
         if finite and not math.isfinite(value):
             raise Unfit(f"{value!r} is not a number that JSON can represent")
     elif isinstance(value, dict):
+        if not _PLAIN.issuperset(map(type, value)):
+            _look_into(value, finite)
         for item in value.values():
             if type(item) not in _PLAIN:
                 _look_for_secrets(item, finite)
@@ -322,9 +341,30 @@ def _look_for_secrets(value: object, finite: bool) -> None:
             if type(item) not in _PLAIN:
                 _look_for_secrets(item, finite)
     elif isinstance(value, BaseModel):
-        _look_for_secrets(value.__dict__, finite)
+        _look_into(value.__dict__.values(), finite)
+        if value.__pydantic_extra__:
+            _look_for_secrets(value.__pydantic_extra__, finite)
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         _look_for_secrets([getattr(value, field.name) for field in dataclasses.fields(value)], finite)
+    elif isinstance(value, Enum):
+        _look_for_secrets(value.value, finite)
+    elif isinstance(value, Mapping):
+        _look_into(value, finite)
+        _look_into(value.values(), finite)
+    elif isinstance(value, Sequence | AbstractSet) and not isinstance(value, _TEXTS):
+        _look_into(value, finite)
+    elif finite and isinstance(value, Iterator):
+        raise Unfit(f"{type(value).__name__}: it can be read only once; make a list of it")
+
+
+_TEXTS = (str, bytes, bytearray, memoryview, range, UserString)
+"""Sequences that hold nothing but characters and numbers."""
+
+
+def _look_into(values: Iterable[object], finite: bool) -> None:
+    for item in values:
+        if type(item) not in _PLAIN:
+            _look_for_secrets(item, finite)
 
 
 def ordered(value: object, dumped: object) -> Any:

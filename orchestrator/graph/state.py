@@ -181,7 +181,7 @@ class StateSchema:
                 values = {name: getattr(instance, name) for name in self._fields}
                 checked = instance.model_fields_set
             except ValidationError as error:
-                refuse_secrets(given)
+                _refuse_secrets_in(given)
                 faults.append(explain(error))
         found: dict[str, object] = {}
         if not faults:
@@ -193,6 +193,8 @@ class StateSchema:
                         found[name] = field.codec.encode(values[name], validators=False)
                 except Unfit as error:
                     faults.append(f"field {name!r}: {error}")
+                except SecretInState as error:
+                    raise SecretInState(f"field {name!r}: {error}") from None
         if faults:
             raise InvalidInput(f"input of {self.name}: {'; '.join(faults)}")
         return found
@@ -408,3 +410,11 @@ class StateSchema:
             True for a list.
         """
         return self._fields[name].is_list
+
+
+def _refuse_secrets_in(given: Mapping[str, object]) -> None:
+    for name, value in given.items():
+        try:
+            refuse_secrets(value)
+        except SecretInState as error:
+            raise SecretInState(f"field {name!r}: {error}") from None
