@@ -1,4 +1,4 @@
-"""Runs in which nodes, inputs, maps and effects give a hidden secret: it is refused, and not a byte of it is stored."""
+"""Runs in which nodes, inputs, maps and tools give a hidden secret: it is refused, and not a byte of it is stored."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, SecretStr, field_serializer
 
-from orchestrator import Context, Executor, Graph, node
+from orchestrator import Context, Executor, Graph, node, tool
 from orchestrator.errors import SecretInState
 
 pytestmark = pytest.mark.anyio
@@ -64,7 +64,7 @@ def stored(folder: Path) -> bytes:
 
 async def run(folder: Path, graph: Graph, given: object) -> tuple[str, str]:
     """How a run ends: its status and error. Nothing of the secret is in the store."""
-    async with Executor(f"sqlite:///{folder}/runs.db", graphs=[graph]) as executor:
+    async with Executor(f"sqlite:///{folder}/runs.db", graphs=[graph], tools=[echo]) as executor:
         result = await executor.start(graph, given)
     assert TEXT.encode() not in stored(folder)
     assert TEXT not in str(result.error)
@@ -131,3 +131,34 @@ async def test_a_secret_in_an_effect_is_refused(given: object, returned: object,
     graph = Graph(name="calls", state=Queue, nodes={"call": call}, edges="START -> call -> END")
     status, error = await run(tmp_path, graph, {})
     assert (status, "SecretInState: " in error) == ("failed", True), error
+
+
+@tool
+def echo(value: Any = None) -> object:
+    """Return what is given, or a login."""
+    return deque([Login()]) if value is None else value
+
+
+@pytest.mark.parametrize("value", [deque([Login()]), {"a": [Login()]}, {SecretStr(TEXT): 1}])
+async def test_a_secret_in_an_argument_of_a_tool_is_refused(value: object, tmp_path: Path) -> None:
+    @node
+    async def call(state: Queue, ctx: Context) -> dict[str, object]:
+        await ctx.tool("echo", {"value": value})
+        return {}
+
+    graph = Graph(name="calls", state=Queue, nodes={"call": call}, edges="START -> call -> END")
+    status, error = await run(tmp_path, graph, {})
+    assert (status, "SecretInState: tool 'echo': an argument" in error) == ("failed", True), error
+
+
+async def test_a_secret_in_a_result_of_a_tool_is_refused(tmp_path: Path) -> None:
+    @node
+    async def call(state: Queue, ctx: Context) -> dict[str, object]:
+        return {"seen": str(await ctx.tool("echo", {}))}
+
+    nodes = {"call": call}
+    graph = Graph(name="calls", state=Queue, nodes=nodes, edges="START -> call -> END", output="seen")
+    async with Executor(f"sqlite:///{tmp_path}/runs.db", graphs=[graph], tools=[echo]) as executor:
+        result = await executor.start(graph, {})
+    assert "a secret must not enter the state" in str(result.output)
+    assert TEXT.encode() not in stored(tmp_path)
