@@ -27,12 +27,10 @@ from typing import TypeVar
 
 from orchestrator.errors import (
     EffectFailed,
-    EncryptionKeyMissing,
     RunConflict,
     RunEnded,
     RunUnknown,
-    StoreCorrupt,
-    StoreError,
+    StoreUnavailable,
     ToolError,
     ToolFailed,
     message_of,
@@ -104,10 +102,12 @@ def without_group() -> Iterator[None]:
 
 
 def fault_of(error: BaseException | None) -> str | None:
-    """What a store notes about a drive that stopped because of an error; None: the run itself is not the cause."""
-    if isinstance(error, StoreCorrupt | EncryptionKeyMissing):  # it would be claimed again at once, and fail again
-        return bounded(f"{type(error).__name__}: {error}", 2000)
-    if not isinstance(error, Exception) or isinstance(error, RunConflict | RunEnded | RunUnknown | StoreError):
+    """What a store notes about a drive that stopped because of an error; None: the run itself is not the cause.
+
+    A store that is away is no fault of the run. One that works and refuses this run's records is: the run would be
+    claimed again at once, and make the same step again.
+    """
+    if not isinstance(error, Exception) or isinstance(error, RunConflict | RunEnded | RunUnknown | StoreUnavailable):
         return None
     return bounded(f"{type(error).__name__}: {error}", 2000)
 

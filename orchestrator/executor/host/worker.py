@@ -11,7 +11,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from orchestrator.clock import SYSTEM_CLOCK
-from orchestrator.errors import OrchestratorError, RunConflict, RunEnded, RunUnknown, StoreError
+from orchestrator.errors import OrchestratorError, RunConflict, RunEnded, RunUnknown, StoreError, StoreUnavailable
 from orchestrator.executor import lease as leases
 from orchestrator.executor.host import recovery, scheduling, worker_presence
 from orchestrator.executor.host.host import Host
@@ -70,6 +70,35 @@ async def work(
         health.end()
 
 
+class _Outage:
+    """How long a worker takes no runs because the store fails in their drives.
+
+    That is no fault of the runs and not noted for them. A store that takes claims nevertheless, such as on a disk that
+    is full, would have the same steps made again at once.
+    """
+
+    def __init__(self, poll: float) -> None:
+        self._poll = self._pause = poll
+        self._until = 0.0
+
+    def meet(self) -> None:
+        """A drive was given up because the store was away."""
+        now = anyio.current_time()
+        if now >= self._until:  # else another run met the same outage
+            self._until = now + self._pause * random.uniform(0.5, 1.0)
+            self._pause = min(_LONGEST, self._pause * 2)
+
+    def end(self) -> None:
+        """A drive ended as it should."""
+        self._pause = self._poll
+
+    async def over(self) -> None:
+        """Wait until the worker may take runs."""
+        left = self._until - anyio.current_time()
+        if left > 0:
+            await anyio.sleep(left)
+
+
 class _Worker:
     def __init__(
         self,
@@ -88,6 +117,7 @@ class _Worker:
         self._turns = None if fair_by is None else Turns(fair_by)
         self.facts = WorkerFacts(self._names, slots)
         self._lives: dict[str, Drive] = {}
+        self._outage = _Outage(poll)
         self._ended = anyio.Event()
         """Set when one of them is over."""
         self._stops = False
@@ -103,6 +133,7 @@ class _Worker:
         pause = self._poll
         while not self._stops:
             try:
+                await self._outage.over()
                 full = await self._claim(tasks)
                 pause = self._poll
                 if full:
@@ -153,11 +184,15 @@ class _Worker:
             host.resumed(live, unpause=False)
             run = await host.drive(live)
             status = run.status
+            self._outage.end()
             log.info("run %s of %s: %s", run_id, run.graph, status)
         except (RunConflict, RunEnded, RunUnknown) as error:
             log.debug("run %s: %s", run_id, error)
         except (OrchestratorError, ValueError, TypeError) as error:
             given_up = True
+            if isinstance(error, StoreUnavailable):
+                self._health.fail(error)
+                self._outage.meet()
             log.warning("run %s was given up, and is tried again later: %s", run_id, error)
         finally:
             self._lives.pop(run_id, None)
