@@ -9,6 +9,7 @@ from contextlib import closing, contextmanager
 from hashlib import sha256
 from pathlib import Path
 
+import anyio
 import pytest
 
 from orchestrator.errors import OrchestratorError, RunUnknown, StoreCorrupt, StoreError, StoreTooNew
@@ -341,6 +342,53 @@ async def test_pages_of_a_payload_that_are_damaged_are_told_by_the_first_record_
     with pytest.raises(StoreCorrupt, match="run 'more': record 1 is damaged"):
         await store.read("more")
     assert await store.check() != []
+    await store.close()
+
+
+@pytest.mark.parametrize("shrinks", [True, False], ids=["", "earlier version"])
+@pytest.mark.parametrize("damage", [b"\xff" * 4, bytes(4), bytes(PAGE_BYTES)], ids=["no page", "end", "zeros"])
+async def test_who_appends_a_payload_that_is_damaged_writes_it_again_and_leaves_others_alone(
+    tmp_path: Path, damage: bytes, shrinks: bool
+) -> None:
+    path, long = tmp_path / "runs.db", "".join(f"long text {number}" for number in range(6000))
+    store = open_store(f"sqlite:///{path}")
+    names = [f"r{number}" for number in range(9)]
+    await add_run(store, "first", 1, long)
+    for name in names:
+        await add_run(store, name)
+    await store.close()
+    if not shrinks:
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute("PRAGMA auto_vacuum = NONE")
+            connection.execute("VACUUM")
+    content = bytearray(path.read_bytes())
+    page = content.index(b"long text 3000") // PAGE_BYTES * PAGE_BYTES
+    content[page : page + len(damage)] = damage
+    path.write_bytes(content)
+    store = open_store(f"sqlite:///{path}")
+    await store.append("r0", [event(2)], after=1)
+    failed: dict[str, str] = {}
+
+    async def put(name: str, after: int, data: object) -> None:
+        try:
+            await store.append(name, [event(after + 1, data)], after=after)
+        except StoreError as error:
+            failed[name] = str(error)
+
+    async with anyio.create_task_group() as tasks:
+        for name in names:
+            tasks.start_soon(put, name, 2 if name == "r0" else 1, [long] if name in ("r4", "r5") else "short")
+    if shrinks:
+        assert failed == {}
+        assert await store.read("first") == [event(1, long)]
+        assert await store.read("r4") == [event(1), event(2, [long])]
+        assert await store.check() == []
+    else:
+        said = f"the file is damaged at payload sha256:{sha256(long.encode()).hexdigest()}; restore it"
+        assert failed.keys() == {"r4", "r5"}
+        assert all(said in one for one in failed.values())
+        assert await store.read("r4") == [event(1)]
+    assert await store.read("r8") == [event(1), event(2, "short")]
     await store.close()
 
 

@@ -301,7 +301,9 @@ def store_error(error: Exception, url: str) -> Exception:
             return StoreUnavailable(f"store {url}: {_UNAVAILABLE[code]} ({error})")
         if code in _BROKEN:
             return StoreError(f"store {url}: {_BROKEN[code]} ({error})")
-        return StoreError(f"store {url}: {error}")
+        said = StoreError(f"store {url}: {error}")
+        said.__cause__ = error
+        return said
     if isinstance(error, UnicodeEncodeError):
         return InvalidValue("a run id, label or other text contains an unpaired surrogate, which cannot be stored")
     if isinstance(error, UnicodeDecodeError):  # what SQLite says of a damaged schema quotes it

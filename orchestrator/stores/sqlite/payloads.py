@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 
 from orchestrator.stores.payloads import MARK, Payloads, ahead, holes, is_sound, join, shown
 
@@ -12,18 +12,60 @@ IS_SKELETON = f"substr(data, 1, 1) = x'{MARK.hex()}'"
 """A condition: what is stored as a record has holes."""
 
 
+class UnreadablePayload(sqlite3.DataError):
+    """A payload cannot be read, and so not be compared: the file is damaged there.
+
+    It is about one change only, so those that share its transaction are made again without it.
+    """
+
+    def __init__(self, digest: bytes, error: sqlite3.Error) -> None:
+        self.digest = digest
+        super().__init__(
+            f"the file is damaged at payload {shown(digest)}; restore it, or save what can be read with "
+            f"`sqlite3 FILE .recover` ({error})"
+        )
+
+
 def keep(connection: sqlite3.Connection, number: int, payloads: Payloads) -> None:
     """Store the payloads of records of a run, and that the run has them.
 
     One that is there is compared: if it is damaged it is written again, so that the new record can be read.
+
+    Raises:
+        UnreadablePayload: one that is there cannot be read. See `replace`.
     """
     for digest, data in payloads.items():
-        connection.execute(
-            "INSERT INTO payloads (digest, data) VALUES (?, ?)"
-            " ON CONFLICT (digest) DO UPDATE SET data = excluded.data WHERE data IS NOT excluded.data",
-            (digest, data),
-        )
+        with _of_payload(digest):
+            connection.execute(
+                "INSERT INTO payloads (digest, data) VALUES (?, ?)"
+                " ON CONFLICT (digest) DO UPDATE SET data = excluded.data WHERE data IS NOT excluded.data",
+                (digest, data),
+            )
         connection.execute("INSERT OR IGNORE INTO payload_uses (digest, run) VALUES (?, ?)", (digest, number))
+
+
+def replace(connection: sqlite3.Connection, digest: bytes, data: bytes) -> None:
+    """Store a payload in place of one that is there and cannot be read.
+
+    In a transaction that has tried to read it SQLite refuses to remove it, too.
+
+    Raises:
+        UnreadablePayload: it cannot be removed.
+    """
+    with _of_payload(digest):
+        if connection.execute("DELETE FROM payloads WHERE digest = ?", (digest,)).rowcount:
+            connection.execute("INSERT INTO payloads (digest, data) VALUES (?, ?)", (digest, data))
+
+
+@contextmanager
+def _of_payload(digest: bytes) -> Iterator[None]:
+    """Damage of the file that is met here is damage of this payload."""
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_CORRUPT:
+            raise
+        raise UnreadablePayload(digest, error) from error
 
 
 def let_go(connection: sqlite3.Connection, number: int) -> None:

@@ -8,12 +8,12 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from sqlite3 import Connection, Error
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from anyio import CancelScope, to_thread
 
 from orchestrator.archived import Archived
-from orchestrator.errors import StoreUnavailable
+from orchestrator.errors import StoreError, StoreUnavailable
 from orchestrator.jsontypes import JsonObject, canonical, json_text
 from orchestrator.kernel.records import FINAL
 from orchestrator.late import later
@@ -31,7 +31,7 @@ from orchestrator.stores.base import (
 )
 from orchestrator.stores.forks import watch
 from orchestrator.stores.owner import Owner
-from orchestrator.stores.payloads import size_of
+from orchestrator.stores.payloads import Payloads, size_of
 from orchestrator.stores.rows import OpenQuestion, QuestionPage, RunTotals
 from orchestrator.stores.shared import (
     as_statuses,
@@ -47,9 +47,11 @@ from orchestrator.stores.sqlite.clock import StoreClock
 from orchestrator.stores.sqlite.files import StoreFile, open_to_write, patiently, store_error
 from orchestrator.stores.sqlite.filesystems import check_filesystem
 from orchestrator.stores.sqlite.item_store import SQLiteItems
+from orchestrator.stores.sqlite.payloads import UnreadablePayload
+from orchestrator.stores.sqlite.payloads import replace as replace_payload
 from orchestrator.stores.sqlite.readers import Readers
 from orchestrator.stores.sqlite.wal import check_log
-from orchestrator.stores.sqlite.writer import Writer, WriterStatistics
+from orchestrator.stores.sqlite.writer import Write, Writer, WriterStatistics
 from orchestrator.stores.statistics import By, StatsRow
 from orchestrator.stores.stored import rows_of
 from orchestrator.stores.words import words
@@ -73,6 +75,8 @@ else:
     )
 
 __all__ = ["SQLiteStore"]
+
+T = TypeVar("T")
 
 _TEXTS = 8
 """How many graphs' texts are remembered."""
@@ -147,7 +151,7 @@ class SQLiteStore(SQLiteItems):
             if lease is not None:
                 leases.hold(connection, self._clock, lease.holder, owner, ttl)
 
-        await self._writer.write(write, size=size_of(rows, payloads) + len(text or ""))
+        await self._write_rows(write, payloads, size_of(rows, payloads) + len(text or ""))
 
     async def append(
         self,
@@ -174,13 +178,28 @@ class SQLiteStore(SQLiteItems):
         asked = None if questions is None else tuple(questions)
         handled = None if release and status in FINAL else tuple(consumed)
         folded = None if snapshot is None else bytes(snapshot)
-        return await self._writer.write(
+        return await self._write_rows(
             lambda connection: writes.append(
                 connection, self._numbers, run_id, rows, payloads, after, row, handled, lease, release, summary, totals,
                 asked, (status, due, waiting), folded,
             ),
-            size=size_of(rows, payloads) + len(folded or b""),
+            payloads, size_of(rows, payloads) + len(folded or b""),
         )  # fmt: skip
+
+    async def _write_rows(self, write: Write[T], payloads: Payloads, size: int) -> T:
+        """Make a change that stores these payloads; those in the file that cannot be read are replaced first."""
+        replaced = set[bytes]()
+        while True:
+            try:
+                return await self._writer.write(write, size=size)
+            except StoreError as error:
+                damage = error.__cause__
+                if not isinstance(damage, UnreadablePayload) or damage.digest in replaced:
+                    raise
+            digest = damage.digest
+            replaced.add(digest)
+            data = payloads[digest]
+            await self._writer.write(partial(replace_payload, digest=digest, data=data), size=len(data))
 
     async def read(
         self, run_id: str, *, after: int = 0, upto: int | None = None, limit: int | None = None
@@ -440,10 +459,8 @@ class SQLiteStore(SQLiteItems):
     async def move_back(self, run_id: str, records: Sequence[Record], where: Archived) -> None:
         """See `Archivable`."""
         rows, payloads = rows_of(run_id, records)
-        await self._writer.write(
-            partial(archived.move_back, run_id=run_id, rows=rows, payloads=payloads, archived=where),
-            size=size_of(rows, payloads),
-        )
+        move = partial(archived.move_back, run_id=run_id, rows=rows, payloads=payloads, archived=where)
+        await self._write_rows(move, payloads, size_of(rows, payloads))
 
     async def objects(self, run_id: str) -> list[Archived]:
         """See `Archivable`."""
