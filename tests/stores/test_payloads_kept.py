@@ -16,12 +16,13 @@ import psycopg
 import pytest
 
 from orchestrator import Context, Executor, Graph, Update, node, tool
-from orchestrator.errors import RunArchived, StoreCorrupt
+from orchestrator.errors import RunArchived, RunExists, StoreCorrupt
 from orchestrator.kernel.records import Ended, Record, decode, encode
 from orchestrator.stores import RunInfo, Store, open_store
 from orchestrator.stores.aes_gcm import AESGCMCodec
 from orchestrator.stores.archivable import Archivable
 from orchestrator.stores.payloads import LEAST, shown
+from orchestrator.stores.sqlite import writes
 from orchestrator.testing.store_conformance.archives import an_object
 from tests.stores.runs import add_run, event, events
 from tests.support import stores
@@ -322,6 +323,30 @@ async def test_an_append_is_readable_although_the_payload_that_was_there_is_dama
     place.execute("UPDATE payloads SET data = x'00'")
     await add_run(place.store, "b", 1, long)
     assert await place.store.read("b") == events(1, 1, long) == await place.store.read("a")
+    await place.store.close()
+
+
+@pytest.mark.parametrize("returns", [True, False])
+async def test_a_run_has_no_payloads_of_one_that_had_its_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, returns: bool
+) -> None:
+    """A process of an earlier version, which has the file open, deletes a run and knows nothing of payloads."""
+    monkeypatch.setattr(writes, "_RETURNS", returns)  # by each kind of statement, whatever this SQLite knows
+    place = Place(f"sqlite:///{tmp_path}/runs.db", open_store(f"sqlite:///{tmp_path}/runs.db"))
+    mine, shared = text(1, 40_000), text(2, 40_000)
+    await add_run(place.store, "other", 1, shared)
+    await add_run(place.store, "gone", 1, [mine, shared])
+    number = place.number("gone")
+    place.execute(f"DELETE FROM records WHERE id >> 32 = {number}")
+    place.execute(f"DELETE FROM runs WHERE id = {number}")
+    assert place.counts == (2, 3)
+    with pytest.raises(RunExists):
+        await add_run(place.store, "other")
+    await add_run(place.store, "new", 1, "short")
+    assert place.number("new") == number
+    assert place.counts == (1, 1)
+    assert await place.store.read("other") == events(1, 1, shared)
+    assert await place.store.read("new") == events(1, 1, "short")
     await place.store.close()
 
 

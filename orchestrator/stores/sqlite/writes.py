@@ -54,22 +54,21 @@ def create(
     """Add a run. The holder of its lease is noted by the caller. `numbers`: see `append`."""
     parent = info.parent
     token, holder = (None, None) if lease is None else (lease.token, lease.holder)
-    row = connection.execute(
-        "INSERT INTO runs (run_id, graph, status, labels, created, updated, head, structure, content, due, waiting,"
-        " token, holder, deaths, retry_at, fault, parent, parent_seq, relation)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (run_id) DO NOTHING",
+    made = _add(
+        connection,
         (
             info.run_id, info.graph, info.status, canonical(dict(info.labels)), info.created, info.updated,
             info.head, info.structure, info.content, info.due, info.waiting, token, holder, info.deaths,
             info.retry_at, info.fault, *((None, None, None) if parent is None else astuple(parent)),
         ),
     )  # fmt: skip
-    if not row.rowcount:
+    if made is None:
         if lease is not None and _is_ours(connection, info.run_id, rows, lease.token):
             return  # asked again
         raise RunExists(info.run_id)
-    number = row.lastrowid
-    assert number is not None
+    number, left_behind = made
+    if left_behind:
+        let_go(connection, number)
     if info.labels:
         connection.executemany(
             "INSERT INTO labels (name, value, created, run) VALUES (?, ?, ?, ?)",
@@ -86,6 +85,37 @@ def create(
     elif info.waiting:
         note_unlisted(connection, number, None, info.waiting)
     _remember(numbers, info.run_id, number)
+
+
+_ADD = (
+    "INSERT INTO runs (run_id, graph, status, labels, created, updated, head, structure, content, due, waiting,"
+    " token, holder, deaths, retry_at, fault, parent, parent_seq, relation)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (run_id) DO NOTHING"
+)
+
+_RETURNS = sqlite3.sqlite_version_info >= (3, 35)
+"""Whether this SQLite knows RETURNING."""
+
+
+def _add(connection: sqlite3.Connection, values: Sequence[object]) -> tuple[int, bool] | None:
+    """Add a row of a run; None: there is one with its id.
+
+    Returns:
+        Its number, and whether payloads are noted for that. A process of a version without payloads, which had the file
+        open when it was migrated, leaves them behind when it deletes a run, whose number may be used again.
+    """
+    if _RETURNS:
+        made: list[tuple[int, int]] = connection.execute(
+            f"{_ADD} RETURNING id, EXISTS (SELECT 1 FROM payload_uses WHERE run = runs.id)", values
+        ).fetchall()
+        return (made[0][0], bool(made[0][1])) if made else None
+    row = connection.execute(_ADD, values)
+    if not row.rowcount:
+        return None
+    number = row.lastrowid
+    assert number is not None
+    noted = connection.execute("SELECT 1 FROM payload_uses WHERE run = ? LIMIT 1", (number,)).fetchone()
+    return number, noted is not None
 
 
 def _is_ours(connection: sqlite3.Connection, run_id: str, rows: Sequence[Row], token: str) -> bool:
