@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import dataclass
 
 from orchestrator.stores.payloads import holes, shown
@@ -44,15 +45,11 @@ def disorder(
     wanted: dict[int, set[bytes]] = {}
     missing: dict[bytes, int] = {}
     for run, data in records:
-        try:
-            some = holes(data) if isinstance(data, bytes) else ()
-        except ValueError:
-            continue  # reading it reports it
-        for hole in some:
-            if hole.digest in there:
-                wanted.setdefault(run, set()).add(hole.digest)
+        for digest in digests_of([data]):
+            if digest in there:
+                wanted.setdefault(run, set()).add(digest)
             else:
-                missing.setdefault(hole.digest, run)
+                missing.setdefault(digest, run)
     used = set().union(*wanted.values())
     stale: set[int] = set()
     for run, digest, here in noted:
@@ -63,6 +60,15 @@ def disorder(
         if run in wanted:
             wanted[run].discard(digest)
     return Disorder({run: some for run, some in wanted.items() if some}, stale, sorted(there - used), missing)
+
+
+def digests_of(records: Iterable[object]) -> set[bytes]:
+    """The digests of the payloads of stored records. Of one that is damaged there are none: reading it reports it."""
+    found: set[bytes] = set()
+    for data in records:
+        with suppress(ValueError):
+            found |= {hole.digest for hole in holes(data)} if isinstance(data, bytes) else set()
+    return found
 
 
 def damage(damaged: Iterable[object], missing: dict[bytes, str]) -> list[Finding]:

@@ -89,10 +89,15 @@ def look(connection: sqlite3.Connection) -> list[Finding]:
     return found
 
 
-def tidy(connection: sqlite3.Connection) -> list[Finding]:
-    """Repair what `look` found and can be repaired; what was done."""
+def tidy(connection: sqlite3.Connection, payloads: Disorder) -> list[Finding]:
+    """Repair what `look` found and can be repaired; what was done.
+
+    Args:
+        connection: one that writes, inside a transaction.
+        payloads: what `payload_uses.look` found before, in a transaction for which nobody waits.
+    """
     found: list[Finding] = []
-    for text, repaired in list(_disorder(connection, payload_uses.look(connection))):
+    for text, repaired in list(_disorder(connection, payloads)):
         found.append(Finding(text, repaired=repaired()))
     for index, table in zip(INDEXES, ("summaries", "items"), strict=True):
         if has_index(connection, index) and not _index_is_whole(connection, index):

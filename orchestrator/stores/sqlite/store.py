@@ -63,6 +63,7 @@ if TYPE_CHECKING:
         claims,
         listing,
         maintenance,
+        payload_uses,
         questions,
         schedules,
         searching,
@@ -70,8 +71,9 @@ if TYPE_CHECKING:
     )
     from orchestrator.stores.turns import Turns
 else:
-    archived, claims, listing, maintenance, questions, schedules, searching, totals = later(
-        "orchestrator.stores.sqlite", "archived claims listing maintenance questions schedules searching totals"
+    archived, claims, listing, maintenance, payload_uses, questions, schedules, searching, totals = later(
+        "orchestrator.stores.sqlite",
+        "archived claims listing maintenance payload_uses questions schedules searching totals",
     )
 
 __all__ = ["SQLiteStore"]
@@ -501,7 +503,9 @@ class SQLiteStore(SQLiteItems):
         found = await self._readers.read(maintenance.look)
         if not repair or not self.path.exists():
             return found
-        done = {one.what: one for one in await self._writer.write(maintenance.tidy)}
+        payloads = await self._readers.read(payload_uses.look)
+        tidy = partial(maintenance.tidy, payloads=payloads)
+        done = {one.what: one for one in await self._writer.write(tidy)}
         if not await self._readers.read(maintenance.can_shrink):
             with CancelScope(shield=True):
                 done |= {one.what: one for one in await to_thread.run_sync(self._rewrite, found)}
