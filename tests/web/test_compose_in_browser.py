@@ -473,7 +473,7 @@ def test_a_text_of_100_nodes_is_edited_without_a_long_task(screens: Screens) -> 
     page = screens.open("/compose", (1600, 1000))
     page.evaluate(PASTE, LONG)
     page.keyboard.press("Control+v")
-    checked(page)
+    page.get_by_text("No problems, 100 nodes.").wait_for()  # until then the text before counts as checked
     drawn(page)
     assert state(page) == "No problems, 100 nodes."
     page.evaluate(TASKS)
