@@ -22,12 +22,11 @@ from tests.support.postgres_costs import Pages
 from tests.support.postgres_months import month as month_of
 from tests.support.postgres_months import move_calendar, partitions, paths, room
 from tests.support.s3 import Bucket
-from tests.support.sizes import sized
 
 pytestmark = pytest.mark.anyio
 GRAPH = chain(*(says(f"{number} " + "word " * 100) for number in range(4)))
 MONTH = 30 * 86400.0
-FEW, MANY = sized((60, 480), (100, 1000))
+FEW, MANY = 100, 1000
 STORM_FEW, STORM_MANY = 10_000, 100_000
 Costs = dict[str, tuple[int, float]]
 

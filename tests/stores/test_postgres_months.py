@@ -321,9 +321,9 @@ async def test_a_month_that_is_read_is_dropped_later_and_nobody_waits_for_long(
 
 
 async def test_a_month_that_cannot_be_dropped_keeps_no_other_from_it(
-    postgres: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
+    postgres: PostgresDatabase, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Somebody's view is made for it. What deletes runs does not fail, and tables are cleaned."""
+    """A view is made for it. What deletes runs does not fail, and tables are cleaned."""
     store, now = open_store(postgres.url), month(postgres)
     for number, name in enumerate("abc"):
         move_calendar(monkeypatch, number)
@@ -335,6 +335,7 @@ async def test_a_month_that_cannot_be_dropped_keeps_no_other_from_it(
     for name in "abc":
         await store.delete(name)
     assert await store.compact() > 0
+    assert f"{months.name_of(now + 1)} cannot be dropped: cannot drop table" in caplog.text
     assert await store.compact() == 0
     assert partitions(postgres) == [months.name_of(now + 1), months.name_of(now + 3)]
     assert (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
@@ -10,6 +11,8 @@ from orchestrator.stores.postgres import months
 
 if TYPE_CHECKING:
     from orchestrator.stores.postgres.connections import Connection
+
+log = logging.getLogger("orchestrator")
 
 TABLES = (
     "runs", "labels", "records", "snapshots", "graphs", "holders", "inbox", "summaries", "run_totals", "run_parts",
@@ -53,9 +56,10 @@ def _left_for_later(connection: Connection) -> Iterator[None]:
 
     try:
         yield
-    except psycopg.Error:
+    except psycopg.Error as error:
         if connection.closed:
             raise
+        log.warning("space is given back later, the server refuses it now: %s", error.diag.message_primary)
 
 
 def _size(connection: Connection) -> int:

@@ -13,6 +13,7 @@ policies of `records`.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from orchestrator.stores.postgres.connections import Connection
 
 T = TypeVar("T")
+log = logging.getLogger("orchestrator")
 
 BITS = 40
 """Numbers of a month: as many as a million runs a day need in 3,000 years. All are exact in a float, too."""
@@ -215,7 +217,7 @@ def _drop(connection: Connection, records: _Records, month: int) -> bool:
     first of these locks is empty under both.
     """
     import psycopg
-    from psycopg.errors import DeadlockDetected, LockNotAvailable
+    from psycopg.errors import DeadlockDetected, LockNotAvailable, UndefinedTable
 
     table = f"{records.schema}.{name_of(month)}"
     connection.execute(_begin(_WAIT_TO_DROP), prepare=False)
@@ -229,10 +231,11 @@ def _drop(connection: Connection, records: _Records, month: int) -> bool:
             connection.execute(f"DROP TABLE {table}; COMMIT".encode(), prepare=False)
     except (DeadlockDetected, LockNotAvailable):
         return False
-    except psycopg.Error:
+    except psycopg.Error as error:
         if connection.closed:
             raise
-        return True  # another process has dropped it, or it cannot be dropped
+        if not isinstance(error, UndefinedTable):  # else another process has dropped it
+            log.warning("the empty table %s cannot be dropped: %s", table, error.diag.message_primary)
     finally:
         if not connection.closed and connection.info.transaction_status:
             connection.rollback()
