@@ -43,11 +43,8 @@ async def test_one_fault_of_each_kind(server: Server, own_postgres: PostgresServ
 @pytest.mark.anyio
 @pytest.mark.storm
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_a_storm_of_faults(
-    server: Server, own_postgres: PostgresServer, tmp_path: Path, scale: int, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_a_storm_of_faults(server: Server, own_postgres: PostgresServer, tmp_path: Path, scale: int) -> None:
     """`--storm-scale N`: 5 N faults."""
     result = await stormy(server, own_postgres, tmp_path, 5 * scale, seed=scale)
-    with capsys.disabled():
-        print("\nstorm of engines:", *result.lines(), sep="\n  ")
+    print("\nstorm of engines:", *result.lines(), sep="\n  ")
     assert result.faults.total() == 5 * scale

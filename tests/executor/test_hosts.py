@@ -71,9 +71,8 @@ def test_a_worker_that_is_cut_off_is_listed_as_lapsed_until_it_is_healed() -> No
 
 
 @pytest.mark.storm
-def test_a_storm_of_faults(scale: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_storm_of_faults(scale: int) -> None:
     """`--storm-scale N`: 15 N faults."""
     result = storm(plan(scale, 15 * scale, TTL), seed=scale)
-    with capsys.disabled():
-        print("\nstorm of faults:", *result.lines(), sep="\n  ")
+    print("\nstorm of faults:", *result.lines(), sep="\n  ")
     assert result.faults.total() == 15 * scale

@@ -343,17 +343,14 @@ def test_what_nobody_can_look_up_is_asked_and_never_done_twice(places: Places) -
 
 
 @pytest.mark.storm
-def test_a_storm_of_kills_and_questions(places: Places, scale: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_storm_of_kills_and_questions(places: Places, scale: int) -> None:
     """`--storm-scale N`: 10 N runs, at least 40 N kills that hit."""
     tally = storm_of_questions(places, (1, 2, 3, 4) * scale)
-    with capsys.disabled():
-        print(f"\n{tally}")
+    print(f"\n{tally}")
 
 
 @pytest.mark.storm
-def test_a_storm_of_thousands_of_kills(
-    places: Places, scale: int, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_storm_of_thousands_of_kills(places: Places, scale: int, request: pytest.FixtureRequest) -> None:
     """`--storm-scale N`: at least 13 N * N kills that hit on each kind of store, 5,200 with 20, several at a time."""
     places.drop(places.new())  # its server has been started now
     size, at_once = 4, 3
@@ -370,5 +367,4 @@ def test_a_storm_of_thousands_of_kills(
             tally.merge(one.result())
     assert tally.kills >= 13 * scale * scale
     kind = request.node.callspec.params["places"]
-    with capsys.disabled():
-        print(f"\n{kind}: {tally}, in {time.monotonic() - began:.0f} s")
+    print(f"\n{kind}: {tally}, in {time.monotonic() - began:.0f} s")

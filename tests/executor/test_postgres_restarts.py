@@ -135,12 +135,9 @@ async def test_nothing_is_paid_twice_while_the_server_restarts_in_each_way(serve
 
 
 @pytest.mark.storm
-async def test_a_storm_of_restarts(
-    server: PostgresServer, url: str, scale: int, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_a_storm_of_restarts(server: PostgresServer, url: str, scale: int) -> None:
     """`--storm-scale N`: 20 runs of 40 N payments, and 6 N restarts."""
     runs, rounds = 20, 40 * scale
     paid = await storm(server, url, runs, rounds, restarts=6 * scale, seed=scale)
     await check(url, runs, rounds, paid)
-    with capsys.disabled():
-        print(f"\nstorm of restarts: {6 * scale} restarts of the server, {len(paid)} payments, none twice, none lost")
+    print(f"\nstorm of restarts: {6 * scale} restarts of the server, {len(paid)} payments, none twice, none lost")

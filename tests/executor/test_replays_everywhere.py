@@ -60,10 +60,9 @@ def test_runs_of_generated_graphs_replay_without_a_call_and_are_the_same(anyio_b
 
 @pytest.mark.storm
 @pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
-def test_a_storm_of_replays(anyio_backend: str, scale: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_storm_of_replays(anyio_backend: str, scale: int) -> None:
     """`--storm-scale N`: N times 100 graphs, most of whose runs fail somewhere while other steps run."""
     met = replays(anyio_backend, 100 * scale, fails=0.2, first=5_000)
-    with capsys.disabled():
-        print(f"\nreplays on {anyio_backend}: {dict(met)}")
+    print(f"\nreplays on {anyio_backend}: {dict(met)}")
     assert met["failed"] > 20 * scale, met
     assert met["near"] < met["graphs"] / 20, met

@@ -66,11 +66,10 @@ def test_no_token_is_lost_or_made_and_joins_fire_once(kind: str) -> None:
 
 @pytest.mark.storm
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_storm_of_books(kind: str, scale: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_storm_of_books(kind: str, scale: int) -> None:
     """`--storm-scale N`: N times 80 graphs of each kind, six interleavings each."""
     seen: Counter[str] = Counter()
     for seed in range(10_000, 10_000 + 80 * scale):
         seen += audited(KINDS[kind], seed, 6)
-    with capsys.disabled():
-        print(f"\n{kind}: {dict(seen)}")
+    print(f"\n{kind}: {dict(seen)}")
     assert seen["fires"] > 60 * scale, seen

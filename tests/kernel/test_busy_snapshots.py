@@ -196,9 +196,8 @@ def test_the_inner_run_of_a_step_that_is_gone_reserves_nothing() -> None:
 
 @pytest.mark.storm
 @pytest.mark.parametrize("kind", DRAWN)
-def test_a_storm_of_busy_runs(kind: str, scale: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_storm_of_busy_runs(kind: str, scale: int) -> None:
     """`--storm-scale N`: N times 20 graphs of each kind, three interleavings each."""
     met = sum((watched(kind, seed, 3) for seed in range(6_000, 6_000 + 20 * scale)), Counter[str]())
-    with capsys.disabled():
-        print(f"\n{kind}: {dict(met)}")
+    print(f"\n{kind}: {dict(met)}")
     assert min(met[name] for name in ("effect_settled", "spent", "limit_spent")) > scale, met

@@ -150,11 +150,10 @@ def test_one_output_for_all_ids_and_interleavings(kind: str) -> None:
 
 @pytest.mark.storm
 @pytest.mark.parametrize("kind", DRAWN)
-def test_a_storm_of_ids_and_interleavings(kind: str, scale: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_storm_of_ids_and_interleavings(kind: str, scale: int) -> None:
     """`--storm-scale N`: N times 60 graphs of each kind, 8 ids times 4 interleavings each; 20 is over 2,000 graphs."""
     counted = held(kind, range(30_000, 30_000 + 60 * scale))
-    with capsys.disabled():
-        print(f"\n{kind}: {dict(counted)}")
+    print(f"\n{kind}: {dict(counted)}")
     assert counted["one output"] > 12 * scale, counted
     assert counted["races"] > 3 * scale, counted
 
@@ -244,9 +243,8 @@ def test_one_output_on_both_event_loops(kind: str) -> None:
 
 @pytest.mark.storm
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_storm_of_event_loops(kind: str, scale: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_storm_of_event_loops(kind: str, scale: int) -> None:
     """`--storm-scale N`: N times 3 graphs of each kind, 8 ids times 4 interleavings times both event loops each."""
     tried = on_both_loops(kind, range(50_000, 50_000 + 12 * scale), 3 * scale)
-    with capsys.disabled():
-        print(f"\n{kind}: {tried} graphs on both event loops")
+    print(f"\n{kind}: {tried} graphs on both event loops")
     assert tried > scale

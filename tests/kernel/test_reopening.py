@@ -238,7 +238,7 @@ def test_nor_does_a_spent_limit_that_is_raised(kind: str, seed: int, steps: int)
 @pytest.mark.storm
 @pytest.mark.parametrize("how", ["fail", "cancel", "any"])
 @pytest.mark.parametrize("kind", ["structured", "unstructured", "mutated"])
-def test_a_storm_of_reopened_runs(kind: str, how: str, scale: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_storm_of_reopened_runs(kind: str, how: str, scale: int) -> None:
     """`--storm-scale N`: N times 40 graphs of each kind, six interleavings each."""
     met: Counter[str] = Counter()
     for seed in range(7_000, 7_000 + 40 * scale):
@@ -249,6 +249,5 @@ def test_a_storm_of_reopened_runs(kind: str, how: str, scale: int, capsys: pytes
             met += broken(trial, how, 6, random.Random(seed))
         except TooLongError:
             continue
-    with capsys.disabled():
-        print(f"\n{kind} {how}: {[(name, n) for name, n in met.items() if not name.startswith('broken')]}")
+    print(f"\n{kind} {how}: {[(name, n) for name, n in met.items() if not name.startswith('broken')]}")
     assert met["failed" if how == "fail" else "cancelled"] > 5 * scale
