@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import random
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
+from typing import Any, TypeAlias
 
 import pytest
 
@@ -39,49 +40,88 @@ WALKED = (
 )  # fmt: skip
 PASSING = {"delta", "touched_joins", "touched_items"}
 """What lives only while a record is folded."""
+UNORDERED = {"counters", "stopped"}
+"""Mappings of the whole machine whose order means nothing."""
+ATOMS = {str, int, float, bool, bytes, type(None)}
 
 
-def fields(thing: object) -> Iterator[str]:
-    """Names of all that an object holds."""
-    yield from getattr(thing, "__dict__", ())
-    for cls in type(thing).__mro__:
+Place: TypeAlias = tuple["Place | None", str]
+"""Where something is: what it is in, and where in that. Put into words only where there is a difference."""
+
+
+@cache
+def slots_of(kind: type) -> tuple[str, ...]:
+    """Names of what objects of a class hold outside their dictionary."""
+    found: list[str] = []
+    for cls in kind.__mro__:
         slots = getattr(cls, "__slots__", ())
-        yield from (slots,) if isinstance(slots, str) else slots
+        found += (slots,) if isinstance(slots, str) else slots
+    return tuple(dict.fromkeys(found))
+
+
+@cache
+def way_of(kind: type) -> str:
+    """How the values of a class are compared."""
+    ways = {"mapping": Mapping, "walked": WALKED, "sequence": (list, tuple, deque)}
+    return next((way for way, classes in ways.items() if issubclass(kind, classes)), "equal")
+
+
+def fields(thing: object, other: object) -> Iterable[str]:
+    """Names of all that two objects of one class hold."""
+    kind = type(thing)
+    if not kind.__dictoffset__:
+        return slots_of(kind)
+    return dict.fromkeys((*vars(thing), *vars(other), *slots_of(kind)))
+
+
+def worded(place: Place | None) -> str:
+    """A place in words."""
+    return "" if place is None else worded(place[0]) + place[1]
+
+
+def alike(a: object, b: object) -> bool:
+    """Whether both are numbers, texts or the like, and equal: most of what there is."""
+    return type(a) is type(b) and type(a) in ATOMS and a == b
 
 
 def differences(one: object, other: object) -> Iterator[str]:
     """Where two machines differ."""
     pairs: dict[int, int] = {}
     back: dict[int, int] = {}
-    todo: list[tuple[str, Any, Any]] = [("machine", one, other)]
+    todo: list[tuple[Place, Any, Any]] = [((None, "machine"), one, other)]
     while todo:
         at, a, b = todo.pop()
         a, b = listed(a), listed(b)  # which items share a store depends on who appended first
-        if isinstance(a, Mapping) and isinstance(b, Mapping):
+        way = way_of(type(a))
+        if way == "mapping" and way_of(type(b)) == "mapping":
             a, b = dict(a), dict(b)  # what is empty may be a constant, or a mapping that lost its items
-        if at in ("machine.counters", "machine.stopped"):
-            a, b = dict(sorted(a.items())), dict(sorted(b.items()))
         if type(a) is not type(b):
-            yield f"{at}: {type(a).__name__}, {type(b).__name__}"
-        elif isinstance(a, WALKED):
+            yield f"{worded(at)}: {type(a).__name__}, {type(b).__name__}"
+        elif way == "mapping":
+            if list(a) != list(b):
+                yield f"{worded(at)}: {list(a)}, {list(b)}"
+            else:
+                todo += [((at, f"[{key}]"), x, b[key]) for key, x in a.items() if not alike(x, b[key])]
+        elif way == "walked":
             if pairs.get(id(a), id(b)) != id(b) or back.get(id(b), id(a)) != id(a):
-                yield f"{at}: {type(a).__name__} is shared otherwise"
+                yield f"{worded(at)}: {type(a).__name__} is shared otherwise"
             elif id(a) not in pairs:
                 pairs[id(a)], back[id(b)] = id(b), id(a)
-                names = dict.fromkeys((*fields(a), *fields(b)))
-                todo += [(f"{at}.{n}", getattr(a, n), getattr(b, n)) for n in names if n not in PASSING]
-        elif isinstance(a, dict):
-            if list(a) != list(b):
-                yield f"{at}: {list(a)}, {list(b)}"
-            else:
-                todo += [(f"{at}[{key}]", a[key], b[key]) for key in a]
-        elif isinstance(a, list | tuple | deque):
+                for name in fields(a, b):
+                    x, y = getattr(a, name), getattr(b, name)
+                    if name in UNORDERED and isinstance(a, RunState):
+                        x, y = dict(sorted(x.items())), dict(sorted(y.items()))
+                    kind = type(x)
+                    if not (kind in ATOMS and kind is type(y) and x == y) and name not in PASSING:
+                        todo.append(((at, f".{name}"), x, y))
+        elif way == "sequence":
             if len(a) != len(b):
-                yield f"{at}: {len(a)} long, {len(b)} long"
+                yield f"{worded(at)}: {len(a)} long, {len(b)} long"
             else:
-                todo += [(f"{at}[{i}]", x, y) for i, (x, y) in enumerate(zip(a, b, strict=True))]
+                pairwise = enumerate(zip(a, b, strict=True))
+                todo += [((at, f"[{i}]"), x, y) for i, (x, y) in pairwise if not alike(x, y)]
         elif not (a is b or a == b):
-            yield f"{at}: {a!r}, {b!r}"
+            yield f"{worded(at)}: {a!r}, {b!r}"
 
 
 class Reload:
