@@ -107,12 +107,12 @@ def _field(cls: type[BaseModel], name: str, info: FieldInfo) -> Field:
 
 
 def _folding(reducer: ReducerFunction) -> ReducerFunction:
-    """What the fold calls for a reducer: lists grow by sharing, and one of the user's cannot change an old value."""
+    """What the fold calls for a reducer: lists grow by sharing; one of the user's cannot change what it is given."""
     if isinstance(reducer, Reducer):
         return _GROWING.get(reducer.name, reducer)
 
     def reduce(old: object, new: object) -> Any:
-        return reducer(isolated(old), new)
+        return reducer(isolated(old), isolated(new))
 
     return reduce
 

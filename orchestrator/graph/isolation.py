@@ -1,13 +1,14 @@
 """Copies that share nothing mutable, as cheap as a type allows.
 
-What says of itself that it is frozen (a model, a dataclass) is taken at its word and shared. The items of a long list
-are copied together, all of one type at a time: a list of messages then costs a few calls for each level of it, and for
-each message not much more than the objects that it is made of.
+Models and dataclasses that are frozen are shared if all that their fields may hold can be shared, too: a frozen one
+that holds a list is copied. The items of a long list are copied together, all of one type at a time: a list of messages
+then costs a few calls for each level of it, and for each message not much more than the objects that it is made of.
 """
 
 from __future__ import annotations
 
 import copy
+import dataclasses
 import enum
 import gc
 import os
@@ -17,11 +18,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import chain, islice, repeat
 from operator import attrgetter, itemgetter
 from pathlib import PurePath
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 from uuid import UUID
 
 from pydantic import BaseModel, TypeAdapter
@@ -75,23 +76,52 @@ def json_copy(value: Any) -> Any:
 _from_json: Callable[[Any], Any] = TypeAdapter(Any).serializer.to_python
 
 
-def _shareable(annotation: object) -> bool:
-    """Whether all values of a type are immutable; what says that it is frozen is taken at its word."""
+def _shareable(annotation: object, inside: frozenset[type] = frozenset()) -> bool:
+    """Whether all values of a type are immutable, with all that they hold.
+
+    Args:
+        annotation: the type.
+        inside: the classes whose fields are being looked at; that they hold themselves says nothing against them.
+    """
     origin = get_origin(annotation)
     if origin is Annotated:
-        return _shareable(get_args(annotation)[0])
+        return _shareable(get_args(annotation)[0], inside)
     if origin is Literal or annotation is None:
         return True
     if origin in (Union, types.UnionType, tuple, frozenset):
-        return all(_shareable(argument) for argument in get_args(annotation) if argument is not Ellipsis)
-    return isinstance(annotation, type) and (issubclass(annotation, _IMMUTABLE) or _frozen(annotation))
+        return all(_shareable(argument, inside) for argument in get_args(annotation) if argument is not Ellipsis)
+    if not isinstance(annotation, type):
+        return False
+    return annotation in inside or issubclass(annotation, _IMMUTABLE) or _frozen(annotation, inside)
 
 
-def _frozen(kind: type) -> bool:
-    if issubclass(kind, BaseModel):
-        return bool(kind.model_config.get("frozen"))
+def _frozen(kind: type, inside: frozenset[type] = frozenset()) -> bool:
+    """Whether the objects of a class, and all that their fields hold, cannot be changed."""
+    if any(isinstance(value, cached_property) for base in kind.__mro__ for value in vars(base).values()):
+        return False  # what it returned once is kept in the object, and may be a list
+    held = _frozen_model(kind) if issubclass(kind, BaseModel) else _frozen_dataclass(kind)
+    return held is not None and all(_shareable(annotation, inside | {kind}) for annotation in held)
+
+
+def _frozen_model(kind: type[BaseModel]) -> list[object] | None:
+    """The types of a model's fields; None where it can be changed, or holds more than these."""
+    if not kind.model_config.get("frozen") or kind.model_config.get("extra") == "allow":
+        return None
+    if kind.__private_attributes__ or _has_slots(kind):
+        return None
+    return [field.annotation for field in kind.model_fields.values()]
+
+
+def _frozen_dataclass(kind: type) -> list[object] | None:
+    """The types of a dataclass's fields; None where it can be changed, is none, or names what cannot be found."""
     parameters = getattr(kind, "__dataclass_params__", None)
-    return bool(getattr(parameters, "frozen", False))
+    if parameters is None or not parameters.frozen:
+        return None
+    try:
+        hints = get_type_hints(kind)
+    except Exception:  # an annotation may be any expression
+        return None
+    return [hints[field.name] for field in dataclasses.fields(kind)]
 
 
 def isolated(value: Any) -> Any:
@@ -236,7 +266,11 @@ def _copies_of(kind: type, values: Sequence[Any]) -> Sequence[Any]:
     if kind is dict:
         return _dicts(values)
     if kind is list or kind is tuple:
-        items = iter(_copies(list(chain.from_iterable(values))))
+        held = list(chain.from_iterable(values))
+        copied = _copies(held)
+        if kind is tuple and copied is held:
+            return values
+        items = iter(copied)
         return [kind(islice(items, len(value))) for value in values]
     own = _own_copy(kind)
     if own is _shared:

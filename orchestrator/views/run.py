@@ -15,6 +15,7 @@ from pydantic_core import to_json
 from orchestrator.errors import InvalidValue, RunFailed, RunUnknown, StoreError
 from orchestrator.graph.codec import explain
 from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.isolation import isolated, json_copy
 from orchestrator.graph.limits import Usage
 from orchestrator.kernel.lineage import Parent
 from orchestrator.kernel.plan import Plan
@@ -127,7 +128,7 @@ class Run(Generic[StateT]):
         self.queued = queued and self.status == "running"
         self.standby, self.archived = standby, archived
         self.seq: int = machine.head
-        self.labels: Mapping[str, str] = machine.labels
+        self.labels: Mapping[str, str] = dict(machine.labels)
 
     @property
     def plan(self) -> Plan:
@@ -151,10 +152,10 @@ class Run(Generic[StateT]):
         """Path, node, phase and values of every live token."""
         return branches(self.machine)
 
-    @property
+    @cached_property
     def output(self) -> Any:
         """The graph's output as plain JSON; None before the end, and of a run that failed or was cancelled."""
-        return None if self.machine.ended is None else self.machine.ended.output
+        return None if self.machine.ended is None else json_copy(self.machine.ended.output)
 
     def output_as(self, type: type[T]) -> T:  # noqa: A002  a public name
         """Return the output as a value of a type: `run.output_as(list[str])`.
@@ -176,11 +177,11 @@ class Run(Generic[StateT]):
         except ValidationError as error:
             raise InvalidValue(f"the output of run {self.run_id!r}: {explain(error)}", where="output") from None
 
-    @property
+    @cached_property
     def waiting(self) -> tuple[AnyQuestion, ...]:
         """Its open questions."""
-        # The executor gave each question the payload of its kind.
-        return cast("tuple[AnyQuestion, ...]", tuple(self.machine.questions.values()))
+        # Copies: others are shown the machine's. The executor gave each question the payload of its kind.
+        return cast("tuple[AnyQuestion, ...]", tuple(map(isolated, self.machine.questions.values())))
 
     @property
     def usage(self) -> Usage:
@@ -266,7 +267,7 @@ class Run(Generic[StateT]):
     @property
     def refs(self) -> Mapping[str, object]:
         """The references to its code, as text: those that it was started with, or was last given."""
-        return self.machine.refs
+        return dict(self.machine.refs)
 
     def to_json(self) -> dict[str, Any]:
         """The result document as plain JSON; of a fork with its `parent` and what it `inherited`."""

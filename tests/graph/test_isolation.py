@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, RootModel, field_validator, model_validator
 
 from orchestrator.graph import isolation
-from orchestrator.graph.isolation import collector_waits, isolated, json_copy
+from orchestrator.graph.isolation import collector_waits, isolated, isolation_of, json_copy
 from orchestrator.graph.shared_list import grown
 from orchestrator.graph.state import StateSchema
 
@@ -84,6 +84,86 @@ class Colour(Enum):
 class Sealed(BaseModel):
     model_config = ConfigDict(frozen=True)
     words: tuple[str, ...] = ()
+
+
+class Tree(BaseModel):
+    """Frozen, as all that it holds, which is of its own kind."""
+
+    model_config = ConfigDict(frozen=True)
+    leaves: tuple[Tree, ...] = ()
+    at: Fixed = Fixed()
+
+
+class Holding(BaseModel):
+    """Frozen, and holds what is not."""
+
+    model_config = ConfigDict(frozen=True)
+    words: list[str] = []
+    above: tuple[Holding, ...] = ()
+
+
+class Wide(Sealed):
+    model_config = ConfigDict(extra="allow")
+
+
+class Hiding(Sealed):
+    _notes: list[str] = PrivateAttr(default_factory=list)
+
+
+class Counting(Sealed):
+    @cached_property
+    def lengths(self) -> list[int]:
+        return [len(word) for word in self.words]
+
+
+@dataclass(frozen=True)
+class Pinned:
+    at: list[int] = field(default_factory=list)
+
+
+def opened(value: Any) -> list[Any]:
+    """A list that a frozen object gives to whoever reads it."""
+    match value:
+        case Holding(words=words, above=()):
+            return words
+        case Holding(above=(first, *_)):
+            return opened(first)
+        case Wide(notes=notes):
+            return notes  # type: ignore[no-any-return]
+        case Hiding():
+            return value._notes
+        case Counting():
+            return value.lengths
+        case _:
+            return value.at  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Holding(words=["a"]), lambda: Holding(above=(Holding(words=["a"]),)),
+        lambda: Wide.model_validate({"notes": ["a"]}), Hiding, lambda: Counting(words=("a",)), lambda: Pinned([1]),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("count", [1, 40])
+def test_a_frozen_object_that_gives_a_list_is_copied_with_it(make: Callable[[], Any], count: int) -> None:
+    values = [make() for _ in range(count)]
+    for value in values:
+        opened(value).append("known")
+    before = [list(opened(value)) for value in values]
+    for copy_of in (isolated(values), isolation_of(list[type(values[0])])(values)):  # type: ignore[misc]
+        for one in copy_of:
+            opened(one).append("spoilt")
+    assert [opened(value) for value in values] == before
+
+
+def test_a_frozen_object_of_frozen_ones_is_shared() -> None:
+    assert isolation_of(Tree) is None
+    assert isolation_of(tuple[Tree, ...]) is None
+    tree = Tree(leaves=(Tree(), Tree()))
+    assert isolated(tree) is tree
+    many = [tree] * 40
+    assert all(one is tree for one in isolated(many))
 
 
 ItemT = TypeVar("ItemT")

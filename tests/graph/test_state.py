@@ -315,6 +315,22 @@ def test_a_reducer_that_changes_what_it_is_given_changes_nothing_else() -> None:
     assert (first, second) == ({"xs": [1]}, {"xs": [1, 2]})
 
 
+def test_nor_does_one_that_changes_the_update_which_is_reduced_again_at_a_join() -> None:
+    def gather(old: list[int], new: list[int]) -> list[int]:
+        new.extend(old)
+        return new
+
+    class Gathered(BaseModel):
+        xs: Annotated[list[int], gather] = []
+
+    gathered = StateSchema.of(Gathered)
+    update, ops = gathered.encode_update({"xs": [2]})
+    first = gathered.decode(gathered.initial({"xs": [1]}))
+    for _ in range(2):
+        assert gathered.apply(first, update, ops) == {"xs": [2, 1]}
+    assert (first, update) == ({"xs": [1]}, {"xs": [2]})
+
+
 def test_what_a_reducer_gives_must_be_json() -> None:
     def odd(old: object, new: int) -> object:
         return math.inf

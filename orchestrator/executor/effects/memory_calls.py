@@ -14,6 +14,7 @@ from orchestrator.executor.effects.perform import AttemptEffects
 from orchestrator.executor.interrupts import Lost
 from orchestrator.executor.memory_access import MemoryAccess
 from orchestrator.fence import pass_fence, waits_at_fence
+from orchestrator.graph.isolation import isolated
 from orchestrator.memory import Access, Memory, MemoryOptions
 from orchestrator.stores.items import ItemWrite
 
@@ -43,7 +44,7 @@ class JournaledMemory(Memory):
             except StoreUnavailable as error:  # the store of the journal, too: the run goes on when it works again
                 raise attempt.signalled(Lost(error)) from error
 
-        return await self._effects.perform(
+        found = await self._effects.perform(
             Effect[object](
                 kind="effect",
                 name=f"memory.{access.name}",
@@ -54,3 +55,4 @@ class JournaledMemory(Memory):
                 decode=lambda value: value,
             )
         )
+        return isolated(found)  # the journal keeps what was found

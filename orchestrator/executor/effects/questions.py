@@ -21,6 +21,7 @@ from orchestrator.executor.effects.effect import Attempt, Effect
 from orchestrator.executor.effects.replay import AskOutcome, Ending, Reconcile, settled_of
 from orchestrator.executor.effects.under_way import UnderWay
 from orchestrator.executor.interrupts import Suspend
+from orchestrator.graph.isolation import isolated
 from orchestrator.jsontypes import digest
 from orchestrator.kernel.ids import hash_id
 from orchestrator.kernel.ledger import EffectEntry
@@ -177,7 +178,7 @@ def answer_to(attempt: Attempt, question: Question) -> Answer:
         raise attempt.signalled(Suspend(question))
     if guard is not None and not guard.showed(question):
         raise attempt.signalled(Suspend(question))
-    return answered.answer
+    return cast(Answer, isolated(answered.answer))
 
 
 # -- unknown outcomes -------------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from orchestrator.executor.failures import bounded, traceback_of_tool
 from orchestrator.executor.retry import TryAgain, decide, outcome_is_open
 from orchestrator.fence import current_fence, waits_at_fence
 from orchestrator.graph.codec import Codec, Unfit, as_json
+from orchestrator.graph.isolation import json_copy
 from orchestrator.kernel.question import Approve
 from orchestrator.kernel.records import EffectClass
 from orchestrator.tools.function_runner import run_function
@@ -273,22 +274,18 @@ async def call_function(
         found = await run_function(partial(reconcile, key), limiter=threads)
         return None if found is None else encode(cast(T, found))
 
+    asked = as_json(list(args), f"the arguments of effect {name!r}", inside=1)
     found = await effects.perform(
         Effect[object](
-            kind="effect",
-            name=name,
-            effect=effect,
-            request={"args": as_json(list(args), f"the arguments of effect {name!r}", inside=1)},
-            run=run,
-            encode=lambda value: value,
-            decode=lambda value: value,
-            validate=lambda value: encode(codec.load(value)),
+            kind="effect", name=name, effect=effect, request={"args": asked}, run=run,
+            encode=lambda value: value, decode=lambda value: value, validate=lambda value: encode(codec.load(value)),
             reconcile=None if reconcile is None else look,
         )
-    )
-    # Read from its JSON also when it has just been made, so that a replay gives the same.
+    )  # fmt: skip
+    # Read from its JSON also when it has just been made, so that a replay gives the same; from a copy, because the
+    # journal keeps what was found.
     try:
-        return cast(T, codec.load(found))
+        return cast(T, codec.load(json_copy(found)))
     except Unfit as error:
         raise InvalidUpdate(f"effect {name!r} has a result that does not fit `returns`: {error}") from None
 
