@@ -57,6 +57,31 @@ def test_every_list_stays_what_it_was_whichever_lists_are_made_from_it(first: li
             assert behind is None or plain + behind == longer
 
 
+def allocated(work: Callable[[], object]) -> int:
+    """The most bytes that were held at once, more than before."""
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("count", [2_000, 20_000])
+def test_a_list_that_grew_item_by_item_is_added_to_without_a_copy(count: int) -> None:
+    """Whoever adds first adds to its store, and whoever adds second begins one of its own above it."""
+    found = grown([0], (1,))
+    for number in range(count):
+        found = found.plus((number,))
+    made = [found]
+    # Now and then its store needs more room, and is counted as a whole.
+    first = min(allocated(lambda: made.append(made[-1].plus((1,)))) for _ in range(3))
+    second = allocated(lambda: made.append(found.plus((2,))))
+    assert [len(one) for one in made] == [count + 2, count + 3, count + 4, count + 5, count + 3]
+    assert made[1].items()[:-1] == made[-1].items()[:-1]
+    assert (first < 1000, second < 1000) == (True, True)
+
+
 @pytest.mark.parametrize("of", [schema, loose], ids=["class", "data"])
 @given(moves=moves)
 def test_states_that_branch_and_grow_hold_what_plain_lists_would(of: StateSchema, moves: Any) -> None:
@@ -95,17 +120,6 @@ def test_threads_that_add_to_one_list_each_get_their_own() -> None:
             assert first.items() == [0]
 
 
-def allocated(work: Callable[[], object]) -> int:
-    """The most bytes that were held at once, more than before."""
-    work()
-    tracemalloc.start()
-    try:
-        work()
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-
-
 @pytest.mark.parametrize("of", [schema, loose], ids=["class", "data"])
 def test_to_append_costs_the_same_to_a_list_ten_times_as_long(of: StateSchema) -> None:
     encoded, ops = schema.encode_update({"lines": "one more"})
@@ -121,8 +135,11 @@ def test_to_append_costs_the_same_to_a_list_ten_times_as_long(of: StateSchema) -
 
         return work
 
-    few, many = allocated(appending(1_000)), allocated(appending(10_000))
-    assert many < 1.1 * few
+    costs = []
+    for work in (appending(1_000), appending(10_000)):
+        work()
+        costs.append(allocated(work))
+    assert costs[1] < 1.1 * costs[0]
 
 
 @pytest.mark.parametrize("of", [schema, loose], ids=["class", "data"])
