@@ -470,6 +470,34 @@ def test_ten_times_as_many_items_of_a_kind_are_copied_in_as_many_calls(make: Cal
     assert called(lambda: isolated(many)) == called(lambda: isolated(few))
 
 
+EACH: dict[str, Callable[[], Any]] = {
+    **{name: lambda make=make: make(1) for name, make in KINDS.items()},
+    "extra fields": lambda: Open.model_validate({"more": [1], "inner": {"text": [2]}}),
+    "private attributes and what was looked up": lambda: lazy(2, looked=True),
+    "tuples of lists": lambda: ([1], [2]),
+    "tuples of models": lambda: (Line(text=[1]), 2),
+    "generic models": lambda: Box[list[int]](inside=[1]),
+    "models of a union": lambda: Home(pet=Cat(lives=[1])),
+    "root models": lambda: Many([Line(text=[1])]),
+    "dataclasses": lambda: Point([1]),
+    "dataclasses with slots": lambda: Slim([1]),
+    "lists of a class of its own": lambda: Notes([[1]]),
+    "ordered dictionaries": lambda: OrderedDict(a=[1]),
+    "deques": lambda: deque([[1]]),
+    "sets": lambda: {1},
+    "bytes that can be changed": lambda: bytearray(b"a"),
+}
+
+
+@pytest.mark.parametrize("count", [1, 12])
+@pytest.mark.parametrize("make", EACH.values(), ids=EACH)
+def test_a_copy_that_is_changed_changes_nothing_of_a_kind(make: Callable[[], Any], count: int) -> None:
+    values = [make() for _ in range(count)]
+    before = shape(copy.deepcopy(values))
+    spoil(isolated(values))
+    assert shape(values) == before
+
+
 IN_CHILDREN = """
 import gc, os
 from orchestrator.graph.isolation import collector_waits
