@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import tracemalloc
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
@@ -117,6 +118,32 @@ def test_fields_of_a_view_can_be_set_and_deleted() -> None:
     assert view.seen == {"x"}
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = view.nothing
+
+
+LARGE: dict[str, Callable[[int], dict[str, object]]] = {
+    "models": lambda n: {"parts": [Part(words=["a"]) for _ in range(n)]},
+    "plain JSON": lambda n: {"data": [{"a": [number]} for number in range(n)]},
+    "lists of numbers": lambda n: {"table": {str(number): [number] for number in range(n)}},
+    "texts": lambda n: {"seen": {str(number) for number in range(n)}},
+}
+
+
+@pytest.mark.parametrize("large", LARGE.values(), ids=LARGE)
+def test_a_field_that_is_not_read_costs_nothing_however_much_it_holds(
+    large: Callable[[int], dict[str, object]],
+) -> None:
+    def allocated(length: int) -> int:
+        values = {**values_of(), **large(length)}
+        tracemalloc.start()
+        try:
+            view = schema.view(values)
+            assert (view.name, isinstance(view, State)) == ("n", True)
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    allocated(1)  # what is made once for a class
+    assert allocated(10_000) < allocated(100) + 1000
 
 
 def test_a_field_that_is_read_twice_is_the_same_object() -> None:
