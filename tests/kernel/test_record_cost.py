@@ -51,11 +51,37 @@ def calls(work: Callable[[], object]) -> list[str]:
     return found[1:]  # without `work`
 
 
+def compiled_calls(work: Callable[[], object]) -> list[str]:
+    """The functions of pydantic's compiled part that this calls."""
+    found: list[str] = []
+
+    def note(_frame: FrameType, event: str, function: Any) -> None:
+        owner = getattr(function, "__self__", None)
+        module = getattr(function, "__module__", None) or type(owner).__module__
+        if event == "c_call" and module.startswith("pydantic_core"):
+            found.append(function.__name__)
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(before)
+    return found
+
+
 @pytest.mark.parametrize("kind", get_args(r.Record), ids=lambda kind: kind.__name__)
 def test_reading_a_record_calls_one_function(kind: Any) -> None:
     data = r.encode(kind(**given(kind)))
     r.decode(data)  # the first one of a process imports what it needs
     assert calls(lambda: r.decode(data)) == ["decode"]
+
+
+@pytest.mark.parametrize("kind", get_args(r.Record), ids=lambda kind: kind.__name__)
+def test_a_record_that_is_read_is_parsed_once_and_validated_once(kind: Any) -> None:
+    data = r.encode(kind(**given(kind)))
+    r.decode(data)
+    assert compiled_calls(lambda: r.decode(data)) == ["from_json", "validate_python"]
 
 
 @pytest.mark.parametrize("kind", get_args(r.Record), ids=lambda kind: kind.__name__)
