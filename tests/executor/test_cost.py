@@ -23,7 +23,7 @@ from orchestrator.executor.drive.drive import Drive
 from orchestrator.executor.host import heartbeat
 from orchestrator.executor.run_log import RunLog
 from orchestrator.kernel import machine
-from orchestrator.kernel.records import encode
+from orchestrator.kernel.records import Record, codec, encode
 from orchestrator.kernel.run_state import Delta
 from orchestrator.stores.sqlite import SQLiteStore, pace
 from orchestrator.stores.sqlite.files import PAGE_BYTES
@@ -190,6 +190,38 @@ async def test_a_run_is_loaded_and_answered_without_a_thread_for_reading(
         (question,) = (await executor.load("r")).waiting
         assert (await executor.answer("r", question.id, "yes")).output == 100
         assert handed == []
+
+
+@pytest.mark.parametrize("steps", [30, 300])
+async def test_each_record_that_a_load_reads_is_validated_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int
+) -> None:
+    validated, validate = [0], codec._validate
+
+    def counted(fields: object) -> Record:
+        validated[0] += 1
+        return validate(fields)
+
+    class Plain(SQLiteStore):
+        """Counts the records that are read, and has no snapshots that would shorten that."""
+
+        records = 0
+
+        async def snapshot(self, *_: Any, **__: Any) -> None:
+            return None
+
+        async def read(self, *args: Any, **kw: Any) -> list[Record]:
+            found = await super().read(*args, **kw)
+            self.records += len(found)
+            return found
+
+    async with Executor(f"sqlite:///{tmp_path}/runs.db") as executor:
+        run = await executor.start(looping("pure"), {"until": steps}, run_id="r")
+    store = Plain(f"{tmp_path}/runs.db")
+    async with Executor(store) as executor:
+        monkeypatch.setattr(codec, "_validate", counted)
+        assert (await executor.load("r")).values == run.values
+    assert validated[0] == store.records == steps + 2
 
 
 async def test_a_step_more_that_has_to_be_durable_is_a_commit_more(
