@@ -6,6 +6,7 @@ What is counted is calls of functions, in this library and in what it uses, and 
 from __future__ import annotations
 
 import gc
+import statistics
 import sys
 import tracemalloc
 from typing import Annotated, Any, Literal
@@ -149,6 +150,40 @@ def test_a_branch_makes_as_many_calls_among_ten_times_as_many(field: str) -> Non
 
     few, many = a_branch(100), a_branch(sized(1000, 4000))
     assert many < 1.2 * few, (few, many)
+
+
+def test_a_branch_needs_no_more_memory_among_ten_times_as_many() -> None:
+    """It copies its own item: a list of the others, even one that shares them, would need eight bytes for each."""
+
+    def a_branch(count: int) -> float:
+        needed: list[int] = []
+        before, all_begun = 0, anyio.Event()
+
+        @node(effect="pure")
+        async def begin(state: Documents) -> None: ...
+
+        @node(effect="pure")
+        async def read(state: Documents, item: dict[str, Any]) -> dict[str, object]:
+            nonlocal before
+            needed.append(tracemalloc.get_traced_memory()[1] - before)
+            item["text"].clear()  # of a copy of its own
+            tracemalloc.reset_peak()
+            before = tracemalloc.get_traced_memory()[0]
+            if len(needed) == count:
+                all_begun.set()
+            await all_begun.wait()  # what one branch let go of would be there for the next one
+            return {"found": item["number"]}
+
+        graph = Graph(
+            name="mapped", state=Documents, nodes={"begin": begin, "read": read},
+            edges="START -> begin\nbegin -> read : each items\nread -> END", limits=Limits(steps=None),
+        )  # fmt: skip
+        peak(graph, documents(count))
+        assert len(needed) == count
+        return statistics.mean(needed[1:])  # the first one comes with what is made once for the run
+
+    few, many = a_branch(50), a_branch(500)
+    assert many < 1.3 * few, (few, many)
 
 
 def test_a_branch_that_appends_holds_no_more_of_a_list_ten_times_as_long() -> None:
