@@ -223,6 +223,33 @@ async def test_a_run_that_goes_on_has_a_snapshot_behind_every_so_many_records(tm
     assert 0.6 * count <= store.put <= count
 
 
+@pytest.mark.parametrize("steps", [175, 1750])
+async def test_a_run_of_any_length_is_loaded_by_as_few_records_while_it_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int
+) -> None:
+    """By another executor, as if the first one had been killed there."""
+    monkeypatch.setattr(snapshots, "EVERY", 50)
+    read = {}
+
+    @node(effect="idempotent")
+    async def work(state: Log) -> Outcome[Literal["again", "enough"]]:
+        if state.n in (steps // 2, steps - 5):
+            store = Counting(f"{tmp_path}/runs.db")
+            async with Executor(store) as other:
+                assert (await other.load("r")).values["n"] == state.n
+            read[state.n] = store.records
+        return Outcome("again" if state.n + 1 < steps else "enough", n=state.n + 1)
+
+    graph = Graph(
+        name="works", state=Log, nodes={"work": work}, output="n", limits=Limits(steps=None),
+        edges="START -> work\nwork -> work : again\nwork -> END : enough",
+    )  # fmt: skip
+    async with Executor(f"sqlite:///{tmp_path}/runs.db") as executor:
+        assert (await executor.start(graph, run_id="r")).output == steps
+    assert len(read) == 2
+    assert max(read.values()) <= 2 * snapshots.EVERY, read
+
+
 @quick_on("asyncio")
 @pytest.mark.parametrize("steps", [500, sized(5000, 50_000)])
 async def test_a_large_state_that_packs_well_is_loaded_by_few_records_however_long_its_run(
