@@ -76,31 +76,34 @@ def json_copy(value: Any) -> Any:
 _from_json: Callable[[Any], Any] = TypeAdapter(Any).serializer.to_python
 
 
-def _shareable(annotation: object, inside: frozenset[type] = frozenset()) -> bool:
+def _shareable(annotation: object, seen: set[type] | None = None) -> bool:
     """Whether all values of a type are immutable, with all that they hold.
 
     Args:
         annotation: the type.
-        inside: the classes whose fields are being looked at; that they hold themselves says nothing against them.
+        seen: the classes that were or are being looked at for the same answer. They need no second look: one of which
+            it is not true makes the whole answer false, and that a class holds itself says nothing against it.
     """
+    seen = set() if seen is None else seen
     origin = get_origin(annotation)
     if origin is Annotated:
-        return _shareable(get_args(annotation)[0], inside)
+        return _shareable(get_args(annotation)[0], seen)
     if origin is Literal or annotation is None:
         return True
     if origin in (Union, types.UnionType, tuple, frozenset):
-        return all(_shareable(argument, inside) for argument in get_args(annotation) if argument is not Ellipsis)
+        return all(_shareable(argument, seen) for argument in get_args(annotation) if argument is not Ellipsis)
     if not isinstance(annotation, type):
         return False
-    return annotation in inside or issubclass(annotation, _IMMUTABLE) or _frozen(annotation, inside)
+    return annotation in seen or issubclass(annotation, _IMMUTABLE) or _frozen(annotation, seen)
 
 
-def _frozen(kind: type, inside: frozenset[type] = frozenset()) -> bool:
+def _frozen(kind: type, seen: set[type]) -> bool:
     """Whether the objects of a class, and all that their fields hold, cannot be changed."""
+    seen.add(kind)
     if any(isinstance(value, cached_property) for base in kind.__mro__ for value in vars(base).values()):
         return False  # what it returned once is kept in the object, and may be a list
     held = _frozen_model(kind) if issubclass(kind, BaseModel) else _frozen_dataclass(kind)
-    return held is not None and all(_shareable(annotation, inside | {kind}) for annotation in held)
+    return held is not None and all(_shareable(annotation, seen) for annotation in held)
 
 
 def _frozen_model(kind: type[BaseModel]) -> list[object] | None:
@@ -144,7 +147,7 @@ def _own_copy(kind: type) -> Callable[[Any], Any] | None:
     """What copies the values of a class faster than `deepcopy` does, or shares them; None where it has its own ways."""
     if kind is SharedList:
         return _listed_copy
-    if issubclass(kind, _IMMUTABLE) or _frozen(kind):
+    if _shareable(kind):
         return _shared
     if not issubclass(kind, BaseModel) or kind.__deepcopy__ is not BaseModel.__deepcopy__:
         return None

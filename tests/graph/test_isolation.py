@@ -498,6 +498,19 @@ def test_a_copy_that_is_changed_changes_nothing_of_a_kind(make: Callable[[], Any
     assert shape(values) == before
 
 
+def test_each_frozen_class_is_looked_at_once_however_many_others_hold_it() -> None:
+    def nested(levels: int) -> type:
+        kind: Any = Sealed
+        for number in range(levels):
+            fields = {"__annotations__": {"a": kind, "b": kind}, "__module__": __name__}
+            kind = type(f"Level{number}", (Sealed,), fields)
+        return kind  # type: ignore[no-any-return]
+
+    few, many = nested(6), nested(12)
+    assert (isolation_of(few), isolation_of(many)) == (None, None)
+    assert called(lambda: isolation_of(many)) < 2.5 * called(lambda: isolation_of(few))
+
+
 IN_CHILDREN = """
 import gc, os
 from orchestrator.graph.isolation import collector_waits
