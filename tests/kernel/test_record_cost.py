@@ -34,6 +34,16 @@ def given(kind: Any) -> dict[str, Any]:
     return {field: REQUIRED[field] for field in required} | OTHERWISE.get(name, {})
 
 
+def profiled(work: Callable[[], object], note: Callable[[FrameType, str, Any], None]) -> None:
+    """Do it with a function that notes its calls, in place of the one that was there."""
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(before)
+
+
 def calls(work: Callable[[], object]) -> list[str]:
     """The Python functions that this calls."""
     found: list[str] = []
@@ -42,12 +52,7 @@ def calls(work: Callable[[], object]) -> list[str]:
         if event == "call":
             found.append(frame.f_code.co_name)
 
-    before = sys.getprofile()
-    sys.setprofile(note)
-    try:
-        work()
-    finally:
-        sys.setprofile(before)
+    profiled(work, note)
     return found[1:]  # without `work`
 
 
@@ -61,12 +66,7 @@ def compiled_calls(work: Callable[[], object]) -> list[str]:
         if event == "c_call" and module.startswith("pydantic_core"):
             found.append(function.__name__)
 
-    before = sys.getprofile()
-    sys.setprofile(note)
-    try:
-        work()
-    finally:
-        sys.setprofile(before)
+    profiled(work, note)
     return found
 
 
