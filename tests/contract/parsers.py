@@ -91,6 +91,8 @@ class Parser:
     """Characters that it is fed; fewer for what goes through a text sign by sign in Python."""
     usual: int = 1_000_000
     """Characters that it is fed outside of the storm."""
+    browser: bool = False
+    """Whether its modules need the extra `browser`."""
 
     def __call__(self, text: str) -> None:
         """Let it read."""
@@ -501,6 +503,7 @@ PARSERS: Mapping[str, Parser] = {
             "orchestrator.tools.builtin.browser.tabs:*",
         ),
         ('- button "', "- 'a", " [ref=e1]", "[", '\\"', "''", "a-a ", ".", "\n", "../"),
+        browser=True,
     ),
     "proxy of the browser": Parser(
         _proxied, ("orchestrator.tools.builtin.browser.proxy:*",), ("HTTP/1.1 ", " 1", "a", "://", "/", "?")

@@ -18,6 +18,7 @@ from tests.contract.parsers import OWN, PARSERS, Parser
 from tests.support.sizes import sized
 
 ROOT = Path(__file__).parents[2]
+NAMES = [pytest.param(name, marks=pytest.mark.browser if parser.browser else ()) for name, parser in PARSERS.items()]
 _SMALL = 4_000
 _TIMES = 4
 """How much longer each text is than the one before."""
@@ -185,13 +186,13 @@ def _no_collection() -> Iterator[None]:
     gc.enable()
 
 
-@pytest.mark.parametrize("name", [*PARSERS][:: sized(2, 1)])
+@pytest.mark.parametrize("name", NAMES[:: sized(2, 1)])
 def test_a_parser_takes_time_in_proportion_to_its_text(name: str) -> None:
     parser = PARSERS[name]
     assert check(parser, 16_000, most=sized(2, 5), times=_TIMES**2) == []
 
 
-@pytest.mark.parametrize("name", [*PARSERS][sized(1, 0) :: sized(2, 1)])
+@pytest.mark.parametrize("name", NAMES[sized(1, 0) :: sized(2, 1)])
 def test_a_megabyte_of_a_token_is_read_in_proportion(name: str) -> None:
     """On every change a tenth of it: the square of that is minutes still."""
     parser = PARSERS[name]
