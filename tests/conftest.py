@@ -45,6 +45,7 @@ APART = {
     "hosts": "makes network namespaces; a browser that runs meanwhile gives up requests when interfaces come and go",
 }
 FULL_ONLY = "full"
+TIMED = "timed"
 COSTLY = {"executor", "graphs", "models", "render", "testing", "tools"}
 """Rooms in which a test runs on one event loop and one kind of store, unless it is asked for by its name."""
 STORES = {"memory", "sqlite"}
@@ -78,7 +79,11 @@ def pytest_configure(config: pytest.Config) -> None:
         max_examples=int(os.environ.get("EXAMPLES", "40" if config.option.full else "10")),
     )
     settings.load_profile("patient")
-    for mark, words in {**APART, FULL_ONLY: "takes seconds, and a shorter form runs always: needs --full"}.items():
+    for mark, words in {
+        **APART,
+        FULL_ONLY: "takes seconds, and a shorter form runs always: needs --full",
+        TIMED: "a storm that holds how late something is: `.ci/storm` runs it when nothing else runs",
+    }.items():
         config.addinivalue_line("markers", f"{mark}: {words}")
     as_it_is = "storm" in config.option.markexpr or "TMPDIR" in os.environ
     if not as_it_is and os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free > _ROOM:

@@ -18,7 +18,7 @@ GRACE = 1.0
 LOCKED = 5.0
 """Seconds more if the victim fell silent in the middle of a transaction: so long does the server keep its locks."""
 ON_THE_WAY = 0.2
-"""Seconds that a call may need to arrive."""
+"""Seconds between the look at the lease and the call."""
 
 
 @dataclass
@@ -38,7 +38,7 @@ class Figures:
     lost: int = 0
     """Those that a journal has and the diary has not."""
     late: list[str] = field(default_factory=list)
-    """Those that were done after the journal had them as settled."""
+    """Those whose function was called after the journal had them as settled."""
     questions: int = 0
     happened: int = 0
     """Questions to which the answer was that the effect had happened."""
@@ -73,7 +73,7 @@ class Figures:
             f"{self.faults.total()} faults: {kinds}",
             f"{self.runs} runs ({runs})",
             f"{self.effects} irreversible effects: {self.doubled} doubled, {self.doubled_asked} doubled after a look",
-            f"{self.lost} lost, {len(self.late)} done after they were settled",
+            f"{self.lost} lost, {len(self.late)} called after they were settled",
             f"{self.questions} questions ({self.happened} had happened), {self.repeated} idempotent calls repeated",
             f"a lease lasts {self.ttl:g} s; a worker looks for runs every {POLL:g} s",
         ]
@@ -133,7 +133,8 @@ def _count(
             excused = len(made) <= 1 + looked[key]
             found.doubled += not excused
             found.doubled_asked += excused
-        found.late += [f"{run_id} {names[key]}: {call}, settled at {record.ts}" for call in made if call.at > record.ts]
+        late = [call for call in made if call.began > record.ts]
+        found.late += [f"{run_id} {names[key]}: {call}, settled at {record.ts}" for call in late]
 
 
 def _count_fault(
@@ -149,9 +150,9 @@ def _count_fault(
                     found.taken_over[kind].append(again[0] - struck.began)
     if kind in ("mute", "deaf") and longer:
         inside = [
-            call.at - struck.began
+            call.began - struck.began
             for made in calls.values() for call in made
-            if call.life == struck.life and struck.began < call.at < struck.healed
+            if call.life == struck.life and struck.began < call.began < struck.healed
         ]  # fmt: skip
         found.last_calls.append(max(inside, default=0.0))
         found.after_lease += [seconds for seconds in inside if seconds > ttl + ON_THE_WAY]

@@ -17,6 +17,7 @@ import anyio
 from pydantic import BaseModel
 
 from orchestrator import Context, Executor, Graph, Limits, Retry, Update, append, node
+from tests.executor.outside import now
 
 IRREVERSIBLE = ("pay", "ship")
 """What must not be done twice. Nothing but a look outside tells whether it was done."""
@@ -45,7 +46,7 @@ class Far:
         Raises:
             ConnectionError: nothing, or an error, came back.
         """
-        body = json.dumps({"life": self._life, "what": what, "key": key, "args": args}).encode()
+        body = json.dumps({"life": self._life, "what": what, "key": key, "args": args, "began": now()}).encode()
         async with await anyio.connect_tcp(*self._world) as stream:
             await stream.send(b"POST / HTTP/1.0\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
             said = b"".join([part async for part in stream])

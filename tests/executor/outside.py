@@ -30,14 +30,26 @@ class Asked:
     """Of a tool or an effect its idempotency key, of a model the prompt."""
     at: float = field(default_factory=time.time, compare=False)
     """When it arrived, Unix seconds."""
+    began: float = field(default=0.0, compare=False)
+    """When the function that asks was called, Unix seconds of the same clock. What is stopped, or lost and sent again,
+    on its way from there arrives later, and nothing in the process that asks can change that."""
 
 
-def ask(url: str, **body: object) -> Any:
+def now() -> float:
+    """Unix seconds, also in a process that was given a wrong clock."""
+    return time.clock_gettime(time.CLOCK_REALTIME)
+
+
+def ask(url: str, *, began: float | None = None, **body: object) -> Any:
     """Ask the server, and wait for what it says.
+
+    Args:
+        began: see `Asked.began`; None: now.
 
     Raises:
         ConnectionError: it says that it cannot.
     """
+    body["began"] = now() if began is None else began
     request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
     try:
         with urllib.request.urlopen(request, timeout=60) as response:
@@ -139,7 +151,7 @@ class Outside(ThreadingHTTPServer):
             with self._lock:
                 return 200, self.results.get(key)
         with self._lock:
-            self.asked.append(Asked(body.get("life", ""), what, key))
+            self.asked.append(Asked(body.get("life", ""), what, key, began=body["began"]))
             self._lock.notify_all()
             if body.get("fails"):
                 return 503, None

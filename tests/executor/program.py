@@ -27,7 +27,7 @@ from pydantic import BaseModel
 from orchestrator import Context, Executor, Graph, Limits, Outcome, Reply, Retry, Run, Tool, Update, append, node, tool
 from orchestrator.errors import OrchestratorError, RunEnded, RunUnknown
 from orchestrator.models.base import ModelRequest, RequestModel
-from tests.executor.outside import ask
+from tests.executor.outside import ask, now
 
 
 class Trip(BaseModel):
@@ -46,9 +46,9 @@ class World:
     def __init__(self, url: str, life: str) -> None:
         self._url, self.life = url, life
 
-    def ask(self, what: str, key: str, args: object = "", *, fails: bool = False) -> Any:
-        """Have something done; blocks."""
-        return ask(self._url, life=self.life, what=what, key=key, args=args, fails=fails)
+    def ask(self, what: str, key: str, args: object = "", *, fails: bool = False, began: float | None = None) -> Any:
+        """Have something done; blocks. `began`: see `Asked`."""
+        return ask(self._url, began=began, life=self.life, what=what, key=key, args=args, fails=fails)
 
     def known(self, key: str) -> Any:
         """What was done under a key; None: nothing. Blocks."""
@@ -85,7 +85,8 @@ def tools(world: World) -> list[Tool]:
     @tool
     async def order(seats: int, idempotency_key: str) -> str:
         """Order; somebody has to ask whether it happened."""
-        return str(await anyio.to_thread.run_sync(world.ask, "order", idempotency_key, seats, abandon_on_cancel=True))
+        asking = functools.partial(world.ask, "order", idempotency_key, seats, began=now())
+        return str(await anyio.to_thread.run_sync(asking, abandon_on_cancel=True))
 
     book.reconcile = world.known  # type: ignore[attr-defined]
     return [fetch, book, order]

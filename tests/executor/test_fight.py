@@ -85,7 +85,8 @@ def check(world: Outside, kept: Kept) -> None:
     }  # fmt: skip
     for asked in world.asked:
         assert asked.key in known, f"{asked} was asked for and no journal knows of it"
-        assert asked.at <= ends.get(asked.key, asked.at) or asked.what not in IRREVERSIBLE, f"{asked} came too late"
+        late = asked.began > ends.get(asked.key, asked.began)
+        assert not late or asked.what not in IRREVERSIBLE, f"{asked} began too late"
     for (what, key), times in Counter((asked.what, asked.key) for asked in world.asked).items():
         assert times == 1 or what not in IRREVERSIBLE, f"{what} {key} was done {times} times"
 

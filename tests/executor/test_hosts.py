@@ -71,6 +71,7 @@ def test_a_worker_that_is_cut_off_is_listed_as_lapsed_until_it_is_healed() -> No
 
 
 @pytest.mark.storm
+@pytest.mark.timed
 def test_a_storm_of_faults(scale: int) -> None:
     """`--storm-scale N`: 15 N faults."""
     result = storm(plan(scale, 15 * scale, TTL), seed=scale)

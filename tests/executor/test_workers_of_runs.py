@@ -285,6 +285,7 @@ async def test_sleeping_runs_wake_when_they_are_due_and_not_when_the_worker_poll
 
 
 @pytest.mark.storm
+@pytest.mark.timed
 @quick_on("asyncio")
 async def test_thousands_of_sleeping_runs_wake_in_time(places: Places, scale: int) -> None:
     """`--storm-scale N`: 500 N runs, up to 10,000 in 60 seconds. On a machine that is busy otherwise it tries again."""

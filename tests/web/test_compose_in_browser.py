@@ -65,13 +65,20 @@ def edited(screens: Screens, text: str | None = None, path: str = "/compose", **
     return page
 
 
+def read(page: Page) -> None:
+    """Wait until the editor has read the newest text: it does so before the next frame."""
+    page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
+
 def checked(page: Page) -> None:
     """Wait until the newest text is checked."""
+    read(page)
     page.wait_for_selector("html[data-checked=yes]")
 
 
 def drawn(page: Page) -> None:
     """Wait until the newest text is drawn."""
+    read(page)
     page.wait_for_selector("html[data-drawn=yes]")
 
 
@@ -173,6 +180,7 @@ def state(page: Page) -> str:
 def test_the_colours_below_say_exactly_the_text(screens: Screens, text: str) -> None:
     page = edited(screens)
     page.fill("#text", text)
+    read(page)
     assert lit(page)[:80] == text_of(page).split("\n")[:80]
     assert page.evaluate("window.pwned") is None
     assert page.evaluate("document.querySelectorAll('#lit :not(.line):not(span), iframe, img').length") == 0
@@ -196,12 +204,14 @@ def test_only_lines_that_changed_are_coloured_again(screens: Screens) -> None:
     page.evaluate(WATCH)
     put_caret(page, 'prompt: "')
     page.keyboard.type("x")
+    read(page)
     assert {one for one in page.evaluate("window.written") if one} == {
         '  write: {kind: complete, prompt: "x{question}", result: answer}'
     }
     page.evaluate("window.written.length = 0")
     put_caret(page, "name: letter")
     page.keyboard.press("Enter")
+    read(page)
     assert len({one for one in page.evaluate("window.written") if one}) <= 2
 
 
