@@ -2,7 +2,7 @@
 
 Four marks name tests that only `.ci/run` and `.ci/storm` run, with `-m`: `storm`, `browser`, `peer` and `hosts`. A
 fifth, `full`, names those that need `--full`. Elsewhere they are not collected at all, so that nothing counts as
-skipped.
+skipped. `timed` tells `.ci/storm` which storms to run alone.
 
 Plain `pytest` is for every change: each law, in few examples and small sizes. `pytest --full`, which `.ci/run` uses,
 runs the same laws in more examples, in full sizes and with each test and each row of each table on both event loops.

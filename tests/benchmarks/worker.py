@@ -29,10 +29,10 @@ _BEFORE = {
     "touched_": "touched_5000",
     "fan_": "fan_100",
     "map_": "map_100",
-    "build_10": "build_10",
+    "build_": "build_10",
 }
-"""How the name of a workload begins -> the workload that its process does before: what is imported when something is
-done for the first time is nobody's cost of a step."""
+"""How the name of a workload begins -> the workload that its process does before: what a process imports and prepares
+when it does something for the first time is nobody's cost of a step."""
 
 
 def module_of(subject: str) -> ModuleType | None:

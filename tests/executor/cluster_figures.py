@@ -18,7 +18,7 @@ GRACE = 1.0
 LOCKED = 5.0
 """Seconds more if the victim fell silent in the middle of a transaction: so long does the server keep its locks."""
 ON_THE_WAY = 0.2
-"""Seconds between the look at the lease and the call."""
+"""Seconds that a call may need to arrive."""
 
 
 @dataclass
@@ -150,9 +150,9 @@ def _count_fault(
                     found.taken_over[kind].append(again[0] - struck.began)
     if kind in ("mute", "deaf") and longer:
         inside = [
-            call.began - struck.began
+            call.at - struck.began
             for made in calls.values() for call in made
-            if call.life == struck.life and struck.began < call.began < struck.healed
+            if call.life == struck.life and struck.began < call.at < struck.healed
         ]  # fmt: skip
         found.last_calls.append(max(inside, default=0.0))
         found.after_lease += [seconds for seconds in inside if seconds > ttl + ON_THE_WAY]

@@ -28,11 +28,11 @@ class Asked:
     """`model`, or the name of a tool, an effect or a node."""
     key: str
     """Of a tool or an effect its idempotency key, of a model the prompt."""
+    began: float = field(compare=False)
+    """When the function that asks was called, Unix seconds. What is stopped, or lost and sent again, on its way from
+    there arrives later, and nothing in the process that asks can change that."""
     at: float = field(default_factory=time.time, compare=False)
-    """When it arrived, Unix seconds."""
-    began: float = field(default=0.0, compare=False)
-    """When the function that asks was called, Unix seconds of the same clock. What is stopped, or lost and sent again,
-    on its way from there arrives later, and nothing in the process that asks can change that."""
+    """When it arrived, by the same clock."""
 
 
 def now() -> float:
@@ -151,7 +151,7 @@ class Outside(ThreadingHTTPServer):
             with self._lock:
                 return 200, self.results.get(key)
         with self._lock:
-            self.asked.append(Asked(body.get("life", ""), what, key, began=body["began"]))
+            self.asked.append(Asked(body.get("life", ""), what, key, body["began"]))
             self._lock.notify_all()
             if body.get("fails"):
                 return 503, None

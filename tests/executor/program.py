@@ -125,7 +125,8 @@ async def pay(state: Trip, ctx: Context) -> Update:
 @node(effect="irreversible")
 async def send(state: Trip, ctx: Context[World]) -> Update:
     """A node that must not run twice."""
-    return {"notes": await anyio.to_thread.run_sync(ctx.deps.ask, "send", f"{ctx.run_id} send", abandon_on_cancel=True)}
+    asking = functools.partial(ctx.deps.ask, "send", f"{ctx.run_id} send", began=now())
+    return {"notes": await anyio.to_thread.run_sync(asking, abandon_on_cancel=True)}
 
 
 @node

@@ -71,18 +71,16 @@ def holders(journal: Sequence[Record]) -> int:
 def check(world: Outside, kept: Kept) -> None:
     """Hold what the outside saw, and the journals, against what is promised."""
     known: set[str] = set()
+    ends: dict[str, float] = {}
     for run_id, journal in kept.journals.items():
-        ends = [record for record in journal if isinstance(record, Ended)]
-        assert [end.status for end in ends] == ["completed"], run_id
+        assert [record.status for record in journal if isinstance(record, Ended)] == ["completed"], run_id
         assert isinstance(journal[-1], Ended)
         assert not unsettled(journal), run_id
-        known |= set(names(journal, run_id).values())
+        outside_names = names(journal, run_id)
+        known |= set(outside_names.values())
+        ends |= {outside_names[record.key]: record.ts for record in journal if isinstance(record, EffectSettled)}
         keys = Counter((r.activation, r.name, r.digest, r.occurrence, r.attempt) for r in journal if is_first(r))
         assert set(keys.values()) == {1}, f"{run_id}: one effect under two keys"
-    ends = {
-        record.key: record.ts
-        for journal in kept.journals.values() for record in journal if isinstance(record, EffectSettled)
-    }  # fmt: skip
     for asked in world.asked:
         assert asked.key in known, f"{asked} was asked for and no journal knows of it"
         late = asked.began > ends.get(asked.key, asked.began)

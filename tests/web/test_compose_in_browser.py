@@ -189,8 +189,9 @@ def test_the_colours_below_say_exactly_the_text(screens: Screens, text: str) -> 
 def test_the_text_area_and_the_colours_have_the_same_metrics_also_where_lines_are_wide(screens: Screens) -> None:
     page = edited(screens)
     page.fill("#text", "\n".join(f"line_{number}: {'wide ' * 60}{number}" for number in range(200)))
+    read(page)
     page.evaluate("document.getElementById('editor').scrollTo(700, 2600)")
-    page.wait_for_timeout(100)
+    read(page)
     area, line = page.evaluate(PLACES)
     assert line[0] == pytest.approx(area[0], abs=0.5)
     assert line[1] - area[1] == pytest.approx(8 + 135 * 20, abs=0.5)
