@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -28,6 +28,8 @@ class _SignalState:
         self.code: int | None = None
         """The exit code that is certain by now."""
         self.telling = self.noted = False
+        self._before: Callable[[int, FrameType | None], object] | int | None = None
+        """What handled the alarm before `_exit_soon` set it."""
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         if self.code is not None:
@@ -44,8 +46,16 @@ class _SignalState:
             os._exit(_INTERRUPTED)
         if signal.getitimer(signal.ITIMER_REAL)[0]:
             return  # an earlier signal set it
+        self._before = signal.getsignal(signal.SIGALRM) or signal.SIG_DFL  # None: it was not set from Python
         signal.signal(signal.SIGALRM, lambda *_: os._exit(_INTERRUPTED if self.code is None else self.code))
         signal.setitimer(signal.ITIMER_REAL, _GRACE)
+
+    def disarm(self) -> None:
+        """Take back the alarm of `_exit_soon`, if it was set: it would end a process that takes longer to end."""
+        if self._before is not None:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, self._before)
+            self._before = None
 
     def listen(self) -> None:
         """Handle the signals from now on."""
@@ -83,6 +93,7 @@ def lent() -> Iterator[None]:
         yield
     finally:
         atexit.unregister(_ignore)
+        _ending.disarm()
         _ending.code = None
         _ending.noted = False
         gc.set_threshold(*thresholds)
@@ -173,6 +184,7 @@ def _threads_run() -> bool:
 def _ignore() -> None:
     for number in stop_signals():
         signal.signal(number, signal.SIG_IGN)
+    _ending.disarm()
 
 
 def stop_signals() -> list[int]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -58,6 +60,48 @@ def test_a_signal_after_the_result_was_told_leaves_its_exit_code(shell: Shell, n
             assert (process.wait(), json.loads(told + out)) == (0, RESULT), err
             assert "Traceback" not in err
             assert "KeyboardInterrupt" not in err
+
+
+SLOW_END = """
+import atexit, signal, threading, time
+from orchestrator.cli import process_end
+
+process_end.begin()
+with process_end.telling(0):
+    signal.raise_signal(signal.SIGINT)
+    signal.raise_signal(signal.SIGTERM)
+    print("told", flush=True)
+
+class Slow:
+    def __del__(self, sleep=time.sleep):
+        sleep(0.5)
+
+threading.slow = Slow()  # goes when Python takes its modules apart, after its handlers
+"""
+
+
+LENT = """
+import signal, time
+from orchestrator.cli import process_end
+
+with process_end.lent():
+    process_end.begin()
+    with process_end.telling(0):
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+time.sleep(0.5)
+print("goes on", signal.getsignal(signal.SIGALRM) is signal.SIG_DFL)
+"""
+
+
+def test_a_program_that_calls_a_command_is_not_ended_by_an_earlier_signal() -> None:
+    done = subprocess.run([sys.executable, "-c", LENT], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "goes on True\n", "")
+
+
+def test_an_end_that_takes_longer_than_a_second_signal_leaves_keeps_the_exit_code() -> None:
+    done = subprocess.run([sys.executable, "-c", SLOW_END], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "told\n", "")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
