@@ -109,9 +109,9 @@ def telling(code: int) -> Iterator[None]:
     _ending.listen()
     try:
         yield
+        settle(code)  # before the telling is over: in between a signal would find neither
     finally:
         _ending.telling = False
-    settle(code)
 
 
 def settle(code: int) -> None:

@@ -80,6 +80,50 @@ threading.slow = Slow()  # goes when Python takes its modules apart, after its h
 """
 
 
+AT_EACH_LINE = """
+import os, signal, sys
+from orchestrator.cli import process_end
+
+process_end.begin()
+
+def end(number):
+    "The exit code of a process that gets a signal at this line after its result was told; 77 if it has fewer lines."
+    seen = 0
+
+    def trace(frame, event, _):
+        nonlocal seen
+        if frame.f_code.co_filename != process_end.__file__:
+            return None
+        seen += event == "line"
+        if seen == number:
+            sys.settrace(None)
+            signal.raise_signal(signal.SIGTERM)
+        return trace
+
+    try:
+        with process_end.telling(5):
+            sys.settrace(trace)  # the result is told
+    except KeyboardInterrupt:
+        return 130
+    return 5 if seen >= number else 77
+
+codes = []
+while not codes or codes[-1] != 77:
+    child = os.fork()
+    if not child:
+        os._exit(end(len(codes) + 1))
+    codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+print(*codes[:-1])
+"""
+
+
+def test_a_signal_at_any_line_after_the_result_was_told_leaves_its_exit_code() -> None:
+    done = subprocess.run([sys.executable, "-c", AT_EACH_LINE], capture_output=True, text=True, timeout=60, check=False)
+    codes = done.stdout.split()
+    assert len(codes) > 5, done.stderr
+    assert set(codes) == {"5"}
+
+
 LENT = """
 import signal, time
 from orchestrator.cli import process_end
