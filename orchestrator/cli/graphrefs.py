@@ -166,7 +166,9 @@ def importing(name: str, verb: str = "imported") -> Iterator[None]:
 def _graphs_in(module: ModuleType) -> dict[str, Graph]:
     from orchestrator.verbs import Graph
 
-    found = {name: thing for name, thing in vars(module).items() if isinstance(thing, Graph) and name[0] != "_"}
+    # A lazy attribute of the module imports more as soon as its `__class__` is read: look at the type only.
+    things = list(vars(module).items())
+    found = {name: thing for name, thing in things if issubclass(type(thing), Graph) and name[0] != "_"}
     return {name: thing for name, thing in found.items() if next(n for n in found if found[n] is thing) == name}
 
 

@@ -206,7 +206,9 @@ def default_model() -> str | None:
     return absolute(model) if model else None
 
 
-def of_run(run_id: str, root_id: str, refs: Mapping[str, object], url: str, given: Given) -> Launch:
+def of_run(
+    run_id: str, root_id: str, refs: Mapping[str, object], url: str, given: Given, *, command: str = ""
+) -> Launch:
     """The references to go on with a run.
 
     Args:
@@ -215,6 +217,7 @@ def of_run(run_id: str, root_id: str, refs: Mapping[str, object], url: str, give
         refs: its references.
         url: the store.
         given: what was typed.
+        command: the command that takes what is missing, if the one that was typed does not.
 
     Raises:
         UsageError: the run's own may not be followed, and those that are needed were not typed.
@@ -228,12 +231,15 @@ def of_run(run_id: str, root_id: str, refs: Mapping[str, object], url: str, give
     ]
     named = refs.get("models")
     known = dict(given.models)
+    if known and "--model" in missing:
+        missing[missing.index("--model")] = "--model REF without a name"
     missing += [f"--model {name}=REF" for name in (named if isinstance(named, dict) else ()) if name not in known]
     if not missing:
         return given.new()
+    listed = ", ".join(missing)
     raise UsageError(
         f"run {run_id!r} was not started by your command line in this store, so its references are "
-        f"not followed: add {', '.join(missing)}{_hint(refs)}"
+        f"not followed: {f'use `{command}` with {listed}' if command else f'add {listed}'}{_hint(refs)}"
     )
 
 

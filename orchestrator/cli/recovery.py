@@ -28,7 +28,8 @@ async def recovered(url: str) -> tuple[list[Run], list[str]]:
         for run_id in await looking.recoverable():
             try:
                 found = await looking.load(run_id)
-                launch = of_run(run_id, found.root_id, found.refs, url, Given())
+                command = f"orchestrator resume {run_id}"
+                launch = of_run(run_id, found.root_id, found.refs, url, Given(), command=command)
             except (UsageError, OrchestratorError) as error:
                 faults.append(f"{run_id}: {error_text(error)}")
             else:

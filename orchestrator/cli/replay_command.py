@@ -255,8 +255,11 @@ class _Work:
 
 
 def _for_runs(live: str, given: Sequence[str]) -> list[str]:
-    """The models with which the runs are opened; where nothing is called, none of its own is needed."""
-    return [*(["offline"] if live == "never" else ()), *(one for one in given if _NAMED.fullmatch(one))]
+    """The models with which the runs are opened; where nothing is called, no default model is needed."""
+    from orchestrator.executor.replay_names import DEFAULT
+
+    models = [one.removeprefix(f"{DEFAULT}=") for one in given]
+    return ["offline", *filter(_NAMED.fullmatch, models)] if live == "never" else models
 
 
 def _models(given: Sequence[str]) -> dict[str, str]:

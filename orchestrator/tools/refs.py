@@ -104,7 +104,7 @@ def _tools(thing: object, ref: str) -> Toolbox:
 
 def _tools_in(module: ModuleType, ref: str) -> Toolbox:
     found: list[Tool | Toolbox] = []
-    for name, thing in vars(module).items():
+    for name, thing in list(vars(module).items()):  # a lazy attribute may import more when it is looked at
         if isinstance(thing, Tool | Toolbox) and not name.startswith("_") and not any(thing is one for one in found):
             found.append(thing)
     tools = [one for one in found if isinstance(one, Tool)] or found

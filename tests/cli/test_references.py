@@ -217,3 +217,64 @@ def test_a_run_that_is_not_there_imports_no_module_of_its_name(shell: Shell) -> 
     assert (missing.code, drawn.code) == (2, 0)
     assert "this store has no run 'demo', and unknown graph 'demo'" in missing.err
     assert not (shell.place / "owned").exists()
+
+
+PROGRAM = """
+import asyncio
+from pydantic import BaseModel
+from orchestrator import Approve, Executor, Graph
+from orchestrator.nodes import Complete, Confirm
+from orchestrator.testing import ScriptedModel
+
+class Question(BaseModel):
+    question: str
+    answer: str = ""
+
+def asked(prompt):
+    return Graph(
+        name="asked", state=Question, input="question", output="answer",
+        nodes={"reply": Complete(prompt=prompt, result="answer"), "ask": Confirm(prompt="Go on?")},
+        edges="START -> reply -> ask -> END : approved\\nask -> END : denied",
+    )
+
+model = ScriptedModel(lambda request: request.messages[-1].content[:5])
+old, new = asked("Answer {question}"), asked("Brief {question}")
+
+async def main():
+    async with Executor("sqlite:///program.db", graphs=[old], model=model) as executor:
+        run = await executor.start(old, "x", run_id="one")
+        await executor.answer("one", run.waiting[0].id, Approve(), resume=False)
+
+if __name__ == "__main__":
+    asyncio.run(main())
+"""
+
+
+def test_a_refusal_of_references_names_options_that_the_command_has(shell: Shell) -> None:
+    (shell.place / "program.py").write_text(PROGRAM)
+    done = shell.sh([sys.executable, "program.py"])
+    assert done.code == 0, done.err
+    store = ("--store", "sqlite:///program.db")
+    left, without, *replays, named = shell.all(
+        ("recover", *store),
+        ("replay", "one", "--graph", "program.py:new", "--live", "always", *store),
+        *(
+            ("replay", "one", "--graph", "program.py:new", "--live", "always", "--model", model, "--json", *store)
+            for model in ("program.py:model", "default=program.py:model")
+        ),
+        ("replay", "one", "--graph", "program.py:new", "--live", "always", "--model", "x=program.py:model", *store),
+    )
+    assert (left.code, "resume one` with --graph, --model" in left.err) == (1, True), left.err
+    assert (without.code, "add --model." in without.err) == (2, True), without.err
+    assert [(one.code, one.json["replays"][0]["made"]) for one in replays] == [(1, 1)] * 2
+    assert (named.code, "add --model REF without a name." in named.err) == (2, True), named.err
+
+
+def test_a_module_that_imports_more_when_it_is_looked_at_is_no_graph(shell: Shell) -> None:
+    for words, said in (
+        (("run", "openai", "x"), "module openai contains no graph"),
+        (("run", "tool_user", "x", "--tools", "openai"), "there is no tool in openai"),
+    ):
+        done = shell.process(*words)
+        assert (done.code, "Traceback" in done.err) == (2, False), done.err
+        assert said in done.err

@@ -20,6 +20,7 @@ from orchestrator import (
     Limits,
     Message,
     Outcome,
+    Reply,
     Retry,
     Update,
     append,
@@ -28,6 +29,7 @@ from orchestrator import (
 )  # fmt: skip
 from orchestrator.errors import ContextMissing, GraphUnknown, InvalidInput, InvalidValue, RunExists, RunUnknown
 from orchestrator.executor import Replay
+from orchestrator.graph.limits import Usage
 from orchestrator.models.base import ModelRequest
 from orchestrator.nodes import Ask, Confirm, Execute, Sleep, Subgraph, Wait
 from orchestrator.stores import Store, open_store
@@ -137,6 +139,17 @@ async def test_which_model_the_executor_has_does_not_matter_unless_it_is_given_t
     assert replaced.made == 2
     assert not replaced.answer_changed
     assert [one.kind for one in replaced.diff.differences] == ["request", "request"]
+
+
+async def test_calls_that_a_model_reports_in_its_usage_are_not_counted_twice(store: Store) -> None:
+    usage = Usage(steps=3, calls=1, seconds=9.0, input_tokens=5, cost=0.5)
+    model = ScriptedModel(lambda request: Reply(text="x", usage=usage))
+    graph = chain("about {topic}")
+    run_id = await recorded(store, graph, "tea", model=model)
+    async with Executor(store, graphs=[graph]) as executor:
+        replay = await executor.replay(run_id)
+    assert (replay.same, replay.made) == (True, 0)
+    assert replay.saved == Usage(calls=1, input_tokens=5, cost=0.5)
 
 
 async def test_a_named_model_is_replaced_by_its_name_and_others_are_replayed(store: Store) -> None:

@@ -6,9 +6,12 @@ import random
 import re
 from collections import Counter
 from collections.abc import Callable
+from typing import Annotated, Literal
 
 import pytest
+from pydantic import BaseModel
 
+from orchestrator import Graph, Outcome, Update, add, append, node
 from orchestrator.errors import InvalidGraph
 from tests.support.sizes import sized
 
@@ -22,6 +25,11 @@ KINDS: dict[str, Callable[[int], Sketch]] = {
     "unstructured": unstructured,
     "mutated": mutated,
 }
+
+
+class Rounds(BaseModel):
+    n: Annotated[int, add] = 0
+    seen: Annotated[list[str], append] = []
 
 
 def judged(sketch: Sketch, seed: int, count: int) -> Counter[str]:
@@ -58,6 +66,32 @@ def test_what_the_checks_let_pass_never_gets_stuck(kind: str) -> None:
             found += judged(settle(drawn), seed, 2)
     assert found["accepted"] > sized(4, 14), found
     assert found["completed"] > sized(6, 20), found
+
+
+@pytest.mark.parametrize("join", ["all", 1, 2, 3])
+def test_a_join_may_wait_for_branches_that_a_loop_back_to_their_fork_sends(join: Literal["all"] | int) -> None:
+    @node
+    def work(state: Rounds) -> Outcome[Literal["again", "over"]]:
+        return Outcome("again" if state.n < 3 else "over", n=1)
+
+    @node
+    def side(state: Rounds) -> Update:
+        return {"seen": "side"}
+
+    @node(join=join)
+    def meet(state: Rounds) -> Update:
+        return {"seen": f"met {len(state.seen)}"}
+
+    graph = Graph(
+        name="rounds",
+        state=Rounds,
+        nodes={"work": work, "side": side, "meet": meet},
+        edges="START -> work\nwork -> side, work : again\nside -> meet -> END\nwork -> END : over",
+        output="seen",
+    )
+    run = graph.run_sync({})
+    wanted = 3 if join == "all" else join
+    assert (run.status, run.output) == ("completed", ["side"] * wanted + [f"met {wanted}"])
 
 
 def test_every_check_refuses_something() -> None:

@@ -120,8 +120,8 @@ def _passed_twice(topology: Topology) -> list[Problem]:
 
 
 def most_tokens(topology: Topology, fork: str, join: str, fan: FanOut) -> float:
-    """At most how many tokens of a fan-out can reach its join; a map, or forks in a loop, have no bound."""
-    if fan.field is not None:
+    """At most how many tokens of a fan-out can reach its join; a map, or a fork in a loop, has no bound."""
+    if fan.field is not None or fork in topology.reachable(fan.targets, (join,)):
         return inf
     inner = topology.reachable(fan.targets, (fork, join))
     forks = [vertex for vertex in inner if vertex in topology.fans]

@@ -59,9 +59,9 @@ def _count_saved(run: RunState, record: r.EffectSettled) -> None:
     entry = run.ledger.entry(record.key)
     if entry is None or entry.intended.taken is None or (record.error is not None and record.error.type == "NotMade"):
         return
-    run.saved += record.usage or _NO_USAGE
-    if entry.intended.kind != "effect":
-        run.saved += _ONE_CALL
+    # A model of one's own may report calls, steps or seconds. The kernel counts those itself.
+    usage = (record.usage or _NO_USAGE).model_copy(update={"steps": 0, "calls": 0, "seconds": 0.0})
+    run.saved += usage if entry.intended.kind == "effect" else usage + _ONE_CALL
 
 
 def spent(run: RunState, record: r.Spent) -> None:

@@ -95,15 +95,25 @@ async def check_ended_runs(store: Store) -> None:
     running, records = new_run()
     await store.create(replace(running, created=-15.0), records)
     oldest, middle, newest = (info.run_id for info, _ in runs)
-    page = await store.ended(before=1e12, limit=2)
-    equal([info.run_id for info in page.runs], [oldest, middle], "the first page of ended runs")
-    that(page.cursor is not None, "more ended runs must follow")
-    page = await store.ended(after=page.cursor, limit=1)
-    equal([info.run_id for info in page.runs], [newest], "the next page of ended runs")
+
+    async def own(before: float = 1e12, limit: int = 2) -> list[str]:
+        """The runs of this check, from all pages."""
+        found: list[str] = []
+        cursor: str | None = None
+        while True:
+            page = await store.ended(before=before, after=cursor, limit=limit)
+            that(len(page.runs) <= limit, f"{len(page.runs)} ended runs on a page of {limit}")
+            found += [info.run_id for info in page.runs if info.run_id in (oldest, middle, newest, running.run_id)]
+            cursor = page.cursor
+            if cursor is None:
+                return found
+
+    that((await store.ended(limit=1)).cursor is not None, "more ended runs must follow")
+    equal(await own(), [oldest, middle, newest], "the ended runs, page by page")
     where = await store.note_object(oldest, an_object(oldest))
     await store.move_out(oldest, where, head=2)
-    equal([info.run_id for info in (await store.ended(limit=1)).runs], [middle], "the oldest run to archive")
-    equal((await store.ended(before=2.5)).runs, (), "ended runs whose last record is older than the last record")
+    equal(await own(limit=50), [middle, newest], "the runs to archive")
+    equal(await own(before=2.5), [], "ended runs whose last record is older than the last record")
 
 
 async def check_objects_of_deleted_runs(store: Store) -> None:

@@ -122,8 +122,8 @@ async def check_notices(store: Store) -> None:
 
     equal(await marked(), [(notice, one)], "the notices")
     equal([found.id for found in await store.inbox([one])], [notice], "the inbox of a run with a notice")
-    owner = Owner.here()
-    taken = await store.claim(owner, graphs=None, limit=100, ttl=60.0)
+    graphs = [info.graph for run_id in (one, two) if (info := await store.info(run_id)) is not None]
+    taken = await store.claim(Owner.here(), graphs=graphs, limit=100, ttl=60.0)
     claimed = {info.run_id for info, _ in taken} & {one, two}
     equal(claimed, {two}, "the claimed ones of a paused run with a notice and one with an event")
     for info, lease in taken:
@@ -164,24 +164,32 @@ async def check_copy(store: Store) -> None:
 
 async def check_schedules(store: Store) -> None:
     """A schedule is kept whole, replaced by one of its name, and moved by one of several workers."""
+    a, b = (f"check-{uuid4().hex}-{letter}" for letter in "ab")
     first = Schedule(
-        name="a", graph="g", cron="0 * * * *", next_at=60.5, timezone="Europe/Vienna", catch_up="all",
+        name=a, graph="g", cron="0 * * * *", next_at=60.5, timezone="Europe/Vienna", catch_up="all",
         values={"n": [1, None]}, labels={"k": "v"}, approve="read",
     )  # fmt: skip
-    second = Schedule(name="b", graph="g", cron="* * * * *", next_at=1.0)
+    second = Schedule(name=b, graph="g", cron="* * * * *", next_at=1.0)
+
+    async def own() -> dict[str, Schedule]:
+        return {one.name: one for one in await store.schedules() if one.name in (a, b)}
+
     await store.put_schedule(second)
     await store.put_schedule(first)
-    equal(await store.schedules(), [first, second], "the schedules, by name")
-    moved = [await store.move_schedule("a", at=60.5, to=120.0) for _ in range(2)]
+    names = [one.name for one in await store.schedules()]
+    equal(names, sorted(names), "the names of the schedules")
+    equal(await own(), {a: first, b: second}, "the schedules")
+    moved = [await store.move_schedule(a, at=60.5, to=120.0) for _ in range(2)]
     equal(moved, [True, False], "moving one time twice")
     await store.put_schedule(replace(first, cron="5 * * * *"))
-    equal(await store.schedules(), [replace(first, cron="5 * * * *"), second], "the schedules after one was replaced")
+    equal(await own(), {a: replace(first, cron="5 * * * *"), b: second}, "the schedules after one was replaced")
     await store.put_schedule(replace(second, paused=True))
-    equal([one.paused for one in await store.schedules()], [False, True], "which schedules are paused")
+    equal({name: one.paused for name, one in (await own()).items()}, {a: False, b: True}, "which schedules are paused")
     await store.put_schedule(second)
-    equal([await store.delete_schedule("a") for _ in range(2)], [True, False], "deleting one twice")
-    that(not await store.move_schedule("a", at=60.5, to=120.0), "a deleted schedule was moved")
-    equal(await store.schedules(), [second], "the schedules after one was deleted")
+    equal([await store.delete_schedule(a) for _ in range(2)], [True, False], "deleting one twice")
+    that(not await store.move_schedule(a, at=60.5, to=120.0), "a deleted schedule was moved")
+    equal(await own(), {b: second}, "the schedules after one was deleted")
+    await store.delete_schedule(b)
 
 
 async def check_maintenance(store: Store) -> None:

@@ -15,4 +15,4 @@ def terminate(status: Literal["success", "failure"] = "success", message: str = 
         status: Whether the task was done.
         message: The answer, or what kept you from finding one.
     """
-    return message.strip() or f"The interaction has been completed with status: {status}"
+    return message.strip() or ("The task is done." if status == "success" else "The task could not be done.")

@@ -34,8 +34,8 @@ def test_it_is_a_group_of_its_own_and_ends_the_work() -> None:
     [
         ({"message": "It is 4."}, "It is 4."),
         ({"status": "failure", "message": "No such city."}, "No such city."),
-        ({"status": "success"}, "The interaction has been completed with status: success"),
-        ({}, "The interaction has been completed with status: success"),
+        ({"status": "success"}, "The task is done."),
+        ({}, "The task is done."),
     ],
 )
 @pytest.mark.parametrize("graph", [function_call_agent(), react()])
