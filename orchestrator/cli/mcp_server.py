@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 from orchestrator.cli import report
 from orchestrator.cli.output import warn
 from orchestrator.cli.redaction import redacted
+from orchestrator.distribution import NAME
 from orchestrator.errors import ModelError, OrchestratorError, RunUnknown
 from orchestrator.executor.effects.graph_tools import GraphTool
 from orchestrator.kernel.records import RunStatus
@@ -87,7 +88,7 @@ class GraphServer:
         from orchestrator import __version__
 
         return Server(
-            "graph-orchestrator",
+            NAME,
             version=__version__,
             instructions="Each tool runs an agent graph. A run may pause until a person approves something: "
             f"then tell them the command that the result names, and ask {RESULT_TOOL} for the result when they have.",

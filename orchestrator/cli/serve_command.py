@@ -9,6 +9,7 @@ import typer
 
 from orchestrator.cli import options
 from orchestrator.cli.exits import COMPLETED, UsageError
+from orchestrator.distribution import install
 
 if TYPE_CHECKING:
     import socket
@@ -78,7 +79,7 @@ def serve(
     from orchestrator.cli.storage import exists, shown_url, store_url
 
     if importlib.util.find_spec("starlette") is None or importlib.util.find_spec("uvicorn") is None:
-        raise UsageError("serve needs other packages: pip install 'graph-orchestrator[web]'")
+        raise UsageError(f"serve needs other packages: {install('web')}")
     risk, url = options.risk(approve), store_url(store)
     if read_only and not exists(url):
         raise UsageError(f"--read-only: there is no store at {shown_url(url)}")

@@ -10,6 +10,7 @@ import typer
 
 from orchestrator.cli import options
 from orchestrator.cli.exits import COMPLETED, INTERRUPTED, UsageError
+from orchestrator.distribution import install
 
 if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
@@ -55,7 +56,7 @@ def serve_mcp(
     from orchestrator.cli.storage import place, store_file, store_url
 
     if importlib.util.find_spec("mcp") is None:
-        raise UsageError("serve-mcp needs another package: pip install 'graph-orchestrator[mcp]'")
+        raise UsageError(f"serve-mcp needs another package: {install('mcp')}")
     risk, url = options.risk(approve), store_url(store)
     file = store_file(url)
     if place(url) is None:

@@ -94,9 +94,10 @@ def _open_postgres(url: str) -> Store:
     try:
         import psycopg  # noqa: F401
     except ImportError as error:
+        from orchestrator.distribution import install
+
         raise StoreError(
-            f"a store in PostgreSQL needs psycopg ({error}); install it with "
-            "`pip install 'graph-orchestrator[postgres]'`"
+            f"a store in PostgreSQL needs psycopg ({error}); install it with `{install('postgres')}`"
         ) from error
     from orchestrator.stores.postgres import PostgresStore
 

@@ -216,7 +216,7 @@ def read_record(run_id: str, seq: int, data: bytes, before: Sequence[Record]) ->
     except ValueError as error:
         if _version_of(data) > r.RECORD_VERSION:
             raise StoreTooNew(
-                f"run {run_id!r}: record {seq} was written by a newer version; update graph-orchestrator"
+                f"run {run_id!r}: record {seq} was written by a newer version; update the library"
             ) from error
         raise corrupt(run_id, seq, "it is not a record that this version knows", before) from error
     if record.seq != seq:

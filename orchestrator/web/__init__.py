@@ -13,6 +13,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.distribution import install
+
 if TYPE_CHECKING:
     from starlette.applications import Starlette
 
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-NEEDED = "the web API needs other packages: pip install 'graph-orchestrator[web]'"
+NEEDED = f"the web API needs other packages: {install('web')}"
 
 
 def app(

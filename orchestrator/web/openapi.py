@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
+from orchestrator.distribution import NAME
 from orchestrator.web.documents import ProblemDocument
 from orchestrator.web.endpoint import Endpoint
 from orchestrator.web.problems import MEDIA
@@ -60,7 +61,7 @@ def document(routes: Sequence[Endpoint], *, server: str = "", token: bool = Fals
         del components[name]  # queries are parameters
     found: dict[str, Any] = {
         "openapi": "3.1.0",
-        "info": {"title": "graph-orchestrator", "version": __version__, "summary": "Runs of agent graphs."},
+        "info": {"title": NAME, "version": __version__, "summary": "Runs of agent graphs."},
         "servers": [{"url": server or "/"}],
         "paths": paths,
         "components": {"schemas": components},

@@ -29,7 +29,7 @@ from tests.benchmarks.subjects import SUBJECTS, Figures
 from tests.benchmarks.table import LONG, WHAT, markdown, rows_of
 
 PACKAGES = (
-    "graph-orchestrator", "langgraph", "langgraph-checkpoint-sqlite", "langchain", "burr", "pydantic-graph",
+    "agent-graph-orchestrator", "langgraph", "langgraph-checkpoint-sqlite", "langchain", "burr", "pydantic-graph",
     "pydantic-ai-slim", "llama-index-workflows", "dbos", "openai",
 )  # fmt: skip
 ROOT = Path(__file__).parents[2]

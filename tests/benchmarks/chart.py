@@ -29,7 +29,7 @@ COLOURS: Mapping[str, str] = {
 }
 """Subject -> colour, the same in every chart."""
 NAMES: Mapping[str, str] = {
-    "ours": "graph-orchestrator",
+    "ours": "agent-graph-orchestrator",
     "floor": "floor",
     "floor_sized": "floor, sized log",
     "langgraph": "LangGraph",

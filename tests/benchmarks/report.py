@@ -180,7 +180,7 @@ def table(kept: Kept, workloads: Sequence[str]) -> str:
     found = list(rows(kept, workloads))
     cpu = {(row.workload, row.figure.removeprefix("cpu_")): row for row in found if row.figure.startswith("cpu_")}
     subjects = [subject for subject in SUBJECTS if any(subject in row.medians for row in found)]
-    head = ["", "", *(NAMES[subject].replace("graph-orchestrator", "ours") for subject in subjects)]
+    head = ["", "", *(NAMES[subject].replace("agent-graph-orchestrator", "ours") for subject in subjects)]
     lines = [
         f"| {' | '.join([*head, 'ours / floor', 'best peer / ours'])} |",
         f"|---|---|{'--:|' * (len(subjects) + 2)}",

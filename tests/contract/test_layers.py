@@ -13,12 +13,13 @@ from tests.support.sources import imports_of, text_of
 
 ROOT = Path(__file__).parents[2] / "orchestrator"
 
-FLOOR = "late problem archived errors jsontypes typevars values visible redaction clock fence upward"
+FLOOR = "late distribution problem archived errors jsontypes typevars values visible redaction clock fence upward"
 BELOW_EXECUTOR = f"{FLOOR} graph kernel stores models views tools memory context nodes seals"
 BELOW_GRAPH_CLASS = f"{BELOW_EXECUTOR} executor executor/effects executor/step executor/drive executor/host render"
 ABOVE_ALL = f"{BELOW_GRAPH_CLASS} render/terminal verbs models/refs"
 ROOMS = {
     "late": "",
+    "distribution": "",
     "upward": "",
     "problem": "",
     "jsontypes": "",

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
 import orchestrator
+from orchestrator.distribution import install
 from orchestrator.views.events import EVENT_TYPES
 
 ROOT = Path(__file__).parents[2]
@@ -57,8 +60,25 @@ def test_the_main_names_load_neither_networkx_nor_openai() -> None:
     assert found.stdout.strip() == "[]"
 
 
+TEXTS = [
+    *(path for path in ROOT.glob("*.md") if path.name != "CHANGELOG.md"),
+    *(ROOT / "docs").rglob("*.md"),
+    *(ROOT / "orchestrator").rglob("*.py"),
+]
+
+
 def test_nothing_tells_people_to_install_a_strangers_package() -> None:
-    words = ("pip install", "orchestrator")
-    text = " ".join(words)
-    for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "orchestrator").rglob("*.py")]:
-        assert text not in path.read_text(), path
+    """`graph-orchestrator` on the package index is another project, and ours is not there: a checkout is installed."""
+    wrong = re.compile(r"pip install[^\n.]{0,40}orchestrator|(?<!agent-)graph-orchestrator\b")
+    for path in [*TEXTS, ROOT / "pyproject.toml", ROOT / "mkdocs.yml"]:
+        assert wrong.search(path.read_text()) is None, path
+
+
+def test_each_extra_that_a_text_installs_exists() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert install("web") == 'pip install ".[web]"'
+    named = set[str]()
+    for path in TEXTS:
+        commands = re.findall(r"""pip\s+install\s+(?:-e )?"\.\[([a-z0-9,]+)\]|\binstall\(['"](\w+)""", path.read_text())
+        named.update(extra for found in commands for one in found for extra in one.split(",") if extra)
+    assert {"web", "postgres", "mcp"} <= named <= extras.keys()

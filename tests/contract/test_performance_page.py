@@ -123,4 +123,4 @@ def test_a_chart_has_one_bar_for_each_and_says_the_values_to_screen_readers() ->
     found = ET.fromstring(bars("Loops", {"ours": 51.4, "burr": 195, "dbos": 0.0001}, "us"))
     assert len(list(found.iter(f"{SVG}rect"))) == 1 + 3
     assert found.get("role") == "img"
-    assert found.get("aria-label", "").endswith("graph-orchestrator 51.4 µs; Burr 195 µs.")
+    assert found.get("aria-label", "").endswith("agent-graph-orchestrator 51.4 µs; Burr 195 µs.")

@@ -326,7 +326,7 @@ async def test_what_is_no_store_is_told_and_left_as_it_is(whole: Whole, tmp_path
         (foreign, StoreError, "the SQLite database of another program; name another file"),
         (text, StoreError, "is not an SQLite database; name another file"),
         (short, StoreError, "is not an SQLite database; name another file"),
-        (newer, StoreTooNew, "schema version 99, .* update graph-orchestrator"),
+        (newer, StoreTooNew, "schema version 99, .* update the library"),
         (directory, StoreUnavailable, "it is a directory; name a file in it"),
     ):
         before = path.read_bytes() if path.is_file() else b""

@@ -226,7 +226,7 @@ async def test_no_crash_changes_the_way() -> None:
 def test_without_the_extra_the_graph_is_refused_with_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     guards._compiled.cache_clear()
     monkeypatch.setitem(sys.modules, "cel_expr_python.cel", None)
-    with pytest.raises(InvalidGraph, match=r"need the extra `route`: pip install 'graph-orchestrator\[route\]'"):
+    with pytest.raises(InvalidGraph, match=r'need the extra `route`: pip install "\.\[route\]"'):
         graph(MAIL)
 
 

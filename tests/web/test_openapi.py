@@ -83,4 +83,4 @@ def test_a_missing_package_is_one_line() -> None:
         "try: web.app(Executor())\nexcept ImportError as error: print(error)"
     )
     found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert found.stdout.strip() == "the web API needs other packages: pip install 'graph-orchestrator[web]'"
+    assert found.stdout.strip() == 'the web API needs other packages: pip install ".[web]"'

@@ -1,7 +1,7 @@
 """An agent fills in a form on a web page, and a person approves what it sends.
 
 It runs without a key: the page is served on this machine, and the model answers by rules. You need Chromium and
-`pip install "graph-orchestrator[browser]"`. Then run `python docs/examples/browser/form_filling.py`, look at the
+`pip install ".[browser]"`. Then run `python docs/examples/browser/form_filling.py`, look at the
 picture in `form_filling.html`, and answer.
 """
 

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import anyio
 
+from orchestrator.distribution import install
 from orchestrator.engines.restate.address import address_of
 from orchestrator.errors import EngineUnavailable
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("orchestrator.worker")
 
-EXTRA = "deliveries by Restate need the extra `restate`: python -m pip install 'graph-orchestrator[restate]'"
+EXTRA = f"deliveries by Restate need the extra `restate`: {install('restate')}"
 HANDLER = "deliver"
 """The name of the service's handler."""
 _PATIENCE = 10.0

@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 
+from orchestrator.distribution import install
+
 try:
     from temporalio import workflow
     from temporalio.common import RetryPolicy
 except ImportError as error:
-    raise ImportError(
-        "Temporal needs the extra `temporal`: python -m pip install 'graph-orchestrator[temporal]'"
-    ) from error
+    raise ImportError(f"Temporal needs the extra `temporal`: {install('temporal')}") from error
 
 DRIVE = "orchestrator.drive"
 """The name of the activity."""

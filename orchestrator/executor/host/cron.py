@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from orchestrator.distribution import install
 from orchestrator.errors import InvalidValue
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def _times(cron: str, timezone: str, after: float) -> Iterator[float]:
     try:
         from cronsim import CronSim, CronSimError
     except ImportError as error:
-        raise ImportError("schedules need the extra `schedule`: pip install 'graph-orchestrator[schedule]'") from error
+        raise ImportError(f"schedules need the extra `schedule`: {install('schedule')}") from error
 
     try:
         zone = ZoneInfo(timezone)

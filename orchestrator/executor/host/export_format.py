@@ -100,9 +100,7 @@ def _check_head(fields: JsonObject) -> None:
     if fields.get("type") != "export" or not isinstance(version, int):
         raise InvalidExport(1, "this is not an export of runs; make one with `orchestrator export RUN -o FILE`")
     if version > VERSION:
-        raise InvalidExport(
-            1, f"its version is {version}, this library reads up to {VERSION}; update graph-orchestrator"
-        )
+        raise InvalidExport(1, f"its version is {version}, this library reads up to {VERSION}; update the library")
     if fields.get("redacted"):
         raise InvalidExport(1, "it is redacted: its records have changed, so no run can be made of them")
 
@@ -153,7 +151,7 @@ def _fault_of(line: bytes, error: Exception) -> str:
     if kind is None:
         return "it has no `type`, and a record belongs here"
     if kind not in RECORD_TYPES:
-        return f"this version knows no record of type {shown(kind)}; if a newer one wrote it, update graph-orchestrator"
+        return f"this version knows no record of type {shown(kind)}; if a newer one wrote it, update the library"
     record = f"record {shown(fields.get('seq'))} ({kind})"
     if not isinstance(error, ValidationError):
         return f"{record}: {brief(error)}"

@@ -14,6 +14,8 @@ from socketserver import TCPServer, ThreadingMixIn
 from typing import TYPE_CHECKING, Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
+from orchestrator.distribution import install
+
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment
 
@@ -131,7 +133,7 @@ def _metrics(health: WorkerHealth) -> tuple[str, str, str]:
         from prometheus_client import CollectorRegistry, generate_latest
         from prometheus_client.exposition import CONTENT_TYPE_LATEST
     except ImportError:
-        return "404 Not Found", _TEXT, "metrics need the extra `metrics`: pip install 'graph-orchestrator[metrics]'\n"
+        return "404 Not Found", _TEXT, f"metrics need the extra `metrics`: {install('metrics')}\n"
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Collector(health))
     return "200 OK", CONTENT_TYPE_LATEST, generate_latest(registry).decode()

@@ -234,8 +234,8 @@ def check_version(version: int, url: str, migrations: Sequence[Migration] = MIGR
     """
     if version > len(migrations):
         raise StoreTooNew(
-            f"store {url} has schema version {version}, this version of graph-orchestrator knows up to "
-            f"{len(migrations)}; update graph-orchestrator"
+            f"store {url} has schema version {version}, this version of the library knows up to "
+            f"{len(migrations)}; update the library"
         )
 
 

@@ -109,8 +109,8 @@ def check_version(connection: sqlite3.Connection, url: str, migrations: Sequence
         raise StoreError(f"store {url} is the SQLite database of another program; name another file")
     if version > len(migrations):
         raise StoreTooNew(
-            f"store {url} has schema version {version}, this version of graph-orchestrator knows up to "
-            f"{len(migrations)}; update graph-orchestrator"
+            f"store {url} has schema version {version}, this version of the library knows up to "
+            f"{len(migrations)}; update the library"
         )
     return version
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
 
+from orchestrator.distribution import NAME, install
 from orchestrator.errors import OrchestratorError, ToolDisconnected, ToolError, ToolUnavailable, message_of
 from orchestrator.fence import pass_fence
 from orchestrator.tools.mcp.listing import Listed, listed_by
@@ -159,7 +160,7 @@ class McpConnection:
                 "or give it to an executor that is open"
             )
         if importlib.util.find_spec("mcp") is None:
-            raise ToolUnavailable("MCP servers need a further package: pip install 'graph-orchestrator[mcp]'")
+            raise ToolUnavailable(f"MCP servers need a further package: {install('mcp')}")
         live = _OpenSession(Tail(self.server.secrets))
         self._hosts[0].start_soon(self._hold, live)
         try:
@@ -189,7 +190,7 @@ class McpConnection:
             if isinstance(message, ToolListChangedNotification):
                 live.stale = True
 
-        us = Implementation(name="graph-orchestrator", version=__version__)
+        us = Implementation(name=NAME, version=__version__)
         try:
             with live.scope:
                 async with Client(self._streams(live), client_info=us, message_handler=hear, cache=None) as client:

@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.distribution import install
 from orchestrator.errors import ToolError
 from orchestrator.tools.builtin.browser.frames import LENGTH, length_of, packed, unpacked
 from orchestrator.tools.builtin.browser.proxy import Proxy
@@ -135,7 +136,7 @@ async def main() -> int:
     try:
         from playwright.async_api import async_playwright
     except ModuleNotFoundError:
-        return _failed('playwright is not installed: pip install "graph-orchestrator[browser]"')
+        return _failed(f"playwright is not installed: {install('browser')}")
     async with async_playwright() as playwright:
         try:
             browser = await playwright.chromium.launch(

@@ -11,13 +11,14 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.distribution import install
 from orchestrator.errors import ToolError
 from orchestrator.tools.builtin.python.shown import shown_value
 
 if TYPE_CHECKING:
     from pydantic_monty import MontySession, ResourceLimits
 
-MISSING = 'the tool "python" needs the package pydantic-monty: pip install "graph-orchestrator[sandbox]"'
+MISSING = f'the tool "python" needs the package pydantic-monty: {install("sandbox")}'
 _GRACE = 5.0
 """Seconds beyond its limit after which a process is killed from outside."""
 
