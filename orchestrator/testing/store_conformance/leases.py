@@ -321,9 +321,8 @@ async def check_claims(store: Store) -> None:
     equal(given[expired][0].deaths, 1, "the deaths of a run whose holder's lease expired")
     equal(await store.claim(an_owner(), graphs=[mark], limit=10, ttl=60.0), [], "runs that are given out already")
     unsettled = [info.run_id for info in await store.unsettled([mark])]
-    quiet = {paused, ended}
     that(mine | {later, held} <= {*unsettled}, "runs that may have something to do are unsettled")
-    that(not quiet & {*unsettled}, "a run that only waits, or has ended, is unsettled")
+    that(not {paused, ended} & {*unsettled}, "a run that only waits, or has ended, is unsettled")
     ages = [(await store.info(run_id)).created for run_id in unsettled]
     equal(ages, sorted(ages), "when unsettled runs were created, the oldest first")
     equal(await store.unsettled([uuid4().hex]), [], "unsettled runs of a graph without runs")
