@@ -28,7 +28,13 @@ from hypothesis import HealthCheck, settings
 
 from orchestrator.testing import MockClock
 
-pytest_plugins = ["tests.support.postgres", "tests.support.s3", "tests.support.servers", "tests.support.stores"]
+pytest_plugins = [
+    "tests.support.postgres",
+    "tests.support.s3",
+    "tests.support.servers",
+    "tests.support.stores",
+    "tests.support.time_limit",
+]
 """Here, so that all tests share one definition: else each folder's would start servers of its own."""
 
 

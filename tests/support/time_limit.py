@@ -1,0 +1,109 @@
+"""A time limit for every test: one that hangs fails, with all stacks, and the tests after it run.
+
+pytest-timeout knows the limit of a test (mark, option or `pyproject.toml`) and measures it. Its own ways to end a test
+do not end every hang: an exception from a signal handler is lost in a task or leaves a fixture that waits, a test that
+failed has no limit while its fixtures end, and stacks that a worker of xdist prints are lost. So here the process ends.
+xdist counts that as a failure of the test, and starts another worker.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import gc
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from types import CoroutineType
+
+import pytest
+import pytest_timeout
+
+LIMITS = {"storm": 3600, "hosts": 900, "peer": 900, "browser": 900}
+"""Seconds for a test with this mark; a storm has them for each of its scales. Others have those of `pyproject.toml`."""
+FULL = 900
+"""Seconds for a test in full size."""
+_LATER = 30
+"""Seconds after which the process ends without Python: its code may hold the lock of the interpreter."""
+
+_timer: threading.Timer | None = None
+_stderr = -1
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep the file that stacks go to, before tests capture it."""
+    global _stderr
+    _stderr = os.dup(sys.__stderr__.fileno() if sys.__stderr__ else 2)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Give long tests more time, unless `--timeout` says how much."""
+    if config.getoption("timeout") is not None:
+        return
+    for item in items:
+        limits = [seconds for mark, seconds in LIMITS.items() if item.get_closest_marker(mark)]
+        if config.option.full:
+            limits.append(FULL)
+        if item.get_closest_marker("storm"):
+            limits.append(LIMITS["storm"] * config.option.storm_scale)
+        if limits and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(max(limits)))
+
+
+@pytest.hookimpl
+def pytest_timeout_set_timer(item: pytest.Item, settings: pytest_timeout.Settings) -> bool:
+    """Begin to measure, instead of pytest-timeout."""
+    global _timer
+    pytest_timeout_cancel_timer()
+    _timer = threading.Timer(settings.timeout, _end, [item.nodeid, settings.timeout])
+    _timer.name, _timer.daemon = "time limit of a test", True
+    _timer.start()
+    faulthandler.dump_traceback_later(settings.timeout + _LATER, exit=True, file=_stderr)
+    return True
+
+
+@pytest.hookimpl
+def pytest_timeout_cancel_timer() -> bool:
+    """Measure no longer."""
+    global _timer
+    if _timer is not None:
+        _timer.cancel()
+        _timer.join()
+        _timer = None
+    faulthandler.cancel_dump_traceback_later()
+    return True
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Measure again from here on: pytest and pytest-timeout stop when a test has failed."""
+    settings = pytest_timeout._get_item_settings(item)
+    if settings.timeout:
+        pytest_timeout_set_timer(item, settings)
+
+
+def _end(name: str, seconds: float) -> None:
+    if pytest_timeout.is_debugging():
+        return
+    _say(f"\n++ {name} takes longer than {seconds:g} s. Stacks of its threads:\n")
+    faulthandler.dump_traceback(_stderr)
+    for stack in _suspended():
+        _say(f"++ A coroutine waits:\n{stack}")
+    os._exit(1)
+
+
+def _suspended() -> Iterator[str]:
+    """The stacks of coroutines that wait: those of threads show only the event loop."""
+    coroutines = [one for one in gc.get_objects() if isinstance(one, CoroutineType) and one.cr_await is not None]
+    inner = {id(one.cr_await) for one in coroutines}
+    for outer in coroutines:
+        one, lines = outer, list[str]()
+        while id(outer) not in inner and isinstance(one, CoroutineType) and one.cr_frame is not None:
+            lines.append(f'  File "{one.cr_code.co_filename}", line {one.cr_frame.f_lineno} in {one.__qualname__}\n')
+            one = one.cr_await
+        if lines:
+            yield "".join(lines)
+
+
+def _say(text: str) -> None:
+    os.write(_stderr, text.encode("utf-8", "replace"))
