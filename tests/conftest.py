@@ -33,6 +33,7 @@ pytest_plugins = [
     "tests.support.s3",
     "tests.support.servers",
     "tests.support.stores",
+    "tests.support.threads",
     "tests.support.time_limit",
 ]
 """Here, so that all tests share one definition: else each folder's would start servers of its own."""
