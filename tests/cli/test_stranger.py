@@ -136,15 +136,18 @@ def listening() -> Iterator[tuple[int, list[bytes]]]:
                     client, _ = server.accept()
                 except OSError:
                     return
+                client.settimeout(60)
                 with client:
                     heard.append(client.recv(65536))
                     client.sendall(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}")
 
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
-        yield server.getsockname()[1], heard
-        server.shutdown(socket.SHUT_RDWR)
-        thread.join()
+        try:
+            yield server.getsockname()[1], heard
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+            thread.join(60)
 
 
 ASKED = "What is 1+1?"

@@ -161,7 +161,7 @@ def test_a_worker_serves_probes_and_drains_and_a_second_signal_interrupts(shell:
         assert probe(port, "/healthz", 200) == "ok\n"
         assert probe(port, "/readyz", 200) == "ok\n"
         assert 'runs_driving{graph="slow"} 1.0' in probe(port, "/metrics", 200)
-        until = time.monotonic() + 30
+        until = time.monotonic() + 60
         while "step_done" not in shell.journal("r"):  # the second step hangs
             assert time.monotonic() < until
         worker.signal(signal.SIGTERM)
@@ -176,7 +176,7 @@ def test_a_worker_serves_probes_and_drains_and_a_second_signal_interrupts(shell:
 
 def probe(port: int, path: str, status: int) -> str:
     """Wait until a probe has this status."""
-    until = time.monotonic() + 30
+    until = time.monotonic() + 60
     while True:
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:

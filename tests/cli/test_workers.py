@@ -13,7 +13,7 @@ from tests.support.shell import Shell
 
 def listed(shell: Shell, count: int) -> list[dict[str, Any]]:
     """Wait until so many workers are listed."""
-    until = time.monotonic() + 30
+    until = time.monotonic() + 60
     while len(found := shell("workers", "--json").json["workers"]) != count:
         assert time.monotonic() < until, found
         time.sleep(0.1)

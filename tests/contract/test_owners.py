@@ -14,7 +14,7 @@ from orchestrator.nodes import Ask
 from orchestrator.testing import ScriptedModel
 from tests.contract.hanging import goes_on
 from tests.contract.sample import State, logs, single
-from tests.support.programs import Begun
+from tests.support.programs import Begun, next_line
 
 pytestmark = pytest.mark.anyio
 
@@ -85,12 +85,14 @@ async def test_a_run_of_a_dead_holder_is_taken_over_at_once(tmp_path: Path) -> N
     read, write = os.pipe()
     program = Begun([KILLED, url], module="tests.support.script", streams=(0, write, 2))
     os.close(write)
-    with os.fdopen(read) as said:
-        assert said.readline() == "at b\n"
+    try:
+        assert next_line(read) == "at b\n"
         async with Executor(url, graphs=[goes_on]) as ex:
             with pytest.raises(RunConflict):
                 await ex.resume("r")
+    finally:
         program.close()
+        os.close(read)
     async with Executor(url, graphs=[goes_on], deps="go on") as ex:
         assert (await ex.load("r")).status == "interrupted"
         run = await ex.resume("r")

@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from orchestrator import Executor, Run
-from tests.support.programs import Begun
+from tests.support.programs import Begun, next_line
 
 ONE = """
 async def main():
@@ -94,20 +94,22 @@ class Program:
         read, write = os.pipe()
         null = os.open(os.devnull, os.O_RDWR)
         self.process = Begun([text, self.url, backend], module="tests.support.script", streams=(null, write, null))
-        self._said = os.fdopen(read)
+        self._said = read
         for stream in (write, null):
             os.close(stream)
 
     def lines(self, count: int) -> list[str]:
-        return [self._said.readline().strip() for _ in range(count)]
+        return [next_line(self._said).strip() for _ in range(count)]
 
     def end(self, number: int) -> tuple[int, str]:
         self.process.signal(number)
-        return self.process.wait(), self._said.read()
+        code = self.process.wait()
+        with os.fdopen(self._said, closefd=False) as rest:
+            return code, rest.read()
 
     def close(self) -> None:
         self.process.close()
-        self._said.close()
+        os.close(self._said)
 
     def leases(self) -> int:
         with closing(sqlite3.connect(self.file)) as db:

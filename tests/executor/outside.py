@@ -208,4 +208,4 @@ def outside(seed: int = 0, slowest: float = 0.01, address: str = "127.0.0.1") ->
             gate.set()
         server.shutdown()
         server.server_close()
-        thread.join()
+        thread.join(60)

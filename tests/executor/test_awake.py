@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -18,7 +19,7 @@ from tests.support.sizes import sized
 
 pytestmark = pytest.mark.anyio
 
-SOON = 15.0
+SOON = 60.0
 """Seconds; others may use the machine."""
 
 
@@ -59,6 +60,14 @@ async def until(true: Callable[[], Awaitable[bool]], seconds: float = SOON) -> f
         while not await true():  # noqa: ASYNC110  another executor does it
             await anyio.sleep(0.01)
     return time.monotonic() - began
+
+
+async def left(call: Callable[[], Awaitable[object]], executor: Executor, status: str) -> None:
+    """Cancel a call when its run has a status."""
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(call)
+        await becomes(executor, "r", status)
+        tasks.cancel_scope.cancel()
 
 
 async def becomes(executor: Executor, run_id: str, status: str) -> float:
@@ -130,9 +139,7 @@ async def test_an_answer_of_another_executor_moves_the_run(store: str, other: Ex
         for number in range(2):
             (question,) = run.waiting
             await other.answer("r", question.id, number, resume=False)
-            took = time.monotonic()
             run = await _next(executor, question.id)
-            assert time.monotonic() - took < SOON
         assert run.status == "completed"
         assert run.output == ["0", "1"]
 
@@ -241,11 +248,10 @@ async def test_an_executor_that_sleeps_does_not_wait_for_timers(store: str) -> N
 
 
 async def test_a_caller_that_leaves_while_a_timer_runs_leaves_a_run_that_sleeps(store: str) -> None:
-    graph = sleeping(0.4)
+    graph = sleeping(1.0)
     async with Executor(store, graphs=[graph]) as executor:
-        with anyio.move_on_after(0.2):
-            await executor.start(graph, run_id="r")
-        await anyio.sleep(0.6)
+        await left(partial(executor.start, graph, run_id="r"), executor, "paused")
+        await anyio.sleep(1.2)
         assert await status_of(executor, "r") == "paused"
         assert (await executor.resume("r")).status == "completed"
 
@@ -267,12 +273,11 @@ async def test_a_sleep_inside_a_graph_tool_is_waited_for(store: str) -> None:
 
 
 async def test_closing_an_executor_does_not_wait_for_timers(store: str) -> None:
-    graph = sleeping(60)
-    began = time.monotonic()
-    async with anyio.create_task_group() as tasks, Executor(store, graphs=[graph]) as executor:
-        tasks.start_soon(lambda: executor.start(graph, run_id="r"))
-        await becomes(executor, "r", "paused")
-    assert time.monotonic() - began < SOON
+    graph = sleeping(3600)
+    with anyio.fail_after(SOON):
+        async with anyio.create_task_group() as tasks, Executor(store, graphs=[graph]) as executor:
+            tasks.start_soon(lambda: executor.start(graph, run_id="r"))
+            await becomes(executor, "r", "paused")
 
 
 # -- answered, and driven by no executor -------------------------------------------------------------------------------
@@ -295,12 +300,21 @@ async def test_a_run_that_is_answered_without_resuming_waits_to_be_taken_up(stor
 
 
 async def test_a_run_whose_driver_dies_after_the_answer_is_interrupted(store: str) -> None:
-    graph = Graph(name="g", state=Log, nodes={"ask": patient, "hang": node(_hang)}, edges="START -> ask -> hang -> END")
+    hangs = anyio.Event()
+
+    async def hang(state: Log) -> Update:
+        hangs.set()
+        await anyio.sleep_forever()
+
+    graph = Graph(name="g", state=Log, nodes={"ask": patient, "hang": node(hang)}, edges="START -> ask -> hang -> END")
     async with Executor(store, graphs=[graph]) as executor:
         run = await executor.start(graph, run_id="r")
         await executor.answer("r", run.waiting[0].id, "yes", resume=False)
-        with anyio.move_on_after(0.5):
-            await executor.resume("r")
+        with anyio.fail_after(SOON):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(executor.resume, "r")
+                await hangs.wait()
+                tasks.cancel_scope.cancel()
         assert await status_of(executor, "r") == "interrupted"
 
 
@@ -312,8 +326,7 @@ async def _hang(state: Log) -> Update:
 async def test_a_pause_of_an_interrupted_run_leaves_it_interrupted(store: str) -> None:
     graph = chain(node(_hang), name="g")
     async with Executor(store, graphs=[graph]) as executor:
-        with anyio.move_on_after(0.4):
-            await executor.start(graph, run_id="r")
+        await left(partial(executor.start, graph, run_id="r"), executor, "running")
         await executor.pause("r")
         assert await status_of(executor, "r") == "interrupted"
 
@@ -358,8 +371,8 @@ async def test_an_enqueued_run_is_begun_by(store: str, how: str) -> None:
         else:
             driven = await executor.drive("r")
             assert driven.status == "paused"
-            assert driven.due is not None
-            assert abs(driven.due - time.time()) < SOON
+            (question,) = (await executor.load("r")).waiting
+            assert driven.due == question.deadline is not None
 
 
 async def test_wait_waits_for_an_enqueued_run_that_another_executor_drives(store: str, other: Executor) -> None:

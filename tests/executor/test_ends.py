@@ -180,8 +180,8 @@ async def test_who_asks_for_something_while_the_end_is_written_is_told_of_the_en
     graph = chain(says("a"))
     async with Executor(Waits(store)) as first, Executor(store, graphs=[graph]) as second:  # type: ignore[arg-type]
         await first.submit(graph, run_id="r")
-        await ending.wait()
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
+            await ending.wait()
             try:
                 run = await (second.pause if act == "pause" else second.cancel)("r", by="ann")
             except RunEnded:  # the message was still there when the end was seen

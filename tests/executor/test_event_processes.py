@@ -36,7 +36,7 @@ def program(*words: object) -> Iterator[Piped]:
 def kill_holders(url: str, backend: str, seed: int) -> int:
     """Kill holders of the run at any moment, and begin others, until it has ended; how many were killed."""
     dice, killed = random.Random(seed), 0
-    deadline = time.monotonic() + 50
+    deadline = time.monotonic() + 200
     while True:
         with program("hold", url, backend) as holder:
             patience = time.monotonic() + dice.uniform(0.02, 0.5)

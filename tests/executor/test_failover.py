@@ -29,8 +29,9 @@ def paid(diary: Path) -> Counter[str]:
 
 async def lines(diary: Path, number: int) -> None:
     """Wait for so many payments."""
-    while sum(paid(diary).values()) < number:  # noqa: ASYNC110  other processes pay
-        await anyio.sleep(0.01)
+    with anyio.fail_after(PATIENCE):
+        while sum(paid(diary).values()) < number:  # noqa: ASYNC110  other processes pay
+            await anyio.sleep(0.01)
 
 
 async def at_rest(executor: Executor) -> list[RunInfo]:

@@ -93,7 +93,7 @@ async def test_a_sync_node_that_blocks_does_not_block_the_loop(tmp_path: Path) -
 
     def blocks(state: Log) -> Update:
         begun.set()
-        return {"log": "let go" if go_on.wait(20) else "the loop stood still"}
+        return {"log": "let go" if go_on.wait(60) else "the loop stood still"}
 
     async def lets_go() -> None:
         while not begun.is_set():  # noqa: ASYNC110  a thread sets no event of the loop
@@ -229,16 +229,15 @@ async def test_a_failure_stops_what_runs_beside_it() -> None:
         await anyio.sleep(0.05)
         raise ValueError("no")
 
-    started = time.perf_counter()
     graph = Graph(
         name="beside",
         state=Log,
-        nodes={"fork": says("fork"), "wrong": node(wrong), "slow": says("slow", partial(anyio.sleep, 30))},
+        nodes={"fork": says("fork"), "wrong": node(wrong), "slow": says("slow", anyio.sleep_forever)},
         edges="START -> fork -> wrong, slow\nwrong, slow -> END",
     )
-    run = await graph.run()
+    with anyio.fail_after(60):
+        run = await graph.run()
     assert run.status == "failed"
-    assert time.perf_counter() - started < 20
 
 
 @pytest.mark.parametrize(
@@ -429,14 +428,14 @@ async def test_an_exhausted_edge_is_taken_once() -> None:
 
 async def test_seconds_stop_what_runs() -> None:
     graph = single(
-        partial(_sleep, 60), limits=Limits(seconds=0.2),
+        partial(_sleep, 3600), limits=Limits(seconds=0.2),
         edges="START -> work -> END\n* -> late : exhausted\nlate -> END", nodes={"late": says("late")},
     )  # fmt: skip
-    started = time.perf_counter()
-    run = await graph.run()
+    with anyio.fail_after(60):
+        run = await graph.run()
     assert run.status == "exhausted"
     assert run.output == ["late"]
-    assert 0.19 < time.perf_counter() - started < 30
+    assert run.seconds >= 0.19
 
 
 async def _sleep(seconds: float, state: Log) -> Update:

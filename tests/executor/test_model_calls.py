@@ -19,7 +19,7 @@ from orchestrator.errors import GraphUnknown, ModelError, ModelMisconfigured, Mo
 from orchestrator.executor import Event
 from orchestrator.models import Fallback, Price, with_middleware
 from orchestrator.nodes import Ask, Subgraph
-from tests.support.programs import Begun
+from tests.support.programs import Begun, next_line
 from tests.support.wire import Raw, Seen, chunk, refused, said, served, streamed, told
 
 pytestmark = pytest.mark.anyio
@@ -337,7 +337,7 @@ async def test_others_go_on_from_where_they_were() -> None:
     def answer(seen: Seen) -> Raw | dict[str, Any]:
         asked = seen.body["messages"][0]["content"]
         if asked == "left" and not mended:
-            assert other.wait(10)
+            assert other.wait(60)
             time.sleep(0.5)  # the other one's reply is journaled by then
             return refused(401, "no")
         other.set()
@@ -423,7 +423,7 @@ async def test_a_stream_that_a_node_leaves_is_closed_when_its_step_ends(how: str
                     if event.type == "token" and how == "cancelled":
                         await executor.cancel("r")
             assert live.run.status == ("cancelled" if how == "cancelled" else "completed")
-            assert await anyio.to_thread.run_sync(wire.left.wait, 1)
+            assert await anyio.to_thread.run_sync(wire.left.wait, 60)
 
 
 async def test_a_run_cancelled_in_the_middle_of_a_stream_closes_its_connection() -> None:
@@ -435,7 +435,7 @@ async def test_a_run_cancelled_in_the_middle_of_a_stream_closes_its_connection()
                         if event.type == "token":
                             tasks.start_soon(executor.cancel, "r")
                 assert live.run.status == "cancelled"
-            assert await anyio.to_thread.run_sync(wire.left.wait, 1)
+            assert await anyio.to_thread.run_sync(wire.left.wait, 60)
             settled = [one.data for one in await journal(executor) if one.type == "effect_settled"]
     assert [data.get("ok", True) for data in settled] == [False]
     assert "result" not in settled[0]
@@ -449,9 +449,11 @@ async def test_killed_in_the_middle_of_a_stream_it_asks_again_once(tmp_path: Pat
         words = (wire.url, store, anyio_backend)
         killed = Begun(words, module="tests.executor.streaming", streams=(0, write, 2))
         os.close(write)
-        with os.fdopen(read) as said_by_it:
-            assert [said_by_it.readline() for _ in range(2)] == ["token\n"] * 2
+        try:
+            assert [next_line(read) for _ in range(2)] == ["token\n"] * 2
+        finally:
             killed.close()
+            os.close(read)
         async with (
             model_at(wire.url) as model,
             Executor(store, graphs=[graph()], model=model) as executor,

@@ -194,8 +194,7 @@ async def test_the_lease_of_another_host_is_waited_for(scene: Scene) -> None:
             await executor.resume("r")
         with pytest.raises(RunConflict):
             await executor.resume("r", wait=0.05)
-        assert time.time() < expires
-        run = await executor.resume("r", wait=30)
+        run = await executor.resume("r", wait=60)
         assert time.time() >= expires
         assert run.status == "paused"
 

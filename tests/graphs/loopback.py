@@ -69,4 +69,4 @@ def loopback(replies: Sequence[str]) -> Iterator[Loopback]:
     finally:
         server.shutdown()
         server.server_close()
-        thread.join()
+        thread.join(60)

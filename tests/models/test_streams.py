@@ -374,5 +374,5 @@ async def test_whoever_stops_reading_closes_the_connection_at_once(how: str) -> 
                         if how == "left":
                             break
                         scope.cancel()
-            assert await anyio.to_thread.run_sync(wire.left.wait, 1)
+            assert await anyio.to_thread.run_sync(wire.left.wait, 60)
             assert (await read(model))[1].text == "next"

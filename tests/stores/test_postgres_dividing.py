@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+import anyio
 import psycopg
 import pytest
 
@@ -148,7 +149,7 @@ def held(database: PostgresDatabase, table: str, mode: str) -> Iterator[None]:
         try:
             yield
         finally:
-            timer.join()
+            timer.join(60)
 
 
 async def test_a_process_dies_before_the_first_month_begins(
@@ -199,16 +200,20 @@ async def test_several_divide_at_once_while_the_former_version_appends(former: P
 
     writer = threading.Thread(target=append)
     threads = [threading.Thread(target=divide) for _ in range(4)]
-    for thread in (writer, *threads):
-        thread.start()
-    for thread in threads:
-        thread.join()
-    before = added
-    while added == before:  # it goes on
-        done.wait(0.01)
-        assert writer.is_alive()
-    done.set()
-    writer.join()
+    try:
+        for thread in (writer, *threads):
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+            assert not thread.is_alive()
+        before = added
+        with anyio.fail_after(60):
+            while added == before:
+                await anyio.sleep(0.01)
+                assert writer.is_alive()
+    finally:
+        done.set()
+        writer.join(60)
     assert former.execute("SELECT count(*) FROM records WHERE run = 2") == [(3 + added,)]
     assert former.execute("SELECT version FROM orchestrator_schema") == [(NEWEST,)]
 

@@ -39,7 +39,7 @@ def session(postgres: PostgresDatabase) -> Iterator[psycopg.Connection[Any]]:
 def waits(postgres: PostgresDatabase, count: int = 1) -> None:
     """Wait until so many sessions wait for locks."""
     query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while postgres.execute(query) != [(count,)]:
         assert time.monotonic() < deadline, postgres.execute("SELECT state, wait_event, query FROM pg_stat_activity")
         time.sleep(0.01)
@@ -164,7 +164,7 @@ async def test_a_use_of_a_payload_that_was_removed_in_the_moment_before_is_noted
             await other.close()
             assert counts(postgres) == (0, 0)
             blocking.rollback()
-            assert append.result(20) == 2
+            assert append.result(60) == 2
         assert await store.read("new", after=1) == events(2, 1, LONG)
         assert counts(postgres) == (1, 1)
         assert 'violates foreign key constraint "payload_uses_digest_fkey"' in postgres.server.log()
@@ -280,7 +280,7 @@ async def test_records_that_are_deleted_while_they_are_read_are_not_damaged(
 
     def do(action: Any) -> None:
         with ThreadPoolExecutor(1) as pool:
-            pool.submit(anyio.run, action).result()
+            pool.submit(anyio.run, action).result(60)
 
     monkeypatch.setattr(psycopg.Connection, "execute", interrupted)
     try:

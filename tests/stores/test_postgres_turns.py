@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import closing
 
@@ -59,7 +58,7 @@ async def claimed(store: Store, limit: int = 2) -> list[str]:
 
 async def valid(postgres: PostgresDatabase) -> None:
     """Wait until there is one index, and it can be used."""
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         while postgres.execute(INDEXES) != [(True,)]:  # noqa: ASYNC110  the server makes it
             await anyio.sleep(0.05)
 
@@ -77,17 +76,16 @@ async def test_claims_go_on_while_an_index_waits_for_a_transaction_that_is_left_
 
         tasks.start_soon(claim)
         await anyio.sleep(0.3)
-        before = time.monotonic()
-        assert await store.beat(lease.holder, 60.0)
-        await store.drop_lease("many 5", "t")
-        assert time.monotonic() - before < 1.0, "other changes wait for the index"
+        with anyio.fail_after(60):  # the transaction stays open until later: who waited for the index would not end
+            assert await store.beat(lease.holder, 60.0)
+            await store.drop_lease("many 5", "t")
     assert first == ["many 0", "many 1"], "until it is there, the oldest come first"
     assert postgres.execute(INDEXES) == [(False,)], "it still waits"
     assert await claimed(store, 1) == ["many 2"]
     await waiting(store, "many 6", "many", created=7.0)
     left_open.rollback()
     await valid(postgres)
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         while "few 0" not in (found := await claimed(store)):
             assert found, "the run of the other value is never given out"
 
@@ -98,12 +96,12 @@ async def test_an_index_whose_making_was_broken_off_is_made_again(
     await claimed(store, 1)
     (one,) = postgres.execute(MAKING)
     assert postgres.execute(f"SELECT pg_terminate_backend({one[0]})") == [(True,)]
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         while postgres.execute(f"SELECT 1 FROM pg_stat_activity WHERE {DROPPING}") == []:  # noqa: ASYNC110  a thread
             await anyio.sleep(0.05)
     left_open.rollback()
     await valid(postgres)
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         while "few 0" not in await claimed(store):
             pass
 
@@ -119,7 +117,7 @@ async def test_of_two_processes_one_makes_the_index(
     await valid(postgres)
     for one in (store, other):
         await waiting(store, f"few again {one is other}", "few", created=200.0)
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             while not any(run_id.startswith("few") for run_id in await claimed(one)):
                 pass
     assert postgres.execute(INDEXES) == [(True,)]

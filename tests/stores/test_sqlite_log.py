@@ -23,6 +23,7 @@ from orchestrator.stores.sqlite.log_space import LogSpace
 from orchestrator.stores.sqlite.wal import kept_log
 from tests.stores.runs import add_run, events
 from tests.support.executors import chain, says
+from tests.support.programs import next_line, piped
 from tests.support.sizes import quick_on, sized
 
 pytestmark = pytest.mark.anyio
@@ -232,11 +233,9 @@ with open(sys.argv[1], "r+b") as shared:
 def emptying(path: Path) -> Iterator[None]:
     """Hold the lock of a process that empties the log of a file."""
     words = [sys.executable, "-c", CHECKPOINTS, f"{path}-shm"]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"ready\n"
+    with piped(words, stdin=subprocess.PIPE) as (_, said):
+        assert next_line(said) == "ready\n"
         yield
-        process.kill()
 
 
 @quick_on("asyncio")

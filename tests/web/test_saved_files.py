@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -26,6 +25,7 @@ from orchestrator.web.compose.saved import SavedGraphs
 from orchestrator.web.compose.saved_files import digest_of
 from orchestrator.web.compose.texts import Texts
 from orchestrator.web.problems import HttpProblem
+from tests.support.programs import next_line, piped
 from tests.support.sizes import sized
 from tests.web.api import GRAPHS, Api, api, pay
 from tests.web.test_compose_try import QUIET
@@ -75,7 +75,7 @@ def test_nothing_waits_for_a_process_that_holds_the_folder(server: Api, folder: 
             listed(server)
             server.get("runs")
         assert not saving.done()
-        assert saving.result()["type"].endswith("save-busy")
+        assert saving.result(60)["type"].endswith("save-busy")
 
 
 def test_other_requests_go_on_while_many_files_are_read(server: Api, folder: Path) -> None:
@@ -90,7 +90,7 @@ def test_other_requests_go_on_while_many_files_are_read(server: Api, folder: Pat
     with ThreadPoolExecutor(2) as pool:
         pool.submit(ask, "graphs")
         time.sleep(0.05)
-        pool.submit(ask, "runs").result()
+        pool.submit(ask, "runs").result(60)
     assert ended == ["runs", "graphs"]
     assert len(listed(server)) == 200
 
@@ -257,10 +257,9 @@ def test_a_process_that_is_killed_while_it_saves_leaves_whole_files_and_nothing_
     for turn in range(sized(2, 6)):
         (folder / "quiet.yaml").unlink(missing_ok=True)
         words = [sys.executable, "-c", SAVER, str(folder), QUIET]
-        with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
-            assert process.stdout is not None
-            assert process.stdout.readline() == b"ready\n"
-            until = time.monotonic() + 20
+        with piped(words) as (process, said):
+            assert next_line(said) == "ready\n"
+            until = time.monotonic() + 60
             while not drafts(folder) and time.monotonic() < until:
                 pass
             time.sleep(0.0007 * turn)

@@ -29,6 +29,7 @@ from orchestrator.tools.refs import tools_from_ref
 from orchestrator.tools.result import ToolFailure, ToolResult
 from orchestrator.tools.toolbox import Toolbox
 from tests.support.browser import chromium as chromium_of_tests
+from tests.support.programs import next_line, piped
 from tests.tools.builtin.processes import alive, wait_until_gone
 from tests.tools.builtin.test_web_fetch import HOSTS
 from tests.tools.builtin.web import Web, serving
@@ -540,13 +541,12 @@ PROGRAM = """
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_nothing_outlives_this_process_when_it_is_killed(site: Web, backend: str) -> None:
     program = [sys.executable, "-c", textwrap.dedent(PROGRAM), site.url + "/form", backend]
-    with subprocess.Popen(program, cwd=Path(__file__).parents[3], stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"| Order\n"
+    with piped(program, cwd=Path(__file__).parents[3]) as (process, said):
+        assert next_line(said) == "| Order\n"
         word = f"orch-browser-{process.pid}"
         assert alive(word)
         os.kill(process.pid, signal.SIGKILL)
-        process.wait(20)
+        process.wait(60)
         wait_until_gone(word)
 
 

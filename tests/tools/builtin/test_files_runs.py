@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.testing import assert_crash_safe
+from tests.support.programs import next_line, piped
 from tests.support.sizes import sized
 from tests.tools.builtin.editing import fresh, graph
 
@@ -40,16 +41,15 @@ def test_a_run_that_is_killed_at_any_time_edits_each_file_once(tmp_path: Path, s
         root.mkdir()
         for life in range(10):
             command = [sys.executable, "-m", "tests.tools.builtin.editing", str(root), f"sqlite:///{root}.db"]
-            with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-                assert process.stdout is not None
-                assert process.stdout.readline() == "begun\n"
+            with piped(command) as (process, pipe):
+                assert next_line(pipe) == "begun\n"
                 try:
                     said, _ = process.communicate(timeout=chance.uniform(0, 0.02 * (life + 1)) if life < 9 else 60)
                 except subprocess.TimeoutExpired:
                     process.send_signal(signal.SIGKILL)
-                    said, _ = process.communicate()
+                    said, _ = process.communicate(timeout=60)
             if said:
-                assert said == "completed ()\n"
+                assert said == b"completed ()\n"
                 break
             killed += 1
         assert (root / "docs/a.txt").read_text().split() == LINES

@@ -23,6 +23,7 @@ from orchestrator.errors import GraphUnknown
 from orchestrator.tools import tools_from_ref
 from orchestrator.tools.builtin.terminal import Terminal
 from orchestrator.tools.builtin.terminal.kept import Kept
+from tests.support.programs import next_line, piped
 from tests.tools.builtin.processes import alive, token, wait_for, wait_until_gone
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform != "linux", reason="what is held is held on Linux")]
@@ -375,12 +376,11 @@ def test_nothing_outlives_this_process_however_it_ends(how: int, tmp_path: Path)
         *commands,
         "trio" if how == signal.SIGKILL else "asyncio",
     ]
-    with subprocess.Popen(program, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"ready\n"
+    with piped(program, cwd=tmp_path, stderr=subprocess.DEVNULL) as (process, said):
+        assert next_line(said) == "ready\n"
         wait_for(word, len(ESCAPES) + 1)
         os.kill(process.pid, how)
-        process.wait(20)
+        process.wait(60)
     wait_until_gone(word)
 
 

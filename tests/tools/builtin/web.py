@@ -82,4 +82,4 @@ def serving(host: str = "127.0.0.1") -> Iterator[Web]:
     finally:
         server.shutdown()
         server.server_close()
-        thread.join()
+        thread.join(60)

@@ -44,7 +44,7 @@ class Serving:
 
     def stop(self) -> None:
         self._server.should_exit = True
-        self._thread.join()
+        self._thread.join(60)
 
 
 @pytest.fixture(scope="session")

@@ -174,9 +174,11 @@ def old() -> Iterator[tuple[str, type[Old]]]:
     with ThreadingHTTPServer(("127.0.0.1", 0), kind) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
-        yield f"http://127.0.0.1:{server.server_address[1]}/mcp", kind
-        server.shutdown()
-        thread.join()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}/mcp", kind
+        finally:
+            server.shutdown()
+            thread.join(60)
 
 
 async def test_a_forgotten_connection_is_made_again_within_the_call(old: tuple[str, type[Old]]) -> None:
