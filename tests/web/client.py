@@ -35,7 +35,7 @@ class Page(Screen):
         """Connect, and show events until one of a type has come so often. False: the connection ended before."""
         headers = {"Last-Event-ID": self._last} if self._last else {}
         async with (
-            httpx2.AsyncClient(timeout=20) as client,
+            httpx2.AsyncClient(timeout=60) as client,
             client.stream("GET", self._address, headers=headers) as found,
         ):
             assert found.headers["content-type"].startswith("text/event-stream")

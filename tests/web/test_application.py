@@ -62,13 +62,13 @@ def server(wire: Wire, place: Path) -> Iterator[Server]:
 
 
 def post(url: str, **given: object) -> Any:
-    answer = httpx2.post(url, json=given)
+    answer = httpx2.post(url, json=given, timeout=60)
     answer.raise_for_status()
     return answer.json()
 
 
 def get(url: str) -> Any:
-    answer = httpx2.get(url)
+    answer = httpx2.get(url, timeout=60)
     answer.raise_for_status()
     return answer.json()
 

@@ -60,7 +60,9 @@ def test_a_reader_that_connects_again_gets_what_it_missed_and_nothing_twice(serv
     for seen in (1, 3):
         assert [one["seq"] for one in server.events("done", after=seen)] == list(range(seen + 1, 5))
     assert [one["seq"] for one in server.stream("runs/done/events?after=2", {})] == [3, 4]
-    with httpx2.stream("GET", f"{server.url}/api/runs/done/events?after=1", headers={"Last-Event-ID": "3"}) as found:
+    with httpx2.stream(
+        "GET", f"{server.url}/api/runs/done/events?after=1", headers={"Last-Event-ID": "3"}, timeout=60
+    ) as found:
         text = found.read().decode()
     assert text.startswith("retry: 1000\n\nid: 4\ndata: {")
 

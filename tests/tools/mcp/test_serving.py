@@ -185,7 +185,7 @@ async def test_over_http_for_this_machine_only(tmp_path: Path, capsys: pytest.Ca
         async with McpToolbox.http(address) as box:
             answer = await box.execute(name="tool_user", tool_input={"question": "What is 20+8?"})
             assert answer.output == "28"
-        async with httpx2.AsyncClient(headers={"accept": "application/json, text/event-stream"}) as client:
+        async with httpx2.AsyncClient(headers={"accept": "application/json, text/event-stream"}, timeout=60) as client:
             for headers, status in (
                 ({"host": "evil.example"}, 421),
                 ({"host": "127.0.0.1:1"}, 421),
