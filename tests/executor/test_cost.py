@@ -243,7 +243,7 @@ async def test_what_drove_a_run_is_freed_with_it_without_the_garbage_collector(
         driven.extend((weakref.ref(live), weakref.ref(log)))
 
     monkeypatch.setattr(Drive, "__init__", noted)
-    monkeypatch.setattr(journal, "FLUSH_AFTER", HOUR)  # a timer that is cancelled leaves a traceback, which is a cycle
+    monkeypatch.setattr(journal, "FLUSH_AFTER", HOUR)  # what is done every so many seconds is left out
     monkeypatch.setattr(heartbeat, "POLL", HOUR)
     gc.disable()
     try:
