@@ -414,7 +414,7 @@ class UserDenied(StepError):
 
 
 class EffectFailed(StepError):
-    """Raised when a recorded effect that failed is replayed; `type` is the name of the original error."""
+    """Raised when an effect that failed is replayed, or raised what is no `Exception`; `type` names the original."""
 
     def __init__(self, message: str, *, type: str = "EffectFailed") -> None:  # noqa: A002  a public name
         self.type = type

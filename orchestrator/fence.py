@@ -17,6 +17,8 @@ from typing import Any, Protocol
 
 import anyio.from_thread
 
+from orchestrator.containment import call_in_thread
+
 
 class Fence(Protocol):
     """Lets a call pass for as long as this process holds the call's run."""
@@ -86,7 +88,7 @@ def fenced(call: Callable[[], object]) -> Callable[[], Any]:
 
     def run() -> Any:
         pass_fence_in_thread()
-        return call()
+        return call_in_thread(call)
 
     return run
 

@@ -25,6 +25,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
+import anyio
+
+from orchestrator.containment import as_error
 from orchestrator.errors import (
     EffectFailed,
     RunConflict,
@@ -76,13 +79,6 @@ def find_exception(error: BaseException, kinds: tuple[type[E], ...]) -> E | None
     return None
 
 
-def flatten(error: BaseException) -> list[BaseException]:
-    """The exceptions in a group and in its inner groups; an exception that is no group by itself."""
-    if not isinstance(error, BaseExceptionGroup):
-        return [error]
-    return [leaf for inner in error.exceptions for leaf in flatten(inner)]
-
-
 def unwrap_single(error: BaseException) -> BaseException:
     """The exception that a group of one holds."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
@@ -104,22 +100,29 @@ def without_group() -> Iterator[None]:
 def fault_of(error: BaseException | None) -> str | None:
     """What a store notes about a drive that stopped because of an error; None: the run itself is not the cause.
 
-    A store that is away is no fault of the run. One that works and refuses this run's records is: the run would be
-    claimed again at once, and make the same step again.
+    Whatever stops a drive counts, or the run would be claimed again at once, and make the same step again. Exceptions
+    are a cancellation, which whoever drives asked for, another executor that has the run, and a store that is away. A
+    store that works and refuses this run's records counts.
     """
-    if not isinstance(error, Exception) or isinstance(error, RunConflict | RunEnded | RunUnknown | StoreUnavailable):
+    if error is None or isinstance(error, RunConflict | RunEnded | RunUnknown | StoreUnavailable):
         return None
-    return bounded(f"{type(error).__name__}: {error}", 2000)
+    if isinstance(error, anyio.get_cancelled_exc_class()):
+        return None
+    error = as_error(error)
+    return bounded(f"{_kind(error)}: {error}", 2000)
 
 
 def failure_of(error: BaseException, activation: Activation) -> Failure:
     """An error as data, with where it happened."""
-    error = unwrap_single(error)
-    kind = error.type if isinstance(error, EffectFailed) else type(error).__name__
+    error = as_error(unwrap_single(error))
     asked = getattr(error, "retry_after", None)
     wait = asked if isinstance(asked, int | float) and math.isfinite(asked) else None
     message = cut(without_known(message_of(error)), MOST_SAID)
-    return Failure(type=kind, message=message, node=activation.node, path=activation.path, retry_after=wait)
+    return Failure(type=_kind(error), message=message, node=activation.node, path=activation.path, retry_after=wait)
+
+
+def _kind(error: Exception) -> str:
+    return error.type if isinstance(error, EffectFailed) else type(error).__name__
 
 
 def traceback_of(error: BaseException) -> str:

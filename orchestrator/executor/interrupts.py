@@ -2,7 +2,7 @@
 
 The status `interrupted` of a run is decided in `executor.host.run_status`, signals of the system in `os_signals` there.
 
-They derive from `BaseException`: nothing failed, so a node that catches `Exception` does not catch them.
+They are no `Exception`, since nothing failed: a node that catches `Exception` does not catch them.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from typing import TypeAlias
 
 import anyio
 
+from orchestrator.containment import Interrupt
 from orchestrator.kernel.question import Question
 
 
-class Suspend(BaseException):
+class Suspend(Interrupt):
     """Raised out of a node that asked something: the step begins anew when the answer is there."""
 
     def __init__(self, question: Question) -> None:
@@ -23,11 +24,11 @@ class Suspend(BaseException):
         super().__init__(question.prompt)
 
 
-class Refused(BaseException):
+class Refused(Interrupt):
     """Raised out of a node whose next call a spent limit forbids. It is journaled already."""
 
 
-class Lost(BaseException):
+class Lost(Interrupt):
     """Raised out of a node when the run's journal cannot be written any more; `error` is the reason."""
 
     def __init__(self, error: Exception) -> None:
@@ -35,7 +36,7 @@ class Lost(BaseException):
         super().__init__(str(error))
 
 
-class TimedOut(BaseException):
+class TimedOut(Interrupt):
     """Raised out of a node that goes on after its time has run out, and wants to touch something outside."""
 
 

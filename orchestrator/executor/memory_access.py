@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import anyio
 
+from orchestrator.containment import call_in_thread
 from orchestrator.errors import EncryptionKeyMissing, InvalidValue, MemoryFull
 from orchestrator.graph.codec import shown
 from orchestrator.graph.signatures import is_async
@@ -89,7 +90,7 @@ class MemoryAccess:
         if is_async(embed):
             found: object = embed([text])
         else:
-            (found,) = await anyio.to_thread.run_sync(lambda: (embed([text]),), limiter=self.threads)
+            (found,) = await anyio.to_thread.run_sync(lambda: (call_in_thread(embed, [text]),), limiter=self.threads)
         vectors = await found if inspect.isawaitable(found) else found
         if isinstance(vectors, str | Mapping) or not hasattr(vectors, "__len__") or len(cast("Any", vectors)) != 1:
             raise InvalidValue(

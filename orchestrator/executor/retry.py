@@ -120,7 +120,8 @@ def _names(retry: Retry, kind: str) -> bool:
 def outcome_is_open(error: BaseException) -> bool:
     """Whether an error leaves open what the other side did: a connection broke or time ran out, or this caused it.
 
-    An error that a tool raises on purpose (`ToolError`, `AgentError`) is certain, whatever its cause.
+    What is no `Exception`, such as a `CancelledError` of the call's own, leaves it open as well: it does not say that
+    the call failed. An error that a tool raises on purpose (`ToolError`, `AgentError`) is certain, whatever its cause.
     """
     cause: BaseException | None = error
     while cause is not None:
@@ -130,6 +131,8 @@ def outcome_is_open(error: BaseException) -> bool:
             return True
         if isinstance(cause, BaseExceptionGroup):
             return any(outcome_is_open(inner) for inner in cause.exceptions)
+        if not isinstance(cause, Exception):
+            return True
         cause = cause.__cause__
     return False
 

@@ -12,7 +12,7 @@ Steps, effects and commands write through the log and wait on it. The drive that
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import anyio
 
@@ -31,6 +31,8 @@ from orchestrator.tools.pool_leases import PoolLeases
 from orchestrator.tools.tool import Tool
 
 if TYPE_CHECKING:
+    import asyncio
+
     from orchestrator.executor.call_guard import CallGuard
     from orchestrator.executor.followers import Follower
     from orchestrator.executor.replies import PartialReply
@@ -123,6 +125,8 @@ class RunLog:
         self.after_store: Callable[[], None] | None = None
         """Called when records have become durable."""
         self.scheduler: Scheduler | None = None
+        self.task: asyncio.Task[Any] | None = None
+        """The task that drives the run, in an event loop of asyncio."""
         self.closing = False
         """Whether it is too late to hand anything to this process."""
         self._flusher = flusher

@@ -7,6 +7,8 @@ from typing import TypeVar
 
 import anyio
 
+from orchestrator.containment import stopped_by
+
 T = TypeVar("T")
 
 
@@ -26,16 +28,15 @@ async def gather(
     """
     if len(calls) == 1:
         return [await calls[0]()]
-    stopped = anyio.get_cancelled_exc_class()
     found: dict[int, T] = {}
     errors: dict[int, BaseException] = {}
 
     async def land(index: int) -> bool:
         try:
             found[index] = await calls[index]()
-        except (stopped, KeyboardInterrupt, SystemExit):
-            raise
         except BaseException as error:
+            if stopped_by(error):
+                raise
             errors[index] = error
             return False
         return True

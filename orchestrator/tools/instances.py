@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 import anyio
 import anyio.to_thread
 
+from orchestrator.containment import call_in_thread, contained
 from orchestrator.graph.signatures import is_async
 
 T = TypeVar("T")
@@ -49,7 +50,7 @@ class Instance(Generic[T]):
     async def renewed(self, reset: Callable[[T], Awaitable[object] | object]) -> bool:
         """Whether it could be made as new again."""
         try:
-            with anyio.fail_after(CLOSING, shield=True):
+            with contained, anyio.fail_after(CLOSING, shield=True):
                 await whole(partial(reset, self.value), abandon=True)
         except Exception as error:
             log.warning("an instance of %s is closed: it could not be reset: %s", type(self.value).__name__, error)
@@ -61,7 +62,7 @@ class Instance(Generic[T]):
         if self._leave is None:
             return
         try:
-            with anyio.fail_after(CLOSING, shield=True):
+            with contained, anyio.fail_after(CLOSING, shield=True):
                 await whole(self._leave, abandon=True)
         except Exception as error:
             log.warning("closing an instance of %s failed: %s", type(self.value).__name__, error)
@@ -91,5 +92,5 @@ async def whole(call: Callable[[], object], *, abandon: bool = False) -> Any:
     if is_async(call):
         found = call()
     else:
-        (found,) = await anyio.to_thread.run_sync(lambda: (call(),), abandon_on_cancel=abandon)
+        (found,) = await anyio.to_thread.run_sync(lambda: (call_in_thread(call),), abandon_on_cancel=abandon)
     return await found if inspect.isawaitable(found) else found

@@ -16,12 +16,13 @@ from typing import Any, Generic, TypeVar
 import anyio
 import anyio.lowlevel
 
+from orchestrator.containment import stopped_by
 from orchestrator.errors import PoolTimeout
 from orchestrator.tools.deadlocks import in_vain
 from orchestrator.tools.instances import Factory, Instance, whole
 from orchestrator.tools.leases import InstanceLease
 from orchestrator.tools.pool_client import PoolClient
-from orchestrator.tools.waiters import Aside, is_open, locked, stopped_by
+from orchestrator.tools.waiters import Aside, is_open, locked
 
 T = TypeVar("T")
 

@@ -23,7 +23,8 @@ import anyio
 from pydantic import JsonValue, ValidationError
 from pydantic_core import to_json
 
-from orchestrator.errors import AgentError, InvalidArguments, SecretInState, ToolError, message_of
+from orchestrator.containment import contained
+from orchestrator.errors import AgentError, EffectFailed, InvalidArguments, SecretInState, ToolError, message_of
 from orchestrator.fence import waits_at_fence
 from orchestrator.graph.codec import Codec, Unfit, explain
 from orchestrator.graph.limits import Retry
@@ -362,7 +363,8 @@ class Tool:
             The result; a `ToolFailure` if the tool raised an error.
         """
         try:
-            return await self.perform(args, key=key, ctx=ctx)
+            with contained:
+                return await self.perform(args, key=key, ctx=ctx)
         except Exception as error:
             return self.failure(error)
 
@@ -377,7 +379,7 @@ class Tool:
         """
         if isinstance(error, ToolError):
             return ToolFailure(error=error.message)
-        kind = {"exception": type(error).__name__}
+        kind = {"exception": error.type if isinstance(error, EffectFailed) else type(error).__name__}
         words = f"Unexpected error executing tool {self.name}: {message_of(error)}"
         if isinstance(error, ExceptionGroup):
             words += "".join(f"; {type(one).__name__}: {message_of(one)}" for one in _inside(error)[:_MOST_FAULTS])

@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
+from orchestrator.containment import contained
 from orchestrator.errors import GraphUnknown
 from orchestrator.graph.reducers import Reducer
 from orchestrator.tools.function import FunctionTool
@@ -295,7 +296,8 @@ class Toolbox:
         if found is None:
             return ToolFailure(error=f"Tool {name} is invalid")
         try:
-            result = await found.perform(found.validate(tool_input or {}))
+            with contained:
+                result = await found.perform(found.validate(tool_input or {}))
         except Exception as error:
             return found.failure(error)
         return worded(result)

@@ -31,14 +31,6 @@ async def locked(lock: anyio.Lock, aside: Aside) -> None:
         raise
 
 
-def stopped_by(error: BaseException) -> bool:
-    """Whether a call was stopped from outside, wherever it was; what its own code raises does not count."""
-    kinds = (anyio.get_cancelled_exc_class(), KeyboardInterrupt, SystemExit, GeneratorExit)
-    if isinstance(error, BaseExceptionGroup):
-        return error.split(kinds)[0] is not None
-    return isinstance(error, kinds)
-
-
 def is_open(loop: anyio.lowlevel.EventLoopToken) -> bool:
     """Return whether an event loop has not been closed."""
     native: Any = loop.native_token

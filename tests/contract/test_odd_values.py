@@ -30,10 +30,9 @@ from orchestrator import (
     node,
     tool,
 )
-from orchestrator.errors import GraphError, InvalidAnswer, InvalidValue, ModelError, ToolError
+from orchestrator.errors import GraphError, InvalidAnswer, InvalidValue, ToolError
 from orchestrator.nodes import Confirm
 from orchestrator.testing import ScriptedModel
-from tests.support.programs import Piped
 from tests.support.sizes import in_turn
 
 pytestmark = pytest.mark.anyio
@@ -353,57 +352,3 @@ def test_generators_and_kinds_that_are_not_async_are_refused_when_they_are_made(
         class Sync(Node, kind="sync_kind"):
             def run(self, state: Any, ctx: Any) -> None:  # type: ignore[override]
                 return None
-
-
-class Odd(BaseException):
-    """Neither an error nor a way out."""
-
-
-async def test_an_exception_that_is_no_error_interrupts_the_run_and_comes_out_as_it_is() -> None:
-    async with Executor() as ex:
-        with pytest.raises(Odd):
-            await ex.start(single(node(effect="pure")(raises(Odd()))), run_id="r")  # type: ignore[arg-type]
-        assert (await ex.load("r")).status == "interrupted"
-        # One run that goes wrong altogether takes no other with it.
-        await ex.submit(single(node(raises(ModelError("x")))), run_id="s")
-        assert (await ex.wait("s")).status == "failed"
-
-
-EXITS = """
-import sys, anyio
-from orchestrator import Executor, node
-from tests.contract.sample import single
-
-async def main():
-    async with Executor(sys.argv[2]) as ex:
-        graph = single(node(effect=sys.argv[4])(lambda: sys.exit(7)))
-        if sys.argv[3] == "start":
-            await ex.start(graph, run_id="r")
-        elif sys.argv[3] == "submit":
-            await ex.submit(graph, run_id="r")
-            await anyio.sleep(10)
-        else:
-            async with ex.stream(graph, run_id="r") as live:
-                async for event in live:
-                    pass
-    print("went on")
-
-anyio.run(main, backend=sys.argv[1])
-"""
-
-
-@pytest.mark.parametrize("verb", ["start", "submit", "stream"])
-@pytest.mark.parametrize("effect", ["pure", "idempotent"])
-def test_a_node_that_exits_ends_the_program_and_interrupts_its_run(verb: str, effect: str, url: str) -> None:
-    program = Piped([EXITS, "asyncio", url, verb, effect], module="tests.support.script")
-    try:
-        out, err = program.read()
-        assert (program.wait(), out) == (7, ""), err
-    finally:
-        program.close()
-
-    async def look() -> str:
-        async with Executor(url) as ex:
-            return (await ex.load("r")).status
-
-    assert anyio.run(look) == "interrupted"

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import anyio
 from anyio.abc import TaskGroup
 
+from orchestrator.containment import as_error, contained, native_task
 from orchestrator.executor.answers import about, by_policy, policy_answers
 from orchestrator.executor.concurrency import Signal, YieldBudget
 from orchestrator.executor.drive.ending import end_if_over
@@ -98,7 +99,8 @@ class Drive:
 
     async def _write(self) -> None:
         try:
-            await self.log.durable()
+            with contained:
+                await self.log.durable()
         except Exception as error:
             self.fail(error)
 
@@ -139,7 +141,8 @@ class Drive:
             await self._run(take_messages)
             pauses = self.fault is None and log.machine.status == "paused"
         except BaseExceptionGroup as group:
-            raise find_exception(group, (KeyboardInterrupt, SystemExit)) or unwrap_single(group) from None
+            self.fault = find_exception(group, (KeyboardInterrupt, SystemExit)) or as_error(unwrap_single(group))
+            raise self.fault from None
         finally:
             log.closing = True
             if log.journal.released and log.run_id not in log.holdings:
@@ -152,12 +155,14 @@ class Drive:
             raise self.fault
 
     async def _run(self, take_messages: Callable[[Drive], Awaitable[None]]) -> None:
+        self.log.task = native_task()
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
             self._workers.open(tasks, self)
             self._timers.open(tasks)
             try:
-                await self._until_quiet(take_messages)
+                with contained:
+                    await self._until_quiet(take_messages)
             except Exception as error:
                 self.fail(error)
             finally:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 import anyio
 from anyio.abc import TaskGroup
 
+from orchestrator.containment import as_error, outside
 from orchestrator.executor.concurrency import YieldBudget
 from orchestrator.executor.interrupts import enter_step_task
 from orchestrator.executor.journal import MOST
@@ -119,8 +120,11 @@ class Workers:
             scope = anyio.CancelScope()
             with scope:
                 await self._run(scope, steps)
-        except (Exception, SystemExit) as error:  # let out here, SystemExit would stop asyncio's loop where it stands
-            steps.fail(error)
+        except BaseException as error:
+            stop = outside(error, self._log.task)
+            if stop is not None and not isinstance(stop, SystemExit):
+                raise
+            steps.fail(stop or as_error(error))  # let out here, SystemExit would stop asyncio's loop where it stands
         finally:
             self.active -= 1
             if not self.active and self._quiet is not None:

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import anyio
 
+from orchestrator.containment import contained
 from orchestrator.errors import ModelError
 from orchestrator.executor.effects import mismatches, replay
 from orchestrator.executor.effects.effect import Attempt, Effect, Ticket, witness
@@ -61,10 +62,11 @@ class AttemptEffects:
             outer = inside.set((*inside.get(), ticket.key))
             fence = current_fence.set(ticket)
             try:
-                done = await (effect.run(ticket.key) if watching is None else watching.call(effect, ticket.key))
-                if self.under_way.is_suspended_in(ticket.key):
-                    self.attempt.check_running()
-                return self.end(ticket, effect, done)
+                with contained:
+                    done = await (effect.run(ticket.key) if watching is None else watching.call(effect, ticket.key))
+                    if self.under_way.is_suspended_in(ticket.key):
+                        self.attempt.check_running()
+                    return self.end(ticket, effect, done)
             except BaseException as error:
                 if not self.settle_failure(ticket, error, effect):
                     raise

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from itertools import product
 from typing import TypeVar, cast
 
+from orchestrator.containment import contained
 from orchestrator.errors import message_of
 from orchestrator.executor.answers import about, outcome_answer
 from orchestrator.executor.effects.effect import Attempt, Effect
@@ -263,9 +264,10 @@ async def find_outcome(
     intended, doubts = entry.intended, dict[str, str]()
     if isinstance(decision, Reconcile) and effect.reconcile is not None:
         try:
-            found = effect.reconcile(intended.key)
-            value = cast("T | None", await found if inspect.isawaitable(found) else found)
-            result = None if value is None else effect.encoded(value)
+            with contained:
+                found = effect.reconcile(intended.key)
+                value = cast("T | None", await found if inspect.isawaitable(found) else found)
+                result = None if value is None else effect.encoded(value)
         except Exception as error:
             doubts["reconcile"] = f"reconcile failed: {message_of(error)}"
         else:
@@ -282,8 +284,9 @@ async def find_outcome(
             failure = attempt.failure_named("EffectFailed", f"{intended.name} failed, according to the answer")
             return under_way.settle_now(intended.key, Ending(error=failure))
         try:
-            result = answer.result if effect.validate is None else effect.validate(answer.result)
-            effect.decode(result)
+            with contained:
+                result = answer.result if effect.validate is None else effect.validate(answer.result)
+                effect.decode(result)
         except Exception as error:
             doubts["result"] = f"that cannot be its result: {message_of(error)}"
         else:

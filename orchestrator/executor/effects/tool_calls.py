@@ -11,6 +11,7 @@ from typing import Any, TypeVar, cast
 
 import anyio
 
+from orchestrator.containment import contained
 from orchestrator.context import Context
 from orchestrator.errors import AgentError, GraphUnknown, InvalidUpdate, ToolFailed
 from orchestrator.executor.call_guard import CallDenied
@@ -65,7 +66,8 @@ class JournaledToolbox(Toolbox):
         if tool is None:
             return ToolFailure(error=f"Tool {name} is invalid")
         try:
-            args = tool.validate(tool_input or {})
+            with contained:
+                args = tool.validate(tool_input or {})
         except Exception as error:
             return tool.failure(error)
         result = await perform_tool(self._effects, self._ctx, tool, args)
@@ -169,7 +171,8 @@ async def _call(
     passing: tuple[type[Exception], ...] = (GraphUnknown, *tool.passes)
     while True:
         try:
-            done = await tool.perform(args, key=key, ctx=ctx)
+            with contained:
+                done = await tool.perform(args, key=key, ctx=ctx)
             if done.metadata.get("new_instance") and await _began_anew(effects, tool, key):
                 done = done.model_copy(update={"metadata": {**done.metadata, "began_anew": True}})
             return _as_replayed(storable(kept(done, tool.max_kept))), False

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
+from orchestrator.containment import contained
 from orchestrator.errors import ContextMissing
 from orchestrator.kernel.records import Record, RunStarted
 from orchestrator.kernel.run_state import RunState
@@ -63,5 +64,6 @@ class Contexts:
         return None if caller is None else caller.log.context
 
     async def _made(self, info: RunInfo) -> object:
-        made = None if self.make is None else self.make(info)
-        return await made if inspect.isawaitable(made) else made
+        with contained:
+            made = None if self.make is None else self.make(info)
+            return await made if inspect.isawaitable(made) else made

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import anyio
 from anyio.abc import TaskGroup
 
+from orchestrator.containment import contained
 from orchestrator.errors import GraphUnknown, RunEnded
 from orchestrator.executor import lease as leases
 from orchestrator.executor.clock import DriveClock, Standstill
@@ -152,17 +153,18 @@ class Host:
                 raise
             self.background()
             hold = taken = taken or await self._take(run_id, how.wait)
-            found = await self.loader.load_to_resume(info, graph, how, strict=self.strict, reopening=reopening)
-            machine, fit = found.checkpoint.machine, found.fit
-            if machine.ended is not None:
-                raise RunEnded(run_id, machine.status)
-            graph = found.moved.plan.graph or graph
-            begins = machine.head == 1  # a run that was enqueued elsewhere: no step relies on tools yet
-            lines = compare_offered(
-                found.moved, graph, self.resources.tools, strict=self.strict, accept=how.accept or begins
-            )
-            stops, refs = stops_of(how, graph), self.refs.new(found.moved)
-            context = await self.contexts.for_stored(info, machine, how.context)
+            with contained:  # the application's code may migrate the run
+                found = await self.loader.load_to_resume(info, graph, how, strict=self.strict, reopening=reopening)
+                machine, fit = found.checkpoint.machine, found.fit
+                if machine.ended is not None:
+                    raise RunEnded(run_id, machine.status)
+                graph = found.moved.plan.graph or graph
+                begins = machine.head == 1  # a run that was enqueued elsewhere: no step relies on tools yet
+                lines = compare_offered(
+                    found.moved, graph, self.resources.tools, strict=self.strict, accept=how.accept or begins
+                )
+                stops, refs = stops_of(how, graph), self.refs.new(found.moved)
+                context = await self.contexts.for_stored(info, machine, how.context)
             checked = await audited(self.store, self.seal, machine, trust_answers=how.trust_answers)
         except BaseException as error:
             if taken is not None:
@@ -182,10 +184,11 @@ class Host:
             if lines:
                 live.changes = (*(fit.changes or ()), *lines)
                 live.tools = offered(graph, self.resources.tools)
-        except BaseException:
+        except BaseException as error:
             del self.live[run_id]
             live.log.closing = True
-            await self._drop(run_id, hold.token)  # nothing of this drive has been stored
+            fault = None if given is None else fault_of(error)
+            await self._drop(run_id, hold.token, fault)  # nothing of this drive has been stored
             raise
         return live
 
@@ -252,11 +255,18 @@ class Host:
             see `Drive.run`
         """
         try:
-            await self.observation.driving(live)
-            await attach(self.store, self.loader, self.live, live)
-            live.answer_by_policy()
+            with contained:
+                await self.observation.driving(live)
+                await attach(self.store, self.loader, self.live, live)
+                live.answer_by_policy()
             await live.run(take_messages)
+        except Exception as error:
+            live.fault = live.fault or error
+            raise
         finally:
+            if not live.done.is_set():  # it failed before its steps could run
+                with anyio.CancelScope(shield=True):
+                    await self.release(live)
             if self.live.get(live.run_id) is live:
                 del self.live[live.run_id]
             self.watched.after_drive(live)
@@ -280,7 +290,8 @@ class Host:
     async def drive_alone(self, live: Drive) -> None:
         """Drive a run in the background; `wait` raises its error later."""
         try:
-            await self.drive(live)
+            with contained:
+                await self.drive(live)
         except Exception as error:
             self.given_up(live.run_id, error, again=self.watched.retry(live))
         except SystemExit as error:

@@ -21,6 +21,7 @@ import anyio
 import anyio.to_thread
 from anyio.abc import TaskGroup
 
+from orchestrator.containment import call_in_thread, contained
 from orchestrator.errors import OrchestratorError, RunConflict, RunEnded, RunUnknown, StoreError
 from orchestrator.executor.host.notices import Notices
 from orchestrator.graph.definition import GraphDefinition
@@ -145,12 +146,15 @@ class _Calls:
 
     async def _call(self, run: Run) -> None:
         try:
-            if _is_async(self._function):
-                await cast("Awaitable[object]", self._function(run, run.seq))
-                return
-            made = await anyio.to_thread.run_sync(self._function, run, run.seq, abandon_on_cancel=True)
-            if inspect.isawaitable(made):
-                await made
+            with contained:
+                if _is_async(self._function):
+                    await cast("Awaitable[object]", self._function(run, run.seq))
+                    return
+                made = await anyio.to_thread.run_sync(
+                    call_in_thread, self._function, run, run.seq, abandon_on_cancel=True
+                )
+                if inspect.isawaitable(made):
+                    await made
         except Exception as error:
             words = redact(f"{type(error).__name__}: {error}")
             log.error("run %s: %s failed at record %d: %s", run.run_id, _name(self._function), run.seq, words)

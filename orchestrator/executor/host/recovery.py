@@ -77,7 +77,7 @@ async def continue_alone(host: Host, run_id: str) -> None:
     except StoreUnavailable as error:
         host.watched.postpone(run_id)
         host.given_up(run_id, error, again=True)
-    except OrchestratorError as error:
+    except Exception as error:  # whatever it is, the other runs go on
         host.watched.forget(run_id)
         host.given_up(run_id, error)
     else:
@@ -201,7 +201,7 @@ async def recover(host: Host, only: Collection[str] | None) -> list[Run]:
             found[run_id] = await host.drive(live)
         except (RunConflict, RunEnded):
             return  # somebody else was quicker
-        except OrchestratorError as error:
+        except Exception as error:  # whatever it is, the other runs go on
             if live is not None:
                 host.watched.retry(live)
             log.warning("run %s cannot be recovered: %s", run_id, error)

@@ -12,11 +12,11 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Literal, get_args
 
+from orchestrator.containment import contained
 from orchestrator.errors import (
     EncryptionKeyMissing,
     GraphUnknown,
     InvalidValue,
-    OrchestratorError,
     RunExists,
     StoreError,
 )
@@ -119,10 +119,11 @@ async def fire_due(host: Host) -> list[str]:
     for schedule in await host.store.schedules():
         if schedule.next_at <= now and waits_for(host, schedule):
             try:
-                begun += await _fire(host, schedule, now)
+                with contained:
+                    begun += await _fire(host, schedule, now)
             except StoreError:
                 raise
-            except (OrchestratorError, ValueError, ImportError) as error:  # the others still fire
+            except Exception as error:  # whatever it is, the others still fire
                 log.warning("schedule %s: %s", schedule.name, error)
     return begun
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-import anyio
-
 from orchestrator.executor.effects.callers import caller_of
 from orchestrator.executor.host.loader import RunLoader
 from orchestrator.stores.base import Store
@@ -22,7 +20,7 @@ async def attach(store: Store, loader: RunLoader, live: Mapping[str, Drive], dri
         store: the store of the run.
         loader: reads graphs.
         live: the runs that are driven here.
-        drive: the run. It is given back if this fails.
+        drive: the run.
 
     Raises:
         GraphUnknown: a model that the replay was begun with is not there.
@@ -31,11 +29,6 @@ async def attach(store: Store, loader: RunLoader, live: Mapping[str, Drive], dri
     machine = drive.log.machine
     if drive.log.tape is not None or machine.ended is not None or (machine.fork is None and caller_of(machine) is None):
         return
-    try:
-        from orchestrator.executor.host.run_tape import attach_tape  # late: few runs are replays
+    from orchestrator.executor.host.run_tape import attach_tape  # late: few runs are replays
 
-        await attach_tape(store, loader, live, drive)
-    except BaseException:
-        with anyio.CancelScope(shield=True):
-            await drive.release()
-        raise
+    await attach_tape(store, loader, live, drive)

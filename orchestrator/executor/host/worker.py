@@ -11,7 +11,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from orchestrator.clock import SYSTEM_CLOCK
-from orchestrator.errors import OrchestratorError, RunConflict, RunEnded, RunUnknown, StoreError, StoreUnavailable
+from orchestrator.errors import RunConflict, RunEnded, RunUnknown, StoreError, StoreUnavailable
 from orchestrator.executor import lease as leases
 from orchestrator.executor.host import recovery, scheduling, worker_presence
 from orchestrator.executor.host.host import Host
@@ -188,7 +188,7 @@ class _Worker:
             log.info("run %s of %s: %s", run_id, run.graph, status)
         except (RunConflict, RunEnded, RunUnknown) as error:
             log.debug("run %s: %s", run_id, error)
-        except (OrchestratorError, ValueError, TypeError) as error:
+        except Exception as error:  # whatever it is, the other runs go on
             given_up = True
             if isinstance(error, StoreUnavailable):
                 self._health.fail(error)

@@ -7,9 +7,10 @@ import random
 
 import anyio
 
+from orchestrator.containment import flatten, native_task, outside
 from orchestrator.errors import GraphUnknown, InvalidOutcome, ModelError, ReplayMismatch, StepError, StepTimeout
 from orchestrator.executor.effects.effect import Attempt
-from orchestrator.executor.failures import failure_of, find_exception, flatten, traceback_of, unwrap_single
+from orchestrator.executor.failures import failure_of, find_exception, traceback_of, unwrap_single
 from orchestrator.executor.interrupts import Lost, Refused, Suspend, TimedOut
 from orchestrator.executor.resources import Resources
 from orchestrator.executor.retry import GiveUp, TryAgain, decide
@@ -153,7 +154,8 @@ def _not_done(attempt: Attempt, context: StepContext, error: BaseException, star
     log, activation = attempt.log, attempt.activation
     log.check()
     signal: BaseException | None = find_exception(error, (Suspend, Refused, Lost, TimedOut))
-    if signal is None and isinstance(error, Exception | GeneratorExit):
+    stop = outside(error, log.task)
+    if signal is None and (stop is None or isinstance(stop, GeneratorExit)):
         signal = attempt.signal  # the node made something else of it
         if signal is None and attempt.timed_out:
             signal = TimedOut()
@@ -168,8 +170,11 @@ def _not_done(attempt: Attempt, context: StepContext, error: BaseException, star
         raise wrong
     if isinstance(signal, TimedOut):
         error = _timeout(attempt)
-    if not isinstance(error, Exception):
-        raise error
+    elif stop is not None:
+        raise stop
+    task = None if isinstance(error, Exception) else native_task()
+    while task is not None and task.cancelling():
+        task.uncancel()  # the node asked for it itself: the next step in this task is not cancelled
     causes = [one for one in flatten(error) if isinstance(one, ModelError) and one.resumable]
     if len(causes) == len(flatten(error)) and not any(_is_handled(log, activation, one) for one in causes):
         # The graph is not at fault: when the surroundings work again, the run goes on at these very calls.
@@ -202,7 +207,7 @@ def _subgraph(log: RunLog, activation: Activation, node: Node) -> Record:
     return _failed(log, activation, ended, started, timeout=ended.type == "StepTimeout")
 
 
-def _raised(log: RunLog, activation: Activation, error: Exception, retry: Retry | None, started: float) -> Record:
+def _raised(log: RunLog, activation: Activation, error: BaseException, retry: Retry | None, started: float) -> Record:
     """The record for an attempt that raised an error. It is logged, too."""
     cause = unwrap_single(error)
     failure = failure_of(cause, activation).model_copy(update={"traceback": traceback_of(cause)})

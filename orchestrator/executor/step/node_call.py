@@ -8,6 +8,7 @@ from typing import Any, Protocol, cast
 
 import anyio.to_thread
 
+from orchestrator.containment import call_in_thread
 from orchestrator.errors import GraphUnknown, InvalidInput, InvalidOutcome, InvalidUpdate
 from orchestrator.executor.concurrency import Place
 from orchestrator.executor.effects.effect import Attempt, Effect
@@ -96,7 +97,7 @@ def _plainly(attempt: Attempt, context: StepContext, state: object) -> Awaitable
 def _in_thread(attempt: Attempt, context: StepContext, function: Callable[[Any, Any], object], state: object) -> object:
     """Run a node's function. While it waited for this thread, the run may have been taken over."""
     pass_fence_in_thread(current_fence.get() if attempt.spec.effect == "irreversible" else attempt)
-    return function(state, context)
+    return call_in_thread(function, state, context)
 
 
 async def _inline(context: StepContext, function: Callable[[Any, Any], object], state: object) -> object:

@@ -1,0 +1,119 @@
+"""Exceptions that are no `Exception`, out of code of users: what stops the code, and what the code itself raised.
+
+Nodes, tools, effects, models and all other code that an executor calls may raise anything. What stops them goes on to
+whoever it is for. What they raise themselves is a failure like any other:
+
+    a cancellation       stops the code if a scope around it, or its task, is cancelled; else the code raised it
+    SystemExit           stops it if a handler of a system signal raised it; else the code raised it
+    GeneratorExit        stops it if its coroutine is closed; else the code raised it
+    KeyboardInterrupt    stops it
+    Interrupt            stops it: an executor's own signal
+    any other            the code raised it
+
+asyncio ends its event loop by a `SystemExit` that leaves a task, so code is contained in the task that calls it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import math
+from collections.abc import Callable
+from itertools import pairwise
+from traceback import walk_tb
+from types import FrameType
+from typing import Any, TypeVar
+
+import anyio
+
+from orchestrator.errors import EffectFailed, message_of
+
+T = TypeVar("T")
+
+
+class Interrupt(BaseException):
+    """Base of the signals by which an executor ends an attempt from inside its node."""
+
+
+def outside(error: BaseException, task: asyncio.Task[Any] | None = None) -> BaseException | None:
+    """Return what stopped the code that this came out of: the exception or one in its groups; None: the code raised it.
+
+    Call it in the function that caught the exception: its traceback shows whether a coroutine is closed.
+
+    Args:
+        error: the exception.
+        task: the task of asyncio whose cancellation stops the code. Default: the one that runs it.
+    """
+    found = [] if isinstance(error, Exception) else [one for one in flatten(error) if _stops(one, task)]
+    return max(found, key=lambda one: isinstance(one, KeyboardInterrupt | SystemExit), default=None)
+
+
+def stopped_by(error: BaseException) -> bool:
+    """Whether a call was stopped from outside, and neither by its own code nor by a signal of the executor."""
+    return not isinstance(outside(error), Interrupt | None)
+
+
+def as_error(error: BaseException) -> Exception:
+    """Return an exception that code of users raised as an error: itself if it is one."""
+    if isinstance(error, Exception):
+        return error
+    kind, said = type(error).__name__, message_of(error)
+    words = f"sys.exit({said})" if isinstance(error, SystemExit) else said or f"{kind} of its own code"
+    failed = EffectFailed(words, type=kind)
+    failed.__cause__ = error
+    return failed
+
+
+def flatten(error: BaseException) -> list[BaseException]:
+    """The exceptions in a group and in its inner groups; an exception that is no group by itself."""
+    if not isinstance(error, BaseExceptionGroup):
+        return [error]
+    return [leaf for inner in error.exceptions for leaf in flatten(inner)]
+
+
+class _Contained:
+    """A context manager around code of users: what the code itself raises leaves it as an `Exception`."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is not None and not isinstance(error, Exception) and outside(error) is None:
+            raise as_error(error)
+
+
+contained = _Contained()
+
+
+def call_in_thread(call: Callable[..., T], *args: object) -> T:
+    """Call a function of users in a worker thread: a `GeneratorExit` out of it would close the coroutine that waits."""
+    try:
+        return call(*args)
+    except GeneratorExit as error:
+        raise as_error(error) from error
+
+
+def native_task() -> asyncio.Task[Any] | None:
+    """Return the task of asyncio that runs this; None in another event loop."""
+    try:
+        return asyncio.current_task()
+    except RuntimeError:
+        return None
+
+
+def _stops(error: BaseException, task: asyncio.Task[Any] | None) -> bool:
+    if isinstance(error, SystemExit):  # Python gives a handler of a signal its number and the frame that it interrupts
+        frames = pairwise(frame for frame, _ in walk_tb(error.__traceback__))
+        return any(_is_handler(frame, before) for before, frame in frames)
+    if isinstance(error, GeneratorExit):  # closing raises a new one in each coroutine, at its own `await`
+        return error.__traceback__ is None or error.__traceback__.tb_next is None
+    if not isinstance(error, anyio.get_cancelled_exc_class()):
+        return isinstance(error, KeyboardInterrupt | Interrupt)
+    task = task or native_task()
+    return anyio.current_effective_deadline() == -math.inf or (task is not None and task.cancelling() > 0)
+
+
+def _is_handler(frame: FrameType, interrupted: FrameType) -> bool:
+    names, others, _, values = inspect.getargvalues(frame)
+    given = [*map(values.get, names), *values.get(others or "", ())]
+    return any(isinstance(number, int) and place is interrupted for number, place in pairwise(given))
