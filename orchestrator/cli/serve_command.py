@@ -17,10 +17,12 @@ if TYPE_CHECKING:
 
     from orchestrator.cli.launch import Code, Launch
     from orchestrator.executor import Executor
+    from orchestrator.graph.limits import Limits
     from orchestrator.web.settings import Settings
 
 _LOCAL = "127.0.0.1"
 _ANY = ("0.0.0.0", "::")
+_RAISED = "Let requests raise a run's limit of"
 
 
 def serve(
@@ -52,13 +54,32 @@ def serve(
         typer.Option(
             "--token",
             metavar="T",
-            help="What every client must send. Default: none on loopback, else a random one that is printed.",
+            help="What every client must send; other users of this machine can read it here, so prefer "
+            "ORCHESTRATOR_TOKEN or --token-file. Default: none on loopback, else a random one that is printed.",
         ),
+    ] = None,
+    token_file: Annotated[
+        Path | None, typer.Option("--token-file", metavar="FILE", help="A file with the token on its first line.")
     ] = None,
     read_only: Annotated[bool, typer.Option("--read-only", help="Leave out everything that changes a run.")] = False,
     save_graphs: Annotated[
         Path | None,
         typer.Option("--save-graphs", metavar="DIR", help="An existing folder for graphs written on the page."),
+    ] = None,
+    max_steps: Annotated[
+        int | None, typer.Option("--max-steps", metavar="N", min=1, help=f"{_RAISED} steps up to this number.")
+    ] = None,
+    max_seconds: Annotated[
+        float | None, typer.Option("--max-seconds", metavar="S", min=0, help=f"{_RAISED} seconds up to this number.")
+    ] = None,
+    max_calls: Annotated[
+        int | None, typer.Option("--max-calls", metavar="N", min=1, help=f"{_RAISED} calls up to this number.")
+    ] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option("--max-tokens", metavar="N", min=1, help=f"{_RAISED} tokens up to this number.")
+    ] = None,
+    max_cost: Annotated[
+        float | None, typer.Option("--max-cost", metavar="COST", min=0, help=f"{_RAISED} cost up to this number.")
     ] = None,
     open_: Annotated[bool, typer.Option("--open", help="Open the address in a browser.")] = False,
     store: options.Store = None,
@@ -85,13 +106,45 @@ def serve(
         raise UsageError(f"--read-only: there is no store at {shown_url(url)}")
     if save_graphs is not None and not save_graphs.is_dir():
         raise UsageError(f"--save-graphs {save_graphs}: there is no such folder; make it first")
+    token = _token(token, token_file)
+    limits = _limits(steps=max_steps, seconds=max_seconds, calls=max_calls, tokens=max_tokens, cost=max_cost)
     codes = _codes(graphs, tools, model, trust)
     with _bound(host, port) as listening:
         settings = _settings(host, listening.getsockname()[1], token, risk, _refs_of(codes, url), read_only=read_only)
-        settings = replace(settings, save_graphs=save_graphs)
+        settings = replace(settings, save_graphs=save_graphs, limits=limits)
         with suppress(Interrupted):  # that is how it ends
             run_async(partial(_serve, url, codes, settings, listening, _address(host, listening, settings), open_))
     return COMPLETED
+
+
+def _token(given: str | None, file: Path | None) -> str | None:
+    """The token: that of the option, of the file, or of the environment.
+
+    Raises:
+        UsageError: the file cannot be read, or both options are there.
+    """
+    import os
+
+    if file is None:
+        return given or os.environ.get("ORCHESTRATOR_TOKEN") or None
+    if given is not None:
+        raise UsageError("--token and --token-file are two places for one token: use one")
+    try:
+        with file.open(encoding="utf-8") as opened:
+            return opened.readline(1000).strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--token-file {file}: {getattr(error, 'strerror', None) or error}") from None
+
+
+def _limits(**given: float | None) -> Limits | None:
+    """The limits up to which requests may raise those of runs; None: none."""
+    from orchestrator.graph.limits import Limits
+
+    found = {name: value for name, value in given.items() if value is not None}
+    try:
+        return Limits.model_validate(found) if found else None
+    except ValueError as error:
+        raise UsageError(f"--max-...: {error}") from None
 
 
 def _codes(
@@ -161,7 +214,7 @@ def _bound(host: str, port: int) -> socket.socket:
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
-        bound.listen(2048)
+        bound.listen(128)
     except OSError as error:
         bound.close()
         raise UsageError(

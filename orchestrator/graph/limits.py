@@ -5,6 +5,9 @@ The kernel holds them (`kernel.admission`), the executor's timers fire `seconds`
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
 
 
@@ -74,6 +77,30 @@ class Limits(BaseModel):
         if changes is None or not changes.model_fields_set:
             return self
         return self.model_copy(update={name: getattr(changes, name) for name in changes.model_fields_set})
+
+
+def raised(wanted: Limits, own: Limits, most: Limits | None = None) -> list[str]:
+    """The names of the limits that are higher than those in force.
+
+    Args:
+        wanted: the limits to be set, by the fields that are set.
+        own: the limits in force.
+        most: limits up to which each may be raised, by the fields that are set.
+    """
+    bounds = {name: [getattr(own, name)] for name in wanted.model_fields_set}
+    for name in most.model_fields_set & bounds.keys() if most is not None else ():
+        bounds[name].append(getattr(most, name))
+    return [name for name in Limits.model_fields if name in bounds and not any(_keeps(wanted, name, bounds[name]))]
+
+
+def _keeps(wanted: Limits, name: str, bounds: list[Any]) -> Iterator[bool]:
+    """Whether a limit is as low as each of these."""
+    value = getattr(wanted, name)
+    for bound in bounds:
+        if name == "visits":
+            yield all(node in value and value[node] <= count for node, count in bound.items())
+        else:
+            yield bound is None or (value is not None and value <= bound)
 
 
 class Reserve(BaseModel):

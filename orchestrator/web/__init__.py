@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
 
     from orchestrator.executor import Executor
+    from orchestrator.graph.limits import Limits
     from orchestrator.web.principals import Authorize
     from orchestrator.web.settings import Settings
 
@@ -34,6 +35,7 @@ def app(
     authorize: Authorize | None = None,
     prefix: str = "",
     save_graphs: str | Path | None = None,
+    limits: Limits | None = None,
 ) -> Starlette:
     """Make the ASGI application of an executor, to be mounted in another one or served by itself.
 
@@ -51,6 +53,8 @@ def app(
         prefix: a path before all routes, such as `/agents`; not needed for a mounted application.
         save_graphs: the folder into which the page saves graphs, which are graphs of the executor then, also after a
             restart; None: it saves none.
+        limits: the highest limits that a request may set, by the fields that are set. A request may always lower the
+            limits of a graph or run. With `authorize`, a principal that may `raise_limits` has no such bound.
 
     Returns:
         The application.
@@ -63,10 +67,10 @@ def app(
 
     hosts = LOOPBACK if authorize is None else None
     folder = None if save_graphs is None else Path(save_graphs)
-    return configured(
-        executor,
-        Settings(read_only=read_only, authorize=authorize, prefix=prefix, hosts=hosts, save_graphs=folder),
+    settings = Settings(
+        read_only=read_only, authorize=authorize, prefix=prefix, hosts=hosts, save_graphs=folder, limits=limits
     )
+    return configured(executor, settings)
 
 
 def configured(executor: Executor, settings: Settings) -> Starlette:

@@ -36,6 +36,7 @@ from orchestrator.web.routes import TRIES, routes, routes_of_tries
 from orchestrator.web.screens.pages import FOLDERS, SCREENS
 from orchestrator.web.screens.run_feed import RunFeeds
 from orchestrator.web.screens.shell import problem_page
+from orchestrator.web.sessions import Sessions
 from orchestrator.web.streams import OpenStreams
 
 if TYPE_CHECKING:
@@ -51,9 +52,9 @@ def make(executor: Executor, settings: Settings) -> Starlette:
     texts = Texts(executor)
     scratch = None if settings.read_only else Scratch(executor)
     saved = None if settings.save_graphs is None else SavedGraphs(settings.save_graphs, executor, texts)
-    streams = OpenStreams(settings.streams)
+    streams, sessions = OpenStreams(settings.streams), Sessions(settings.session)
     service = Service(
-        executor, settings, streams, RunFeeds(executor), texts, Alignments(), ReplayBatches(), scratch, saved
+        executor, settings, streams, RunFeeds(executor), texts, Alignments(), ReplayBatches(), sessions, scratch, saved
     )
     offered = routes(read_only=settings.read_only)
     made = _routes(service, offered)
@@ -61,12 +62,12 @@ def make(executor: Executor, settings: Settings) -> Starlette:
     if scratch is not None:
         of_tries = replace(settings, prefix="", scratch=True, refs=None)
         feeds = RunFeeds(scratch.executor)
-        inner = Service(scratch.executor, of_tries, streams, feeds, texts, Alignments(), ReplayBatches())
+        inner = Service(scratch.executor, of_tries, streams, feeds, texts, Alignments(), ReplayBatches(), sessions)
         tries = Router(_routes(inner, routes_of_tries()), redirect_slashes=False)
         made.append(Mount(settings.prefix + TRIES, tries))
     app = Starlette(
         routes=made,
-        middleware=[Middleware(Guard, settings=settings)],
+        middleware=[Middleware(Guard, settings=settings, sessions=sessions)],
         exception_handlers={HTTPException: _no_route(settings)},
     )
     app.router.redirect_slashes = False

@@ -351,6 +351,12 @@ class Deleted(Document):
     deleted: list[str]
 
 
+class LoggedOut(Document):
+    """The end of a browser's session."""
+
+    ended: int = Field(description="How many sessions ended: 1, or 0 if the request came without one.")
+
+
 class ReplayDocument(Document):
     """What a replay came to."""
 

@@ -12,11 +12,12 @@ from typing_extensions import TypeVar
 from orchestrator.errors import GraphUnknown, RunUnknown
 from orchestrator.executor.host.run_status import with_status
 from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.limits import Limits, raised
 from orchestrator.stores.base import RunInfo
 from orchestrator.web.documents import Document
 from orchestrator.web.principals import labelled, name_of, refused
 from orchestrator.web.problems import HttpProblem
-from orchestrator.web.requests import Body, NoQuery, Query
+from orchestrator.web.requests import Body, LimitChanges, NoQuery, Query
 from orchestrator.web.settings import Risk, Settings
 from orchestrator.web.streams import EventStream
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from orchestrator.web.compose.texts import Texts
     from orchestrator.web.replay_batches import ReplayBatches
     from orchestrator.web.screens.run_feed import RunFeeds
+    from orchestrator.web.sessions import Sessions
     from orchestrator.web.streams import OpenStreams
 
 QueryT = TypeVar("QueryT", bound=Query, default=Query)
@@ -51,6 +53,7 @@ class Service:
     texts: Texts
     alignments: Alignments
     replays: ReplayBatches
+    sessions: Sessions
     scratch: Scratch | None = None
     """Where texts are tried; None: nowhere."""
     saved: SavedGraphs | None = None
@@ -120,6 +123,29 @@ class Call(Generic[QueryT, BodyT]):
                 403, "approve-refused", f"approve={approve!r}: this server lets requests approve {allowed} in advance"
             )
         return approve
+
+    async def limits(self, changes: LimitChanges | None, own: Limits) -> Limits | None:
+        """The limits that a request asks for.
+
+        Args:
+            changes: what the request says.
+            own: the limits of the graph, or of the run as it is.
+
+        Raises:
+            HttpProblem: they are higher, and neither the server nor `authorize` (as `raise_limits`) allows that.
+        """
+        if changes is None:
+            return None
+        wanted = changes.limits()
+        higher = raised(wanted, own, self.settings.limits)
+        authorize = self.settings.authorize
+        if higher and (authorize is None or await name_of(authorize, self.request, "raise_limits", self.row) is None):
+            raise HttpProblem(
+                403, "limits-refused",
+                f"limits: this server lets requests lower {', '.join(higher)}, and not raise: start it with higher "
+                "--max-... options, or let authorize() allow raise_limits",
+            )  # fmt: skip
+        return wanted
 
     async def graph(self, name: str) -> GraphDefinition:
         """A graph of the executor. No other one is looked for, and nothing is imported.
@@ -252,5 +278,5 @@ class Endpoint:
         return tuple(sorted(found))
 
 
-_PURE = frozenset({"check_graph"})
-"""Actions of other methods than GET that change nothing."""
+_PURE = frozenset({"check_graph", "log_out"})
+"""Actions of other methods than GET that change no run and no graph."""

@@ -6,14 +6,14 @@ It is plain ASGI middleware, so it buffers no stream. The checks:
     Origin          if there is one, is the page of this server
     Sec-Fetch-Site  of a write is `same-origin`, or `none` (no page); pages of other sites can only link here
     Content-Type    of a write with a body is JSON, which no form of another site can send
-    token           in `Authorization: Bearer`, or in the cookie that the address with `?token=` sets
+    token           in `Authorization: Bearer`, or a session, whose cookie the address with `?token=` sets
 """
 
 from __future__ import annotations
 
 import hmac
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, quote, urlencode
@@ -22,10 +22,12 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 
 from orchestrator.web.problems import HttpProblem, answer, fault
+from orchestrator.web.sessions import cookies
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+    from orchestrator.web.sessions import Sessions
     from orchestrator.web.settings import Settings
 
 POLICY = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -49,8 +51,8 @@ _PORTS = {"http": "80", "https": "443"}
 class Guard:
     """ASGI middleware that refuses requests, and adds headers to every answer."""
 
-    def __init__(self, app: ASGIApp, settings: Settings) -> None:
-        self.app, self.settings = app, settings
+    def __init__(self, app: ASGIApp, settings: Settings, sessions: Sessions) -> None:
+        self.app, self.settings, self.sessions = app, settings, sessions
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check a request, and hand it on."""
@@ -124,7 +126,8 @@ class Guard:
         )
 
     def _admitted(self, headers: Headers, scope: Scope, token: str) -> Response | None:
-        """None for a request that brings the token. Of an address with the token: the cookie, and the address without.
+        """None for a request with the token, or of a session. Of an address with the token: a session, and the address
+        without it.
 
         Raises:
             HttpProblem: there is no token, or a wrong one.
@@ -136,8 +139,8 @@ class Guard:
         given = [value for name, value in query if name == "token"]
         if given and scope["method"] in ("GET", "HEAD"):
             if len(given) == 1 and _same(given[0], token):
-                return self._entered(scope, [pair for pair in query if pair[0] != "token"], token)
-        elif _has(_cookies(headers, self.settings.cookie), token):
+                return self._entered(scope, [pair for pair in query if pair[0] != "token"])
+        elif self.sessions.has_any(cookies(headers, self.settings.cookie)):
             return None
         raise HttpProblem(
             401, "token-missing",
@@ -145,13 +148,14 @@ class Guard:
             headers={"WWW-Authenticate": "Bearer"},
         )  # fmt: skip
 
-    def _entered(self, scope: Scope, query: list[tuple[str, str]], token: str) -> Response:
+    def _entered(self, scope: Scope, query: list[tuple[str, str]]) -> Response:
         # One slash: `//name` would be an address on another host.
         path = "/" + quote(str(scope["path"]).lstrip("/\\"), safe="/")
         response = Response(status_code=303, headers={"Location": f"{path}{'?' if query else ''}{urlencode(query)}"})
         response.set_cookie(
-            self.settings.cookie, token, path="/", httponly=True, samesite="strict", secure=scope["scheme"] == "https"
-        )
+            self.settings.cookie, self.sessions.open(), max_age=int(self.settings.session), path="/", httponly=True,
+            samesite="strict", secure=scope["scheme"] == "https",
+        )  # fmt: skip
         return response
 
 
@@ -209,16 +213,6 @@ def check_json(headers: Headers) -> None:
 
 def _same(given: str, wanted: str) -> bool:
     return hmac.compare_digest(given.encode("utf-8", "surrogatepass"), wanted.encode())
-
-
-def _has(given: Sequence[str], wanted: str) -> bool:
-    return sum(_same(one, wanted) for one in given) > 0  # all are compared, so the place of the right one does not show
-
-
-def _cookies(headers: Headers, name: str) -> list[str]:
-    """All cookies of a name: another server of this host may have set one, too, which a browser sends along."""
-    pairs = (part.strip().partition("=") for line in headers.getlist("cookie") for part in line.split(";"))
-    return [value.strip('"') for key, _, value in pairs if key == name]
 
 
 def _with_port(netloc: str, default: str | None) -> str:

@@ -18,6 +18,7 @@ from orchestrator.web import (
     run_changes,
     run_commands,
     runs,
+    sessions,
     statistics,
     streams,
     workers,
@@ -170,6 +171,7 @@ ROUTES: tuple[Endpoint, ...] = (
         "GET", "/api/diff/step", "compare_step", aligned_runs.texts, "Compare the texts of one step of runs.",
         comparison_documents.RowTexts, query=comparison_documents.TextsQuery, problems=(404,),
     ),
+    Endpoint("POST", "/api/logout", "log_out", sessions.log_out, "End the session of a browser.", documents.LoggedOut),
 )  # fmt: skip
 
 
@@ -183,4 +185,6 @@ def routes_of_tries() -> tuple[Endpoint, ...]:
     return tuple(route for route in ROUTES if route.action not in _NOT_OF_TRIES)
 
 
-_NOT_OF_TRIES = frozenset({"start_run", "list_kinds", "check_graph", "try_graph", "save_graph", "list_workers"})
+_NOT_OF_TRIES = frozenset(
+    {"start_run", "list_kinds", "check_graph", "try_graph", "save_graph", "list_workers", "log_out"}
+)

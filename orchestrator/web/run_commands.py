@@ -13,6 +13,7 @@ import anyio
 
 from orchestrator.errors import StaleAnswer
 from orchestrator.executor import Run
+from orchestrator.graph.limits import Limits
 from orchestrator.kernel.records import Answered, Asked, Record
 from orchestrator.web.documents import Deleted, ReplayDocument, RunResult, blank, result_of
 from orchestrator.web.endpoint import Call
@@ -39,7 +40,7 @@ async def start(call: Call[NoQuery, StartBody]) -> RunResult:
     refs = None if call.settings.refs is None else call.settings.refs(run_id, graph.name)
     await executor.submit(
         graph, body.input, run_id=run_id, labels=body.labels, approve=approve,
-        limits=None if body.limits is None else body.limits.limits(), refs=refs,
+        limits=await call.limits(body.limits, graph.limits), refs=refs,
     )  # fmt: skip
     if body.wait:
         with call.service.streams.opened(), anyio.move_on_after(call.settings.wait):
@@ -86,8 +87,12 @@ async def resume(call: Call[NoQuery, ResumeBody]) -> RunResult:
     body = call.body
     if call.settings.scratch and body.limits is not None and body.limits.model_fields_set & {"steps", "seconds"}:
         raise HttpProblem(403, "limits-refused", "a try keeps its limits of steps and seconds: try the text again")
+    limits = None
+    if body.limits is not None:
+        root = (await call.executor.load(call.run_id)).machine.root
+        limits = await call.limits(body.limits, Limits() if root is None else root.limits)
     run = await call.executor.resume(
-        call.run_id, retry=body.retry, limits=None if body.limits is None else body.limits.limits(),
+        call.run_id, retry=body.retry, limits=limits,
         approve=call.risk(body.approve), accept_changes=body.accept_changes, background=True,
     )  # fmt: skip
     return result_of(run)

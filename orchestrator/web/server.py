@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 import anyio
 import uvicorn
 
+from orchestrator.web.connections import BoundedConfig, Seldom, most_connections
+
 if TYPE_CHECKING:
     from starlette.applications import Starlette
 
@@ -29,8 +31,8 @@ class Server(uvicorn.Server):
     def __init__(self, app: Starlette, listening: anyio.Event) -> None:
         self._streams, self._listening = app.state.streams, listening
         # h11, wherever it runs: it bounds the headers of a request, and keeps the host of an absolute target.
-        config = uvicorn.Config(
-            app, http="h11", ws="none", lifespan="off", log_level=logging.WARNING, access_log=False,
+        config = BoundedConfig(
+            app, most_connections(), ws="none", lifespan="off", log_level=logging.WARNING, access_log=False,
             server_header=False, proxy_headers=False, timeout_graceful_shutdown=_GRACE,
         )  # fmt: skip
         super().__init__(config)
@@ -62,6 +64,8 @@ async def serve(app: Starlette, bound: socket.socket, listening: anyio.Event) ->
     # Connections take it over. Without it the end of an answer waits for the reader's acknowledgement of its beginning.
     bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     server = Server(app, listening)
+    for name in ("uvicorn.error", "asyncio"):
+        logging.getLogger(name).addFilter(Seldom())
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_stop_if_cancelled, server)
         with anyio.CancelScope(shield=True):  # it ends in good order, when it is stopped

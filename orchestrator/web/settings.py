@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 if TYPE_CHECKING:
+    from orchestrator.graph.limits import Limits
     from orchestrator.web.principals import Authorize
 
 Risk: TypeAlias = Literal["none", "read", "write", "dangerous"]
@@ -32,9 +33,13 @@ class Settings:
     token: str | None = None
     """What each request must bring; None: nothing."""
     cookie: str = "orchestrator"
-    """The name of the cookie that holds the token."""
+    """The name of the cookie that holds the id of a browser's session."""
+    session: float = 43_200.0
+    """How long a session lasts; then a browser needs the token again."""
     approve: Risk | None = None
     """The highest risk that a request may have approved without asking; None: requests cannot say `approve`."""
+    limits: Limits | None = None
+    """The highest limits that a request may set, by the fields that are set here. Others can only be lowered."""
     refs: Callable[[str, str], Mapping[str, object] | None] | None = None
     """References to the code of a new run, by its id and the name of its graph; None, or what it returns is None: those
     of the executor."""

@@ -6,6 +6,7 @@ import gzip
 import json
 import re
 import socket
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -14,8 +15,10 @@ from typing import Any
 import httpx2
 import pytest
 
+from orchestrator import Graph, Limits
+from orchestrator.web.sessions import Sessions
 from tests.support.sizes import sized
-from tests.web.api import Api, api
+from tests.web.api import Api, api, letter
 
 TOKEN = "a-token-that-is-long-enough"
 JSON = {"Content-Type": "application/json"}
@@ -586,14 +589,53 @@ def test_the_address_with_the_token_sets_a_cookie_and_loses_the_token(locked: Ap
         assert browser.get(found.headers["location"]).status_code == 200
         assert browser.get("/api/runs?token=wrong").status_code == 401
         assert browser.post(f"/api/runs?token={TOKEN}", json={}).status_code == 422  # by the cookie
+        assert TOKEN not in cookie
+        assert "max-age=43200" in cookie.lower()
 
 
-def test_the_token_counts_in_one_of_two_cookies_and_nowhere_else(locked: Api) -> None:
-    for cookie in (f"orchestrator={TOKEN}; orchestrator=x", f"orchestrator=x; orchestrator={TOKEN}"):
+def test_a_session_is_one_browsers_and_ends_when_it_logs_out(locked: Api) -> None:
+    with httpx2.Client(base_url=locked.url) as one, httpx2.Client(base_url=locked.url) as other:
+        for browser in (one, other):
+            assert browser.get(f"/runs?token={TOKEN}", follow_redirects=True).status_code == 200
+        assert one.cookies["orchestrator"] != other.cookies["orchestrator"]
+        assert 'id="log-out"' in one.get("/runs").text
+        assert one.post("/api/logout", headers={"Sec-Fetch-Site": "cross-site"}).status_code == 403
+        assert one.post("/api/logout").json() == {"ended": 1}
+        assert (one.get("/api/runs").status_code, one.post("/api/logout").status_code) == (401, 401)
+        assert other.get("/api/runs").status_code == 200
+    by_token = locked.client.post("/api/logout", headers={"Authorization": f"Bearer {TOKEN}"})
+    assert by_token.json() == {"ended": 0}
+
+
+def test_a_session_ends_after_its_time() -> None:
+    with api(settings={"token": TOKEN, "session": 1.5}) as found:
+        entered = found.client.get(f"/api/runs?token={TOKEN}")
+        cookie = {"Cookie": entered.headers["set-cookie"].partition(";")[0]}
+        for _ in range(3_000):
+            if found.client.get("/api/runs", headers=cookie).status_code == 401:
+                return
+            time.sleep(0.01)
+        pytest.fail("the session does not end")
+
+
+def test_many_sessions_take_bounded_room() -> None:
+    sessions = Sessions(60)
+    first = sessions.open()
+    ids = [sessions.open() for _ in range(10_000)]
+    assert not sessions.has_any([first])
+    assert sessions.has_any(["none", ids[-1]])
+    assert sessions.close([*ids, "none"]) == 10_000
+
+
+def test_a_session_counts_in_one_of_two_cookies_and_the_token_nowhere_else(locked: Api) -> None:
+    with httpx2.Client(base_url=locked.url) as browser:
+        browser.get(f"/api/runs?token={TOKEN}")
+        session = browser.cookies["orchestrator"]
+    for cookie in (f"orchestrator={session}; orchestrator=x", f"orchestrator=x; orchestrator={session}"):
         assert locked.client.get("/api/runs", headers={"Cookie": cookie}).status_code == 200
     for headers in (
-        {"Cookie": f"orchestrator={TOKEN[:-1]}"}, {"Cookie": f"ORCHESTRATOR={TOKEN}"},
-        {"Cookie": f"orchestrator={TOKEN}x"},
+        {"Cookie": f"orchestrator={TOKEN}"}, {"Cookie": f"ORCHESTRATOR={session}"},
+        {"Cookie": f"orchestrator={session}x"}, {"Authorization": f"Bearer {session}"},
         {"X-Token": TOKEN}, {"Authorization": TOKEN}, {"Authorization": f"Token {TOKEN}"},
         {"Proxy-Authorization": f"Bearer {TOKEN}"}, {"Referer": f"http://localhost/?token={TOKEN}"},
     ):  # fmt: skip
@@ -605,7 +647,9 @@ def test_the_token_counts_in_one_of_two_cookies_and_nowhere_else(locked: Api) ->
 
 def test_a_page_of_another_site_cannot_use_a_token_that_it_has_not(locked: Api) -> None:
     """Were a browser to send the cookie along, the origin would be refused all the same."""
-    cookie = {"Cookie": f"orchestrator={TOKEN}"}
+    with httpx2.Client(base_url=locked.url) as browser:
+        browser.get(f"/api/runs?token={TOKEN}")
+        cookie = {"Cookie": f"orchestrator={browser.cookies['orchestrator']}"}
     for headers in ({"Origin": "http://evil.example"}, {"Sec-Fetch-Site": "cross-site"}, {"Host": "evil.example"}):
         assert locked.client.post("/api/runs", headers={**cookie, **JSON, **headers}, content=b"{}").status_code == 403
 
@@ -619,11 +663,10 @@ def test_tokens_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr("orchestrator.web.guard.hmac.compare_digest", same)
     with api(settings={"token": TOKEN}) as found:
-        for headers in ({"Authorization": "Bearer one"}, {"Cookie": "orchestrator=two"}):
-            assert found.client.get("/api/runs", headers=headers).status_code == 401
+        assert found.client.get("/api/runs", headers={"Authorization": "Bearer one"}).status_code == 401
         assert found.client.get("/api/runs?token=three").status_code == 401
     given = {one for one, wanted in compared if wanted == TOKEN.encode()}
-    assert {b"one", b"two", b"three"} <= given
+    assert {b"one", b"three"} <= given
 
 
 def test_the_address_with_the_token_leads_to_no_other_host(locked: Api) -> None:
@@ -658,7 +701,9 @@ def test_a_server_that_only_reads_has_no_route_that_writes() -> None:
         assert found.post("graphs/check", text="name: x")["ok"] is False
         described = found.get("openapi.json")["paths"]
         assert {method for path in described.values() for method in path} == {"get", "post"}
-        assert [path for path, methods in described.items() if "post" in methods] == ["/api/graphs/check"]
+        assert [path for path, methods in described.items() if "post" in methods] == [
+            "/api/graphs/check", "/api/logout",
+        ]  # fmt: skip
 
 
 def test_approvals_in_advance_are_capped(open_api: Api) -> None:
@@ -670,6 +715,50 @@ def test_approvals_in_advance_are_capped(open_api: Api) -> None:
         found.post("runs", 403, graph="payment", input="ann", approve="dangerous")
         assert found.start("payment", approve="write")["status"] == "completed"
         assert found.start("payment", approve="read")["status"] == "paused"
+
+
+RAISES: list[dict[str, Any]] = [
+    {"steps": None}, {"steps": 1001}, {"seconds": None}, {"tokens": 101}, {"cost": 2}, {"calls": 11}, {"visits": {}},
+    {"visits": {"draft": 4}}, {"concurrency": 3}, {"steps": 3, "calls": None},
+]  # fmt: skip
+
+
+def bounded(**changes: Any) -> Graph:
+    """A graph with each limit."""
+    limits = {"steps": 1000, "seconds": 100, "tokens": 100, "cost": 1, "calls": 10, "visits": {"draft": 3}}
+    found: Graph = letter.model_copy(update={"name": "bounded", "limits": Limits(**limits, concurrency=2, **changes)})
+    return found
+
+
+@pytest.mark.parametrize("limits", RAISES)
+def test_a_request_lowers_limits_and_raises_none(limits: dict[str, Any]) -> None:
+    with api(bounded()) as found:
+        assert found.post("runs", 403, graph="bounded", input="x", limits=limits)["type"].endswith("limits-refused")
+        lower = {"steps": 500, "seconds": 9, "tokens": 9, "cost": 0.5, "calls": 9, "visits": {"draft": 3, "finish": 1}}
+        found.post("runs", 201, graph="bounded", input="x", run_id="one", limits=lower, wait=True)
+        found.post("runs/one/resume", 403, limits=limits)
+        found.post("runs/one/resume", 403, limits={"steps": 501})
+        assert found.get("runs/one")["limits"]["steps"] == 500
+        found.post("runs/one/resume", 200, limits={"steps": 400})
+        assert found.get("runs/one")["limits"]["steps"] == 400
+
+
+def test_a_server_may_let_requests_raise_some_limits() -> None:
+    with api(bounded(), settings={"limits": Limits(steps=2000, cost=None)}) as found:
+        for limits, status in (
+            ({"steps": 2000}, 201), ({"steps": 2001}, 403), ({"steps": None}, 403), ({"cost": None}, 201),
+            ({"calls": 11}, 403), ({"calls": 10}, 201),
+        ):  # fmt: skip
+            found.post("runs", status, graph="bounded", input="x", limits=limits)
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_a_principal_may_raise_limits_if_authorize_lets_it(allowed: bool) -> None:
+    def authorize(request: object, action: str, run: object) -> str | None:
+        return None if action == "raise_limits" and not allowed else "ann"
+
+    with api(bounded(), settings={"authorize": authorize}) as found:
+        found.post("runs", 201 if allowed else 403, graph="bounded", input="x", limits={"steps": None})
 
 
 def test_only_graphs_of_the_server_are_started(open_api: Api, tmp_path: Any) -> None:

@@ -6,7 +6,7 @@ import re
 import signal
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import httpx2
@@ -142,4 +142,54 @@ def test_what_it_cannot_use_is_one_line(place: Shell) -> None:
         (("shop:graph", "--host", "no such host"), "--host no such host"),
     ):  # fmt: skip
         done = place("serve", *words)
+        assert (done.code, fault in done.err) == (2, True), done.err
+
+
+LIMITED = """
+import resource
+from orchestrator.__main__ import command
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+command()
+"""
+
+
+def test_half_open_connections_neither_end_it_nor_fill_its_log(place: Shell) -> None:
+    (place.place / "limited.py").write_text(LIMITED)
+    token = "a-token-that-is-long-enough"
+    words = ("serve", "shop:graph", "--port", 0, "--token", token)
+    with ExitStack() as stack, place.begin(*words, module="limited") as process:
+        line = process.line(err=True)
+        while "serving" not in line:
+            line = process.line(err=True)
+        address = re.search(r"127\.0\.0\.1:(\d+)", line)
+        assert address is not None
+        port = int(address[1])
+        for _ in range(300):
+            opened = stack.enter_context(socket.create_connection(("127.0.0.1", port), 60))
+            opened.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n")
+        url, headers = f"http://127.0.0.1:{port}/api/runs", {"Authorization": f"Bearer {token}"}
+        for _ in range(5):
+            assert httpx2.get(url, headers=headers, timeout=60).status_code == 200
+            for _ in range(50):
+                stack.enter_context(socket.create_connection(("127.0.0.1", port), 60)).sendall(b"no request\r\n\r\n")
+        process.signal(signal.SIGTERM)
+        assert len(process.end().err) < 100_000
+
+
+def test_the_token_comes_from_a_file_or_the_environment(place: Shell) -> None:
+    token = "a-token-that-is-long-enough"
+    (place.place / "token").write_text(f"{token}\n")
+    with served(place, "shop:graph", "--token-file", "token") as (_, url):
+        assert url.endswith(f"?token={token}")
+    with place.begin("serve", "shop:graph", "--port", 0, env={"ORCHESTRATOR_TOKEN": token}) as process:
+        line = process.line(err=True)
+        while "serving" not in line:
+            line = process.line(err=True)
+        assert token in line
+    for words, fault in (
+        (("--token-file", "missing"), "No such file"), (("--token-file", "token", "--token", token), "use one"),
+        (("--token-file", "/dev/null"), "16 to 200"),
+    ):  # fmt: skip
+        done = place("serve", "shop:graph", *words)
         assert (done.code, fault in done.err) == (2, True), done.err

@@ -58,7 +58,8 @@ def page(call: Call[Any, Any], name: str, data: Mapping[str, object], *, root: s
     if call.request.headers.get("if-none-match") == tag:
         return Response(status_code=304, headers=headers)
     text = templates().get_template(f"{name}.html").render(
-        screen=name, root=root, read_only=read_only, static=lambda file: f"{root}/static/{file}", **data
+        screen=name, root=root, read_only=read_only, logs_out=call.settings.token is not None,
+        static=lambda file: f"{root}/static/{file}", **data,
     )  # fmt: skip
     return HTMLResponse(text, headers=headers)
 
@@ -86,7 +87,7 @@ def problem_page(problem: HttpProblem, *, root: str, read_only: bool) -> Respons
 
     document = problem.document()
     text = templates().get_template("problem.html").render(
-        screen="problem", root=root, read_only=read_only, static=lambda file: f"{root}/static/{file}",
+        screen="problem", root=root, read_only=read_only, logs_out=False, static=lambda file: f"{root}/static/{file}",
         title=document["title"], detail=document["detail"], open_questions="",
     )  # fmt: skip
     return HTMLResponse(text, problem.status, headers={**HEADERS, **problem.headers})

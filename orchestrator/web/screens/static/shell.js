@@ -1,7 +1,7 @@
 // @ts-check
 // What every screen has: keys, their list, notes, the state of the connection, times that go on.
 
-import { root } from "./api.js";
+import { call, root } from "./api.js";
 import { byId, make } from "./elements.js";
 import { offer } from "./finder.js";
 import { tell } from "./times.js";
@@ -81,6 +81,10 @@ export function connected(there) {
 }
 
 byId("keys-open").addEventListener("click", showKeys);
+document.getElementById("log-out")?.addEventListener("click", async () => {
+  await call("/logout", { method: "POST", base: root.replace(/\/try$/, "") });
+  location.reload();
+});
 offer(() => keys.flatMap(({ keys: name, does, act }) => (act && !name.startsWith("g ") ? [{ name: capital(does), about: name, act: () => act(new KeyboardEvent("keydown")) }] : [])));
 tell(document);
 setInterval(() => tell(document), 1000);

@@ -1,0 +1,122 @@
+"""The connections of a server: their number is bounded, and each has a time in which the head of a request must arrive.
+
+A client that opens connections and sends nothing needs no token, and each connection takes a file descriptor. So a
+server keeps half of the descriptors of its process for connections. When they are all taken, the connection that has
+waited longest without a whole head gives way to the next one; if each has a request, the next one is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import resource
+import time
+from collections import Counter
+from typing import Any, cast
+
+import h11
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+HEAD_TIME = 10.0
+"""Seconds in which the head of a request must arrive."""
+_MOST = 4096
+_EVERY = 60.0
+"""Seconds in which a line is logged once."""
+
+
+def most_connections() -> int:
+    """The most connections at the same time, by the descriptors that the process may open."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _MOST if soft == resource.RLIM_INFINITY else max(8, min(_MOST, soft // 2))
+
+
+class BoundedConfig(uvicorn.Config):
+    """A configuration of uvicorn with bounded connections.
+
+    Args:
+        app: the application.
+        most: the most connections at the same time.
+        options: further options of uvicorn.
+    """
+
+    def __init__(self, app: Any, most: int, **options: Any) -> None:
+        # asyncio accepts as many connections as the backlog has before it looks at anything else.
+        super().__init__(app, http=_Connection, backlog=max(8, min(128, most // 2)), **options)
+        self.most = most
+        self.waiting: dict[_Connection, None] = {}
+        """Connections without a whole head, the one that has waited longest first."""
+
+
+class _Connection(H11Protocol):
+    """A connection that is closed if the head of a request does not arrive in time."""
+
+    _head_timer: asyncio.TimerHandle | None = None
+
+    @property
+    def _waiting(self) -> dict[_Connection, None]:
+        return cast("BoundedConfig", self.config).waiting
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > cast("BoundedConfig", self.config).most:
+            oldest = next(iter(self._waiting), self)
+            oldest._give_up("more connections than the server takes")
+        if not transport.is_closing():
+            self._wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.conn.their_state is h11.IDLE:
+            self._wait()
+        else:
+            self._stop_waiting()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.conn.their_state is h11.IDLE and not self.transport.is_closing():
+            self._waiting[self] = None  # uvicorn's keep-alive closes it until the next byte arrives
+
+    def _wait(self) -> None:
+        self._waiting.setdefault(self)
+        if self._head_timer is None:
+            self._head_timer = self.loop.call_later(HEAD_TIME, self._give_up, "no request came")
+
+    def _stop_waiting(self) -> None:
+        self._waiting.pop(self, None)
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _give_up(self, why: str) -> None:
+        self._stop_waiting()
+        self.connections.discard(self)
+        self.logger.warning("connections are closed: %s", why)
+        self.transport.abort()
+
+
+class Seldom(logging.Filter):
+    """Lets each message of a logger through once a minute: what clients do must not fill a disk."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._next: dict[str, float] = {}
+        self._held = Counter[str]()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether a record is logged."""
+        message, now = record.getMessage()[:200], time.monotonic()
+        if now < self._next.get(message, 0.0):
+            self._held[message] += 1
+            return False
+        if len(self._next) > 100:
+            self._next.clear()
+        self._next[message] = now + _EVERY
+        held = self._held.pop(message, 0)
+        if held:
+            record.msg, record.args = f"{record.getMessage()} ({held} more since the last such line)", ()
+        return True
