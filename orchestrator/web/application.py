@@ -23,7 +23,7 @@ from orchestrator.web import openapi, problems
 from orchestrator.web.alignments import Alignments
 from orchestrator.web.bodies import body_of, query_of
 from orchestrator.web.compose.saved import SavedGraphs
-from orchestrator.web.compose.scratch import Scratch
+from orchestrator.web.compose.scratch import Scratch, of_own
 from orchestrator.web.compose.texts import Texts
 from orchestrator.web.documents import Document
 from orchestrator.web.endpoint import Call, Endpoint, Service
@@ -60,7 +60,7 @@ def make(executor: Executor, settings: Settings) -> Starlette:
     made = _routes(service, offered)
     made.append(Route(settings.prefix + openapi.OPENAPI, _described(service, offered), methods=["GET"]))
     if scratch is not None:
-        of_tries = replace(settings, prefix="", scratch=True, refs=None)
+        of_tries = replace(settings, prefix="", scratch=True, refs=None, authorize=of_own(settings.authorize))
         feeds = RunFeeds(scratch.executor)
         inner = Service(scratch.executor, of_tries, streams, feeds, texts, Alignments(), ReplayBatches(), sessions)
         tries = Router(_routes(inner, routes_of_tries()), redirect_slashes=False)

@@ -294,3 +294,40 @@ def test_the_limits_of_a_try_are_not_lifted_when_it_goes_on(server: Api, limits:
     body = {"retry": True, "limits": limits}
     assert server.client.post(f"/try/api/runs/{found['run_id']}/resume", json=body).status_code == 403
     assert tried(server, found["run_id"])["status"] == "exhausted"
+
+
+def _named(request: Any, action: str, run: object) -> str | None:
+    return request.headers.get("x-user")
+
+
+def test_a_principal_sees_its_own_tries_only() -> None:
+    ann, bob = {"X-User": "ann"}, {"X-User": "bob"}
+    with api(settings={"authorize": _named}) as server:
+        body = {"text": QUIET, "input": "secret of ann", "wait": True, "labels": {"principal": "bob"}}
+        made = server.client.post("/api/graphs/try", json=body, headers=ann).json()
+        path = f"/try/api/runs/{made['run_id']}"
+        for below in ("", "/history", "/records", "/state", "/drawing.svg", "/export", "/page.html", "/family"):
+            assert server.client.get(path + below, headers=ann).status_code == 200, below
+            assert server.client.get(path + below, headers=bob).status_code == 403, below
+        assert server.client.post(f"{path}/fork", json={"at": 1}, headers=bob).status_code == 403
+        forked = server.client.post(f"{path}/fork", json={"at": 1}, headers=ann).json()
+        assert server.client.get(f"/try/api/runs/{forked['run_id']}", headers=bob).status_code == 403
+        lists = [server.client.get("/try/api/runs", headers=who).json()["runs"] for who in (ann, bob)]
+        assert [len(rows) for rows in lists] == [2, 0]
+
+
+@pytest.mark.anyio
+async def test_tries_of_one_principal_do_not_push_out_those_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = Graph.from_data(yaml.safe_load(QUIET), resolve=True)
+    monkeypatch.setattr(scratch, "MOST_RUNS", 4)
+    options: dict[str, Any] = {"model": None, "limits": None, "approve": None, "labels": {}}
+    async with Executor(graphs=GRAPHS, tools=[pay]) as outer:
+        tries = Scratch(outer)
+        kept = await tries.start(graph, {"topic": "a"}, **options, principal="ann")
+        await tries.executor.wait(kept.run_id)
+        for _ in range(9):
+            made = await tries.start(graph, {"topic": "b"}, **options, principal="bob")
+            await tries.executor.wait(made.run_id)
+        rows = (await tries.executor.runs()).runs
+        assert [row.labels["principal"] for row in rows] == ["bob"] * 3 + ["ann"]
+        assert rows[-1].run_id == kept.run_id

@@ -3,12 +3,13 @@
 They are driven by an executor of their own beside that of the server, with its tools, dependencies and models, and
 served under `/try` by the same routes. What bounds them:
 
-    runs        `MOST_RUNS`; a further one replaces the oldest, one that has ended first
+    runs        `MOST_RUNS`; a further one replaces the oldest of whoever has most, one that has ended first
     bytes       `MOST_BYTES` of journals, messages and graphs; a run that would write more is given up, and deleted
     age         `LONGEST` seconds since a run was last written to
     one run     `STEPS` steps and `SECONDS` seconds alive at most
 
-Calls of tools that change something are asked about, whatever the text says.
+Calls of tools that change something are asked about, whatever the text says. With `authorize`, a principal sees its own
+tries only.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -33,10 +35,14 @@ from orchestrator.kernel.records import FINAL
 from orchestrator.models.base import Model
 from orchestrator.models.refs import model_from_ref
 from orchestrator.web.compose.scratch_store import ScratchStore
+from orchestrator.web.principals import name_of
 from orchestrator.web.problems import HttpProblem
 
 if TYPE_CHECKING:
+    from starlette.requests import Request
+
     from orchestrator.stores.base import RunInfo
+    from orchestrator.web.principals import Authorize
 
 log = logging.getLogger("orchestrator.web")
 MOST_RUNS = 50
@@ -45,6 +51,8 @@ STEPS = 500
 SECONDS = 120.0
 OFFLINE, DEFAULT = "offline", "default"
 """Names of models beside those of the server: the one that does arithmetic, and that of nodes that name none."""
+_OWNER = "principal"
+"""The label that names whoever began a try."""
 _PAUSE = 1.0
 """Seconds between two looks at what is to be deleted."""
 _PATIENCE = 5.0
@@ -78,6 +86,7 @@ class Scratch:
         limits: Limits | None,
         approve: str | None,
         labels: Mapping[str, str],
+        principal: str = "",
     ) -> Run:
         """Try a graph.
 
@@ -88,6 +97,7 @@ class Scratch:
             limits: limits of the run; they can only be lower than those of tries.
             approve: the highest risk of calls that need no approval.
             labels: labels of the run.
+            principal: the name of whoever tries it; empty without `authorize`.
 
         Raises:
             HttpProblem: there is no such model.
@@ -106,6 +116,7 @@ class Scratch:
             **({} if limits is None else limits.model_dump(exclude_unset=True, exclude={"steps", "seconds"})),
         )  # fmt: skip
         refs = {"graph": chosen.name, "tools": [], "model": model or OFFLINE}
+        labels = {**labels, _OWNER: principal} if principal else labels
         await self.executor.submit(
             self._graphs[chosen.content], given, run_id=run_id, limits=bounds, approve=approve, labels=labels, refs=refs
         )
@@ -180,7 +191,8 @@ class Scratch:
         return list((await self.executor.runs(limit=4 * MOST_RUNS)).runs)
 
     def _oldest(self, rows: list[RunInfo]) -> list[RunInfo]:
-        return sorted(rows, key=lambda row: (row.status not in FINAL, row.updated))
+        held = Counter(map(_owner, rows))
+        return sorted(rows, key=lambda row: (-held[_owner(row)], row.status not in FINAL, row.updated))
 
     async def _delete(self, row: RunInfo) -> None:
         self.store.ending = row.run_id
@@ -194,6 +206,22 @@ class Scratch:
             log.warning("the try %s could not be deleted: %s", row.run_id, error)
         finally:
             self.store.ending = None
+
+
+def of_own(authorize: Authorize | None) -> Authorize | None:
+    """`authorize` for tries: a principal may do nothing with those of others."""
+    if authorize is None:
+        return None
+
+    async def checked(request: Request, action: str, run: RunInfo | None) -> str | None:
+        principal = await name_of(authorize, request, action, run)
+        return None if run is not None and _owner(run) != principal else principal
+
+    return checked
+
+
+def _owner(run: RunInfo) -> str:
+    return run.labels.get(_OWNER, "")
 
 
 def _asks_unnamed(node: Node) -> bool:

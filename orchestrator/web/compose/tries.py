@@ -20,7 +20,7 @@ async def start(call: Call[NoQuery, TryBody]) -> RunResult:
     await call.check_new(None, graph.name, body.labels)
     run = await scratch.start(
         graph, body.input, model=body.model, limits=None if body.limits is None else body.limits.limits(),
-        approve=approve, labels=body.labels,
+        approve=approve, labels=body.labels, principal=call.principal,
     )  # fmt: skip
     if body.wait:
         with call.service.streams.opened(), anyio.move_on_after(call.settings.wait):
