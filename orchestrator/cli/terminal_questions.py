@@ -171,14 +171,17 @@ def denial_of(said: str) -> Answer:
 def value_of(question: Question, text: str) -> Answer:
     """What a person typed, as the answer to a question that is no approval.
 
-    It is read as JSON where the question's schema, or a structured answer, wants more than text.
+    It is read as JSON where the question's schema takes no text, or the answer has a structure.
     """
     from orchestrator.kernel.question import Value
+    from orchestrator.tools.conversion import kinds_taken
 
     if text in question.choices:
         return Value(value=text)
-    wants = (question.schema_ or {}).get("type")
-    structured = question.kind == "unknown_outcome" or (question.schema_ is not None and wants != "string")
+    schema = question.schema_
+    structured = question.kind == "unknown_outcome" or (
+        schema is not None and "string" not in kinds_taken(schema, schema)
+    )
     if structured:
         try:
             return Value(value=json.loads(text))

@@ -1,25 +1,27 @@
-"""Texts converted to the types that a JSON Schema wants: `"60"` to the number 60."""
+"""Texts converted to the types that a JSON Schema names: `"60"` to the number 60."""
 
 from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from orchestrator.tools.check_budget import DEEPEST, Budget, Exhausted
-from orchestrator.tools.keywords import is_of_kind, kinds_of, referred
+from orchestrator.tools.keywords import KINDS, is_of_kind, kinds_of, referred
+from orchestrator.tools.patterns import linear
 
 _LONGEST = 10_000
 """Characters of a text that are looked at for a value of another type."""
+_KNOWN = frozenset(KINDS)
 
 
 def coerced(value: object, schema: object, root: Mapping[str, object]) -> Any:
-    """The value, with texts read as the type that the schema wants where it wants none: `"60"` as 60.
+    """The value, with texts read as the type that the schema names: `"60"` as 60 where it names a number.
 
-    A text is read as JSON or as a Python literal; it is never evaluated. Where the schema takes a text, and where
-    a text cannot be read, it stays as it is. Whole numbers such as 3.0 become 3 where an integer is wanted. So does
-    a value for which the schema has too many ways to be read.
+    A text is read as JSON or as a Python literal; it is never evaluated. It stays a text where the schema also takes
+    texts, or names no type, and where it cannot be read as one of the named types. Whole numbers such as 3.0 become 3
+    where an integer is wanted. A value for which the schema has too many ways to be read stays as it is.
     """
     try:
         return _coerced(value, schema, Budget(root, value), 0)
@@ -27,63 +29,95 @@ def coerced(value: object, schema: object, root: Mapping[str, object]) -> Any:
         return value
 
 
+def kinds_taken(schema: object, root: Mapping[str, object]) -> set[str]:
+    """The types of the values that may fit a schema: all of them where it names none."""
+    try:
+        return set().union(*map(_kinds, _ways(schema, Budget(root, None), 0)))
+    except Exhausted:
+        return {*_KNOWN}
+
+
 def _coerced(value: Any, schema: Any, budget: Budget, depth: int) -> Any:
-    if depth > DEEPEST or not isinstance(schema, dict):
+    if depth > DEEPEST or not isinstance(schema, dict) or not isinstance(value, str | float | list | dict):
         return value
-    members = list(_members(schema, budget))
+    ways = _ways(schema, budget, depth)
+    kinds: set[str] = set().union(*map(_kinds, ways))
     if isinstance(value, str):
-        if any(_takes_text(member) for member in members):
+        if "string" in kinds:
             return value
-        found = _read(value)
-        if found is None or isinstance(found, str):
-            nothing = found is None and value.strip() in ("null", "None")
-            return None if nothing and any(not kinds_of(m) or "null" in kinds_of(m) for m in members) else value
-        typed = [member for member in members if kinds_of(member)]
-        if typed and not any(is_of_kind(_whole(found, member), kind) for member in typed for kind in kinds_of(member)):
-            return value
-        return _coerced(found, schema, budget, depth + 1)
-    if isinstance(value, float) and not any("number" in kinds_of(m) or not kinds_of(m) for m in members):
-        return next((whole for m in members if (whole := _whole(value, m)) is not value), value)
+        found = _whole(_read(value), kinds)
+        if found is None:
+            return None if "null" in kinds and value.strip() in ("null", "None") else value
+        fits = not isinstance(found, str) and any(is_of_kind(found, kind) for kind in kinds)
+        return _coerced(found, schema, budget, depth + 1) if fits else value
+    if isinstance(value, float):
+        return _whole(value, kinds)
+    ways = [way for way in ways if ("array" if isinstance(value, list) else "object") in _kinds(way)]
     if isinstance(value, list):
-        inner = next((m for m in members if "array" in kinds_of(m)), {})
-        first = inner.get("prefixItems", [])
-        return [
-            _coerced(item, first[n] if n < len(first) else inner.get("items", True), budget, depth + 1)
-            for n, item in enumerate(value)
-        ]
-    if isinstance(value, dict):
-        fitting = [m for m in members if "properties" in m or isinstance(m.get("additionalProperties"), dict)]
-        inner = next((m for m in fitting if set(m.get("required", ())) <= set(value)), {})
-        properties, others = inner.get("properties", {}), inner.get("additionalProperties", True)
-        return {key: _coerced(item, properties.get(key, others), budget, depth + 1) for key, item in value.items()}
-    return value
+        longest = max((len(schema.get("prefixItems", ())) for way in ways for schema in way), default=0)
+        parts = [_part(ways, place, budget) for place in range(min(len(value), longest + 1))]
+        return [_coerced(item, parts[min(at, longest)], budget, depth + 1) for at, item in enumerate(value)]
+    ways = [way for way in ways if all(_may_fit(value, one) for one in way)] or ways
+    return {key: _coerced(item, _part(ways, key, budget), budget, depth + 1) for key, item in value.items()}
 
 
-def _members(schema: dict[str, Any], budget: Budget, depth: int = 0) -> Iterator[dict[str, Any]]:
-    """The schema, or the members of its union, with references followed."""
+def _ways(schema: Any, budget: Budget, depth: int) -> list[list[dict[str, Any]]]:
+    """The ways in which a value can fit a schema: in each, the value fits all of its schemas, references followed."""
     budget.spend()
-    if depth > DEEPEST:
-        return
-    if "$ref" in schema:
-        target = referred(schema["$ref"], budget.root)
-        if isinstance(target, dict):
-            yield from _members(target, budget, depth + 1)
-        return
-    parts = [*schema.get("anyOf", ()), *schema.get("oneOf", ()), *schema.get("allOf", ())]
-    if not parts or "type" in schema:
-        yield schema
-        return
-    for part in parts:
-        if isinstance(part, dict):
-            yield from _members(part, budget, depth + 1)
+    if schema is False:
+        return []
+    if depth > DEEPEST or not isinstance(schema, dict):
+        return [[]]
+    same = [referred(schema["$ref"], budget.root)] if "$ref" in schema else []
+    groups = [[one] for one in (*same, *schema.get("allOf", ()))]
+    groups += [schema[union] for union in ("anyOf", "oneOf") if schema.get(union)]
+    found = [[schema]]
+    for group in groups:
+        choices = [way for one in group for way in _ways(one, budget, depth + 1)]
+        budget.spend(len(found) * len(choices))
+        found = [[*left, *right] for left in found for right in choices]
+    return found
 
 
-def _takes_text(member: dict[str, Any]) -> bool:
-    if "enum" in member:
-        return any(isinstance(one, str) for one in member["enum"])
-    if "const" in member:
-        return isinstance(member["const"], str)
-    return "string" in kinds_of(member)
+def _kinds(way: list[dict[str, Any]]) -> set[str]:
+    """The types that all schemas of a way take."""
+    kinds = {*_KNOWN}
+    for schema in way:
+        named = {*kinds_of(schema)}
+        if named and named <= _KNOWN:
+            kinds &= {*named, "integer"} if "number" in named else named
+        if "enum" in schema or "const" in schema:
+            values = schema.get("enum", [schema.get("const")])
+            kinds &= {kind for kind in kinds for value in values if is_of_kind(value, kind)}
+    return kinds
+
+
+def _part(ways: list[list[dict[str, Any]]], place: int | str, budget: Budget) -> Any:
+    """The schema of a list's item, or of an object's property."""
+    budget.spend(len(ways))
+    inside = _item if isinstance(place, int) else _property
+    found = [[one for schema in way for one in inside(schema, place)] for way in ways]
+    return found[0][0] if [len(parts) for parts in found] == [1] else {"anyOf": [{"allOf": parts} for parts in found]}
+
+
+def _item(schema: dict[str, Any], place: Any) -> list[Any]:
+    first = schema.get("prefixItems", ())
+    return [first[place] if place < len(first) else schema.get("items", True)]
+
+
+def _property(schema: dict[str, Any], name: Any) -> list[Any]:
+    found = [schema["properties"][name]] if name in schema.get("properties", ()) else []
+    patterns = schema.get("patternProperties", {}).items()
+    found += [one for text, one in patterns if (fits := linear(text)) is not None and fits(name)]
+    return found or [schema.get("additionalProperties", True)]
+
+
+def _may_fit(value: dict[str, Any], schema: dict[str, Any]) -> bool:
+    """Whether an object has what a schema requires, and no other tag than the schema's."""
+    properties = schema.get("properties", {}).items()
+    tags = {name: one.get("enum", [one["const"]] if "const" in one else []) for name, one in properties if one}
+    tagged = all(value[name] in tags[name] for name in tags if tags[name] and isinstance(value.get(name), str))
+    return tagged and value.keys() >= set(schema.get("required", ()))
 
 
 def _read(text: str) -> object:
@@ -111,7 +145,7 @@ def _plain(value: object) -> object:
     return json.loads(text)
 
 
-def _whole(value: object, member: dict[str, object]) -> object:
-    if isinstance(value, float) and value.is_integer() and abs(value) < 2**63 and "integer" in kinds_of(member):
-        return int(value)
-    return value
+def _whole(value: object, kinds: set[str]) -> object:
+    if not isinstance(value, float) or "number" in kinds or "integer" not in kinds:
+        return value
+    return int(value) if value.is_integer() and abs(value) < 2**63 else value

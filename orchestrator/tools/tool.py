@@ -263,7 +263,8 @@ class Tool:
     def validate(self, args: Mapping[str, object]) -> dict[str, Any]:
         """Return the arguments as the tool will receive them.
 
-        Texts are converted to the types of the schema (`"60"` to the number 60), except where it accepts a text.
+        Texts are converted to the types that the schema names (`"60"` to the number 60), except where it accepts a
+        text or names no type.
         Nothing is evaluated. Validating validated arguments changes nothing.
 
         Args:

@@ -385,7 +385,7 @@ CASES: list[tuple[Callable[..., Any], Any, str, dict[str, Any], Any, dict[str, A
     (bare_dict, {"type": "object", "additionalProperties": True}, "a", {"a": "{'x': 1}"}, 1, {"a": []},
      "'a' must be an object"),
     (anything, {}, "a", {"a": [1, {"b": None}]}, [1, {"b": None}], {}, "'a' is missing"),
-    (unhinted, {}, "a", {"a": "1"}, 1, {"b": 1}, "'b' is unknown"),
+    (unhinted, {}, "a", {"a": "1"}, "1", {"b": 1}, "'b' is unknown"),
     (unhinted_default, {"type": "number", "default": 1.5}, "", {"a": 2}, 2, {"a": "x"}, "'a' must be a number"),
     (from_docstring, {"a": {**_INT, "description": "the first"},
                       "b": {**_INT, "default": 2, "description": "the second"}},

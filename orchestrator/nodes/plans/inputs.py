@@ -18,7 +18,7 @@ from orchestrator.jsontypes import JsonObject
 from orchestrator.models.text.forms import cut_at_commas
 from orchestrator.nodes.plans.blueprint import REFERENCE, PlannedCall, needs_of, quoted_references
 from orchestrator.nodes.steps import Step
-from orchestrator.tools.conversion import coerced
+from orchestrator.tools.conversion import coerced, kinds_taken
 from orchestrator.tools.result import as_text
 from orchestrator.tools.validation import faults
 
@@ -27,7 +27,6 @@ Evidence: TypeAlias = Mapping[str, Step]
 
 _LONGEST = 20_000
 """Characters of the longest input that is looked at for JSON."""
-_DEEPEST = 20
 _bare = re.compile(
     rf"""'(?:[^'\\]|\\.)*+(?:'|\\?\Z)|"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|{REFERENCE.pattern}""", re.IGNORECASE | re.DOTALL
 )
@@ -117,7 +116,7 @@ def _placed(text: str, properties: Mapping[str, Any], only: str | None) -> dict[
 def _piece(text: str, schema: Any, root: JsonObject) -> Any:
     """One argument as it is written: a text without its quotes, or a list or an object where one is wanted."""
     text = text.strip()
-    kinds = _kinds(schema, root)
+    kinds = kinds_taken(schema, root)
     read = _json(text)
     if isinstance(read, str) and not REFERENCE.fullmatch(text):
         return read
@@ -143,20 +142,6 @@ def _fitting(piece: Any, evidence: Evidence, schema: Any, root: JsonObject) -> A
 def _properties(parameters: JsonObject) -> dict[str, Any]:
     found: Any = parameters.get("properties") or {}
     return dict(found)
-
-
-def _kinds(schema: Any, root: JsonObject, depth: int = 0) -> set[str]:
-    """The types that a schema takes; none: any."""
-    if not isinstance(schema, Mapping) or depth > _DEEPEST:
-        return set()
-    kinds: Any = schema.get("type", ())
-    found = {kinds} if isinstance(kinds, str) else set(kinds)
-    reference: Any = schema.get("$ref")
-    definitions: Any = root.get("$defs") or {}
-    inner = [*schema.get("anyOf", ()), *schema.get("oneOf", ()), *schema.get("allOf", ())]
-    if isinstance(reference, str):
-        inner.append(definitions.get(reference.rpartition("/")[2]))
-    return found.union(*(_kinds(one, root, depth + 1) for one in inner))
 
 
 def _json(text: str) -> Any:

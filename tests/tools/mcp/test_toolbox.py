@@ -141,6 +141,7 @@ async def test_arguments_may_have_any_name(rough: Rough) -> None:
     async with rough() as box:
         odd = box.get("odd")
         assert odd is not None
+        assert odd.validate({"self": "3.10"}) == {"self": "3.10"}
         found = await odd.invoke({"ctx": "a", "self": None})
     assert found.output == {"ctx": "a", "self": None}
 
