@@ -7,7 +7,6 @@ import sys
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from collections.abc import Set as AbstractSet
 from functools import cached_property
-from types import CoroutineType
 from typing import Any, Generic, ParamSpec, Protocol, TypeAlias, TypeVar, cast, overload
 
 from pydantic import Field
@@ -22,6 +21,7 @@ from orchestrator.graph.signatures import (
     declared_outcomes,
     declared_updates,
     is_async,
+    is_awaitable,
     returns_plainly,
     wanted_arguments,
 )
@@ -83,7 +83,7 @@ class FunctionNode(Erased, Node, Generic[P, R], kind="function"):
     @property
     def awaits(self) -> bool:
         """Whether it may await anything, such as a call of a tool; False only if that is certain."""
-        return self.is_async or not returns_plainly(self.fn)
+        return self.is_async or is_async(inspect.unwrap(self.fn)) or not returns_plainly(self.fn)
 
     @cached_property
     def _typed_updates(self) -> frozenset[str] | None:
@@ -155,9 +155,7 @@ class FunctionNode(Erased, Node, Generic[P, R], kind="function"):
 
     async def run(self, state: object, ctx: object) -> object:
         result = self.call(state, ctx)
-        if type(result) is CoroutineType or inspect.isawaitable(result):
-            return await result
-        return result
+        return await result if is_awaitable(result) else result
 
     def _begin(self, state: object, ctx: object) -> Awaitable[object]:
         if self._is_coroutine_function and not self._is_overridden:

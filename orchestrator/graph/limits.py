@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, field_validator
+
+from orchestrator.graph.spelling import Spelled
 
 
-class Usage(BaseModel):
+class Usage(BaseModel, metaclass=Spelled):
     """The usage of a run or a call. `seconds` is time alive, `cost` is in the currency of the price table."""
 
     model_config = ConfigDict(frozen=True)
@@ -43,7 +45,7 @@ class Usage(BaseModel):
 _COUNTED = tuple(name for name in Usage.model_fields if name != "estimated")
 
 
-class Limits(BaseModel):
+class Limits(BaseModel, metaclass=Spelled):
     """Limits of a run, shared by all branches and nested graphs. None: no limit.
 
     `steps` counts activations of nodes, `seconds` time alive, `calls` model and tool calls, and `visits` activations of
@@ -144,7 +146,7 @@ class LimitsLeft(BaseModel):
     calls: int | None = None
 
 
-class Retry(BaseModel):
+class Retry(BaseModel, metaclass=Spelled):
     """Whether and after how many seconds a failed attempt is retried.
 
     Waits grow from `wait` seconds by `factor` up to `max_wait`, each varied by up to `jitter` of itself. `on` names the
@@ -160,6 +162,15 @@ class Retry(BaseModel):
     max_wait: float = Field(default=60.0, ge=0)
     jitter: float = Field(default=0.1, ge=0, le=1)
     on: tuple[str, ...] = ()
+
+    @field_validator("on", mode="before")
+    @classmethod
+    def _check_names(cls, on: object) -> object:
+        given = on if isinstance(on, list | tuple) else [on]
+        if given is not on or any(isinstance(one, type) for one in given):
+            names = tuple(getattr(one, "__name__", one) for one in given)
+            raise ValueError(f"it takes a tuple of names of errors: write on={names!r}")
+        return on
 
     def matches(self, error: BaseException) -> bool:
         """Return whether another attempt may succeed after this error.

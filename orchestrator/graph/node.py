@@ -38,6 +38,7 @@ from orchestrator.graph.limits import Retry
 from orchestrator.graph.node_tools import node_tools
 from orchestrator.graph.outcome import DONE, FAILED
 from orchestrator.graph.signatures import declared_outcomes
+from orchestrator.graph.spelling import Spelled
 from orchestrator.graph.topology import Join, Rest, counts
 from orchestrator.graph.trust import made_for
 from orchestrator.upward import above
@@ -77,7 +78,7 @@ class Approval:
 
 
 @made_for("node")
-class Node(BaseModel):
+class Node(BaseModel, metaclass=Spelled):
     """Base of all node kinds."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import inspect
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeGuard, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
@@ -40,6 +40,12 @@ def is_async(function: object) -> bool:
     while isinstance(function, partial):
         function = function.func
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004  what it is
+
+
+def is_awaitable(found: object) -> TypeGuard[Awaitable[object]]:
+    """Whether what a function returned is to be awaited."""
+    kind = type(found)
+    return kind is types.CoroutineType or (kind is not dict and inspect.isawaitable(found))
 
 
 def hints_of(function: Callable[..., object], names: Mapping[str, object] | None = None) -> dict[str, Any]:
@@ -184,10 +190,10 @@ def wanted_arguments(
                 inspect.Parameter.VAR_POSITIONAL,
                 inspect.Parameter.VAR_KEYWORD,
             ):
-                raise GraphError(
-                    f"{what} wants {str(parameter).split(':')[0]!r}, which a node cannot receive: "
-                    "a node takes state, ctx, item and deps, by name or annotation"
-                )
+                mend = "a node takes state, ctx, item and deps, by name or annotation"
+                if parameter.name == "self":
+                    mend = "make a node of the method of an instance, node(steps.method), or subclass Node"
+                raise GraphError(f"{what} wants {str(parameter).split(':')[0]!r}, which a node cannot receive: {mend}")
             positional = False
             continue
         positional = positional and parameter.kind is not inspect.Parameter.KEYWORD_ONLY

@@ -286,6 +286,11 @@ class StateSchema:
         raise Unfit("extend() is for fields with the reducer append or extend")
 
     def _unknown(self, name: object) -> str:
+        aliases: dict[object, str] = (
+            {} if self.cls is None else {info.alias: own for own, info in self.cls.model_fields.items()}
+        )
+        if name in aliases:
+            return f"{name!r} is an alias: write the field's name, {aliases[name]!r}"
         return f"there is no field {name!r} (the fields are {', '.join(self.fields)})"
 
     def apply(self, values: Mapping[str, object], update: JsonObject, ops: Mapping[str, str]) -> dict[str, object]:

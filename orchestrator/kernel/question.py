@@ -9,6 +9,7 @@ from typing import Annotated, Any, Generic, Literal, NotRequired, TypeAlias, Typ
 from pydantic import BaseModel, ConfigDict, Field, GetPydanticSchema, SerializerFunctionWrapHandler, model_serializer
 from typing_extensions import TypeVar
 
+from orchestrator.graph.spelling import Spelled
 from orchestrator.typevars import Erased
 
 QuestionKind: TypeAlias = Literal["approval", "input", "unknown_outcome", "pause", "event", "timer", "limit"]
@@ -135,7 +136,7 @@ AnyQuestion: TypeAlias = (
 """A question of a run. `if question.kind == "approval":` tells type checkers what is in its payload."""
 
 
-class _Answer(BaseModel):
+class _Answer(BaseModel, metaclass=Spelled):
     model_config = ConfigDict(frozen=True)
 
     @model_serializer(mode="wrap")

@@ -11,6 +11,7 @@ from typing import Any, Literal, Self, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator, model_validator
 
 from orchestrator.graph.limits import Usage
+from orchestrator.graph.spelling import Spelled
 
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 Detail: TypeAlias = Literal["auto", "low", "high"]
@@ -26,7 +27,7 @@ _NOTHING: Any = Field(default_factory=dict)
 """An empty mapping as the default: made for each object, where pydantic would copy a mapping deeply."""
 
 
-class ToolCall(BaseModel):
+class ToolCall(BaseModel, metaclass=Spelled):
     """A model wants a tool called."""
 
     model_config = ConfigDict(frozen=True)
@@ -42,7 +43,7 @@ class ToolCall(BaseModel):
     """Fields of the provider's own; sent back to it as they came."""
 
 
-class Image(BaseModel):
+class Image(BaseModel, metaclass=Spelled):
     """A picture that a model is shown."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -100,7 +101,7 @@ class Image(BaseModel):
         return cls.of(Path(path).read_bytes(), kind, detail=detail)
 
 
-class Message(BaseModel):
+class Message(BaseModel, metaclass=Spelled):
     """One entry of a conversation."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -127,7 +128,7 @@ class Message(BaseModel):
         return self
 
 
-class Reply(BaseModel):
+class Reply(BaseModel, metaclass=Spelled):
     """A model's answer to one request."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")

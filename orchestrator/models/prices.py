@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from orchestrator.graph.limits import UNKNOWN_REPLY, Reserve, Usage
+from orchestrator.graph.spelling import Spelled
 from orchestrator.jsontypes import canonical
 from orchestrator.models.base import ModelRequest
 from orchestrator.models.messages import Reply
@@ -20,7 +21,7 @@ _MOST = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 """Options that bound the tokens of a reply, by the names that providers give them."""
 
 
-class Price(BaseModel):
+class Price(BaseModel, metaclass=Spelled):
     """The price of a model per million tokens, in the currency of the cost limits."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")

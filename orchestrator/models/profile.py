@@ -8,11 +8,13 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict
 
+from orchestrator.graph.spelling import Spelled
+
 _REASONING = re.compile(r"\A(o[1-9]|gpt-[5-9])")
 _OPENAI = (".openai.com", ".openai.azure.com")
 
 
-class Profile(BaseModel):
+class Profile(BaseModel, metaclass=Spelled):
     """What a model and its server support. The defaults suit vLLM, Ollama, llama.cpp, LiteLLM and most others."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")

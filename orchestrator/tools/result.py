@@ -12,6 +12,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from orchestrator.errors import SecretInState, ToolError, message_of
 from orchestrator.graph.codec import Codec
+from orchestrator.graph.spelling import Spelled
 from orchestrator.jsontypes import cleaned, deeper_than
 from orchestrator.models.messages import Image
 from orchestrator.tools.content import Blob, Part, part_of, told_of
@@ -42,7 +43,7 @@ def risk_at_most(risk: Risk, limit: Risk) -> bool:
     return RISKS.index(risk) <= RISKS.index(limit)
 
 
-class ToolResult(BaseModel):
+class ToolResult(BaseModel, metaclass=Spelled):
     """The end of a tool call, good or bad.
 
     It failed if it has an error or an exit code that is not 0, and the two agree: an error gives the exit code 1

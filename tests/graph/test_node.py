@@ -181,7 +181,7 @@ def test_a_node_can_be_had_again_with_other_options() -> None:
         ({"timeout": 0}, "greater than 0"),
         ({"effect": "none"}, "effect"),
         ({"reads": "drafts"}, r"write reads=\{'drafts'\}"),
-        ({"retrys": 1}, "Extra inputs"),
+        ({"retrys": 1}, "did you mean 'retry'"),
     ],
 )
 def test_options_are_checked(options: dict[str, Any], message: str) -> None:
@@ -296,7 +296,7 @@ async def test_without_its_code_a_node_stands_there_unresolved() -> None:
         (
             {"kind": "ask_sample", "class": "tests.graph.sample:Ask", "promt": "x"},
             GraphError,
-            "node of kind 'ask_sample': prompt: field required",
+            "node of kind 'ask_sample' has no 'promt': did you mean 'prompt'?",
         ),
     ],
 )

@@ -19,6 +19,7 @@ from orchestrator.executor.step.results import encoded, recorded
 from orchestrator.fence import current_fence, pass_fence, pass_fence_in_thread, waits_at_fence
 from orchestrator.graph.node import Node
 from orchestrator.graph.shared_list import listed
+from orchestrator.graph.signatures import is_awaitable
 from orchestrator.kernel.queries import reduced_values, start_fault, validate_outcome
 from orchestrator.kernel.records import Failure, GraphOpened, StepDone
 from orchestrator.kernel.state import Activation, FrameResult
@@ -89,19 +90,32 @@ def _plainly(attempt: Attempt, context: StepContext, state: object) -> Awaitable
         return spec._begin(state, context)
     if spec.effect == "pure":
         return _inline(context, function, state)
-    return anyio.to_thread.run_sync(
+    return _threaded(attempt, context, function, state)
+
+
+async def _threaded(
+    attempt: Attempt, context: StepContext, function: Callable[[Any, Any], object], state: object
+) -> object:
+    (found,) = await anyio.to_thread.run_sync(
         _in_thread, attempt, context, function, state, abandon_on_cancel=True, limiter=attempt.resources.threads
     )
+    return await found if is_awaitable(found) else found
 
 
-def _in_thread(attempt: Attempt, context: StepContext, function: Callable[[Any, Any], object], state: object) -> object:
-    """Run a node's function. While it waited for this thread, the run may have been taken over."""
+def _in_thread(
+    attempt: Attempt, context: StepContext, function: Callable[[Any, Any], object], state: object
+) -> tuple[object]:
+    """Run a node's function; its result in a tuple, as trio refuses coroutines that come from threads.
+
+    While it waited for this thread, the run may have been taken over.
+    """
     pass_fence_in_thread(current_fence.get() if attempt.spec.effect == "irreversible" else attempt)
-    return call_in_thread(function, state, context)
+    return (call_in_thread(function, state, context),)
 
 
 async def _inline(context: StepContext, function: Callable[[Any, Any], object], state: object) -> object:
-    return function(state, context)
+    found = function(state, context)
+    return await found if is_awaitable(found) else found
 
 
 # -- subgraphs --------------------------------------------------------------------------------------------------------

@@ -1,0 +1,48 @@
+"""Calls of the library's models: a field that a model does not have is answered with the one that was meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+from orchestrator.graph.data_faults import unknown_field
+
+if TYPE_CHECKING:
+    from pydantic._internal._model_construction import ModelMetaclass
+else:
+    ModelMetaclass = type(BaseModel)
+
+
+class Spelled(ModelMetaclass):
+    """The class of models that code makes by calling them. Data that is validated takes another way."""
+
+    if not TYPE_CHECKING:  # type checkers go by the fields
+
+        def __call__(self, *args: object, **fields: object) -> BaseModel:
+            names, name = _names(self), self.__name__
+            if args and all(one.kind is one.KEYWORD_ONLY for one in self.__signature__.parameters.values()):
+                first = next(one for one in names if one != "type")
+                raise TypeError(f"{name} takes its fields by name: write {name}({first}=...)")
+            faults = [_fault(name, one, names) for one in fields if one not in names] if names else []
+            if faults:
+                raise ValidationError.from_exception_data(name, faults, hide_input=True)
+            return super().__call__(*args, **fields)
+
+
+@lru_cache(maxsize=1000)
+def _names(cls: type[BaseModel]) -> dict[str, None]:
+    """The names that a call may give, its own fields first; none: any."""
+    init: Any = cls.__init__
+    if init.__module__.partition(".")[0] not in ("pydantic", __name__.partition(".")[0]):
+        return {}  # a user's own way to make it
+    inherited = {name for base in cls.__mro__[1:] for name in getattr(base, "model_fields", ())}
+    return dict.fromkeys(sorted((*cls.__signature__.parameters, *cls.model_fields), key=inherited.__contains__))
+
+
+def _fault(model: str, name: str, names: Iterable[str]) -> InitErrorDetails:
+    words = PydanticCustomError("extra_forbidden", "{fault}", {"fault": f"{model} {unknown_field(name, names)}"})
+    return {"type": words, "loc": (name,), "input": None}
