@@ -8,6 +8,7 @@ from operator import attrgetter
 from orchestrator.graph.limits import Usage
 from orchestrator.jsontypes import canonical, storable
 from orchestrator.kernel.lineage import Parent
+from orchestrator.kernel.queries import first_question
 from orchestrator.kernel.records import Ended
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.totals import Tally
@@ -21,7 +22,7 @@ _LONGEST_WORD = 300
 def summary_of(machine: RunState) -> RunSummary:
     """What lists show of a run."""
     ended = machine.ended
-    question = next(iter(machine.questions.values()), None)
+    question = first_question(machine)
     return RunSummary(
         error=short_text(str(ended.error)) if ended is not None and ended.error is not None else "",
         input=_input_of(machine),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from orchestrator.graph.limits import Limits, LimitsLeft, Reserve, Usage
 from orchestrator.graph.outcome import DONE
@@ -11,6 +12,8 @@ from orchestrator.graph.shared_list import listed
 from orchestrator.graph.topology import RESERVED, START, Route, Topology, counts, is_count
 from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel.needs import has_needs, needs_error
+from orchestrator.kernel.question import Question
+from orchestrator.kernel.rank import Rank
 from orchestrator.kernel.records import Failure
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.state import Activation, FrameState
@@ -44,11 +47,36 @@ def state_values(run: RunState) -> JsonObject:
 
 
 def branches(run: RunState) -> list[Branch]:
-    """All live tokens, those of inner graphs after the ones of the graph around them."""
+    """All live tokens, those of inner graphs after the ones of the graph around them, else in the order of places."""
     return [
         Branch(token.path, token.node, token.phase.value, token.frame.plan.schema.dump(token.values))
-        for token in run.live_tokens()
+        for token in sorted(in_places(run.live_tokens()), key=lambda token: len(_place(token)))
     ]
+
+
+def open_questions(run: RunState) -> list[Question]:
+    """The open questions, in the order of the places of the steps that ask; that of a pause comes last."""
+    return sorted(run.questions.values(), key=partial(_asking_place, run))
+
+
+def first_question(run: RunState) -> Question | None:
+    """The first of the `open_questions`."""
+    return min(run.questions.values(), key=partial(_asking_place, run), default=None)
+
+
+def in_places(tokens: Iterable[Activation]) -> list[Activation]:
+    """Tokens in the order of their branches (R6), whenever they came there; those inside a node follow its own."""
+    return sorted(tokens, key=_place)
+
+
+def _asking_place(run: RunState, question: Question) -> tuple[bool, list[Rank]]:
+    asker = run.askers.get(question.id)
+    return asker is None, [] if asker is None else _place(asker)
+
+
+def _place(token: Activation) -> list[Rank]:
+    around = token.frame.parent
+    return [token.rank] if around is None else [*_place(around), token.rank]
 
 
 def node_visits(run: RunState) -> dict[tuple[str, str], int]:

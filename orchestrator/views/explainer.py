@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from orchestrator.graph.topology import ANY, END, START
+from orchestrator.kernel.queries import in_places, open_questions
 from orchestrator.values import check_position
 from orchestrator.views.causes import Cause, Drop, Origin, Transition, TransitionEdge
 from orchestrator.views.explanation import RunExplanation, RunReasons, StepExplanation
@@ -220,7 +221,7 @@ class Explainer:
         if end is not None:
             last = "; ".join(self._ends())
             return last or f"it is {status}"
-        waiting = list(self.causes.run.questions.values())
+        waiting = open_questions(self.causes.run)
         if waiting:
             asked = [f"{one.kind} at {plain(one.node)}" if one.node else told(one.prompt, 80) for one in waiting]
             running = sum(row.status == "running" for row in self.rows.live.values())
@@ -228,7 +229,8 @@ class Explainer:
             outside = all(one.kind == "timer" or one.event for one in waiting)
             stuck = f"; {self.standby.line()}" if self.standby is not None and self.standby.deaths else ""
             return f"it is waiting{'' if outside else ' for an answer'}: {_some(asked)}{more}{stuck}"
-        live = [step_name(row) for row in sorted(self.rows.live.values(), key=lambda row: row.number)]
+        at_work = self.rows.live
+        live = [step_name(at_work[one.key]) for one in in_places(self.causes.run.live_tokens()) if one.key in at_work]
         if self.standby is not None:
             return self.standby.line(_some(live))
         if status == "interrupted":

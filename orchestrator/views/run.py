@@ -19,7 +19,7 @@ from orchestrator.graph.isolation import isolated, json_copy
 from orchestrator.graph.limits import Usage
 from orchestrator.kernel.lineage import Parent
 from orchestrator.kernel.plan import Plan
-from orchestrator.kernel.queries import Branch, branches, state_values
+from orchestrator.kernel.queries import Branch, branches, open_questions, state_values
 from orchestrator.kernel.question import AnyQuestion
 from orchestrator.kernel.records import Failure, Record
 from orchestrator.kernel.run_state import RunState
@@ -179,9 +179,9 @@ class Run(Generic[StateT]):
 
     @cached_property
     def waiting(self) -> tuple[AnyQuestion, ...]:
-        """Its open questions."""
+        """Its open questions, in the order of the places of the steps that ask, whenever they were asked."""
         # Copies: others are shown the machine's. The executor gave each question the payload of its kind.
-        return cast("tuple[AnyQuestion, ...]", tuple(map(isolated, self.machine.questions.values())))
+        return cast("tuple[AnyQuestion, ...]", tuple(map(isolated, open_questions(self.machine))))
 
     @property
     def usage(self) -> Usage:

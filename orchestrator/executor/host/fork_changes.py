@@ -15,6 +15,7 @@ from orchestrator.graph.reducers import Replace, replace
 from orchestrator.graph.state import StateSchema
 from orchestrator.jsontypes import JsonObject, digest
 from orchestrator.kernel.handlers.forking import edited_tokens
+from orchestrator.kernel.queries import in_places
 from orchestrator.kernel.question import PAUSE, Answer
 from orchestrator.kernel.records import Answered, Asked, EffectIntended, EffectSettled, Record
 from orchestrator.kernel.run_state import RunState
@@ -112,7 +113,7 @@ def _update(machine: RunState, update: Mapping[str, object], branch: str | None)
     """An update as its record holds it: it sets values, past their reducers."""
     tokens = edited_tokens(machine, branch)
     run_id = machine.run_id
-    listed = ", ".join(f"{token.path or '(trunk)'} ({token.node})" for token in machine.live_tokens()) or "none"
+    listed = ", ".join(f"{one.path or '(trunk)'} ({one.node})" for one in in_places(machine.live_tokens())) or "none"
     if not update:
         raise InvalidValue(
             f"run {run_id!r}: branch={branch!r} says where update= goes: give one", where="branch"

@@ -11,6 +11,7 @@ from orchestrator.executor.host.host import Host
 from orchestrator.graph.statedata import start_form
 from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel.handlers.forking import edited_tokens
+from orchestrator.kernel.queries import in_places
 from orchestrator.kernel.question import PAUSE, Answer, Question
 from orchestrator.kernel.records import Answered, EffectSettled
 from orchestrator.kernel.reopening import is_over, reopen_fork
@@ -83,7 +84,7 @@ async def choices(host: Host, info: RunInfo, at: int | None) -> ForkChoices:
 
 
 def _branches(machine: RunState) -> Iterator[EditableBranch]:
-    paths = dict.fromkeys(token.path for token in machine.live_tokens() if token.path)
+    paths = dict.fromkeys(token.path for token in in_places(machine.live_tokens()) if token.path)
     for path in (None, *paths):
         tokens = edited_tokens(machine, path)
         if tokens and not all(token.phase is Phase.PENDING for token in tokens):

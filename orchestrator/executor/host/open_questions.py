@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import cast
 
 from pydantic import ValidationError
@@ -38,7 +39,10 @@ class RunQuestion:
 
 @dataclass(frozen=True, slots=True)
 class RunQuestions:
-    """A part of the list of open questions, the oldest first. `cursor` leads to the next part, None to none."""
+    """A part of the list of open questions, the oldest first, and neighbours of one run in the order of their places.
+
+    `cursor` leads to the next part, None to none.
+    """
 
     questions: tuple[RunQuestion, ...] = ()
     cursor: str | None = None
@@ -71,7 +75,9 @@ async def open_questions(
         for run_id in page.unlisted:
             found += [one for one in await _folded(host, run_id) if kinds is None or one.question.kind in kinds]
         found.sort(key=lambda one: one.question.asked)
-    return RunQuestions(tuple(one for row in found if (one := _question(row)) is not None), page.cursor)
+    questions = [one for row in found if (one := _question(row)) is not None]
+    ordered = [one for _, run in groupby(questions, key=lambda one: one.run_id) for one in sorted(run, key=_place)]
+    return RunQuestions(tuple(ordered), page.cursor)
 
 
 async def _list(host: Host, run_id: str) -> None:
@@ -96,6 +102,12 @@ async def _folded(host: Host, run_id: str) -> list[WaitingQuestion]:
     except OrchestratorError:
         return []
     return [WaitingQuestion(run_id, info.graph, info.labels, one) for one in questions_of(machine)]
+
+
+def _place(one: RunQuestion) -> list[int]:
+    """The place of a question among those of its run: its path's branches. Rows are read without the run."""
+    numbers = (part.rpartition(".")[2] for part in one.question.path.split("/"))
+    return [int(number[:9]) for number in numbers if number.isdecimal()]
 
 
 def _question(row: WaitingQuestion) -> RunQuestion | None:

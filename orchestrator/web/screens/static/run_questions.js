@@ -55,10 +55,17 @@ export class RunQuestions {
     for (const card of this.open) if (!found.some((one) => one.id === card.element.id)) void card.gone();
     const more = found.filter((one) => !this.cards.has(one.id));
     if (more.length) for (const [id, card] of this.cards) if (card.over && !card.element.contains(document.activeElement)) { card.element.remove(); this.cards.delete(id); }
-    for (const one of more) {
+    let behind = null; // cards stand in the order of the steps that ask, whenever they came
+    for (const one of found.reverse()) {
+      const known = this.cards.get(one.id);
+      if (known) {
+        behind = known.element;
+        continue;
+      }
       const element = /** @type {HTMLElement} */ (document.adoptNode(one));
       element.querySelector(".from")?.remove(); // the page says it
-      this.box.append(element);
+      this.box.insertBefore(element, behind);
+      behind = element;
       const card = new Card(element, { readOnly: this.readOnly, answered: () => undefined, left: () => this.go() });
       if (this.shown) card.came = performance.now();
       this.cards.set(element.id, card);
@@ -82,7 +89,7 @@ export class RunQuestions {
   /** The run is no more. @param {string} text */
   close(text) { for (const card of this.open) card.close(text); }
 
-  get open() { return [...this.cards.values()].filter((card) => !card.over); }
+  get open() { return [...this.box.children].flatMap((one) => this.cards.get(one.id) ?? []).filter((card) => !card.over); }
 
   /** The keys of the inbox, for the card that has the focus, else the first one. @param {KeyboardEvent} event */
   press(event) {
