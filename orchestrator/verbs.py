@@ -6,6 +6,7 @@ Executor, drawings and tools are loaded when a method needs them, so that import
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +38,9 @@ class Graph(GraphDefinition[StateT]):
         state: a pydantic model, or a state as data.
         nodes: name -> node, function, or node as data.
         edges: arrow text, `Edge`s or tuples.
-        input: the state field (or fields) for an input that is not a mapping.
+        input: the state field, or fields, that the input of a run sets. One: a mapping with exactly this key, and
+            anything else is its value. Several: a mapping of these, or all values in order. None: a mapping of any
+            state fields.
         output: the state field (or fields) that form the run's output; None: the whole state.
         limits: the limits of a run.
         pools: name -> how many steps of nodes that name this pool (`pool=`) may run at the same time in a run, with
@@ -123,7 +126,7 @@ class Graph(GraphDefinition[StateT]):
         """Run the graph until it ends or pauses.
 
         Args:
-            input: a mapping of state fields; any other value fills the graph's `input` field.
+            input: the value of the graph's `input` field, or a mapping of the fields that `input` names; see `Graph`.
             store: the URL of the store, such as `sqlite:///runs.db`.
             model: the model of nodes that name no model.
             models: named models, by the names that nodes use.
@@ -172,15 +175,21 @@ class Graph(GraphDefinition[StateT]):
 
         Returns:
             The run, when it ends or pauses.
+
+        Raises:
+            RuntimeError: an event loop runs here, as in a notebook: await `run`.
         """
         import anyio
+        import anyio.lowlevel
 
         with_these = partial(self.run, input, store=store, model=model, models=models, tools=tools, deps=deps)
-        return anyio.run(
-            partial(
-                with_these, run_id=run_id, labels=labels, approve=approve, limits=limits, check=check, codec=codec
-            )
-        )  # fmt: skip
+        with_these = partial(with_these, run_id=run_id, labels=labels, approve=approve, limits=limits)
+        token: object = None
+        with suppress(RuntimeError):  # no event loop runs here
+            token = anyio.lowlevel.current_token()
+        if token is not None:
+            raise RuntimeError("run_sync() begins an event loop, and one runs here, as in a notebook: await run(...)")
+        return anyio.run(partial(with_these, check=check, codec=codec))
 
     def as_tool(
         self, name: str, description: str, *, risk: Risk = "dangerous", limits: Limits | None = None, depth: int = 10

@@ -144,7 +144,7 @@ class GraphServer:
         ended = "was interrupted: " + self._go_on.resume(run_id)
         try:
             async with self._executor.stream(
-                graph, dict(args), run_id=run_id, labels=dict([LABEL]), approve=self._approve,
+                graph, dict(args) or None, run_id=run_id, labels=dict([LABEL]), approve=self._approve,
                 refs=self._refs(run_id, graph.name),
             ) as live:  # fmt: skip
                 done = 0

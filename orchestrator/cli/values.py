@@ -14,24 +14,21 @@ if TYPE_CHECKING:
 
 
 def input_of(graph: Graph, question: str | None, given: str | None) -> object:
-    """What a run starts with: QUESTION in the graph's input field, beside the state fields of `--input`.
+    """What a run starts with: QUESTION for the graph's one input field, or `--input`.
 
     Raises:
         UsageError: it cannot be read, or there is no place for it.
     """
     if question is None:
-        return json_of(given) if given is not None else {}
+        return None if given is None else json_of(given)
     if not isinstance(graph.input, str):
         raise UsageError(
             f"graph {graph.name!r} has no single input field for QUESTION: use --input "
-            f"with state fields ({', '.join(graph.schema.fields)})"
+            f"with state fields ({', '.join(graph.input_fields)})"
         )
-    fields = json_of(given) if given is not None else {}
-    if not isinstance(fields, dict):
-        raise UsageError("with QUESTION, --input must be a JSON object of state fields")
-    if graph.input in fields:
-        raise UsageError(f"--input and QUESTION both set {graph.input!r}: set it once")
-    return {graph.input: question, **fields}
+    if given is not None:
+        raise UsageError(f"--input and QUESTION both set {graph.input!r}, the one input of the graph: give one of them")
+    return {graph.input: question}
 
 
 def json_of(given: str) -> object:

@@ -179,7 +179,7 @@ class Executor(RunWorker, RunReplaying, RunStreams, ExecutorCode):
 
         Args:
             graph: a graph, or the name of one of the executor's graphs.
-            input: a mapping of state fields; any other value fills the graph's `input` field.
+            input: the value of the graph's `input` field, or a mapping of the fields that `input` names; see `Graph`.
             run_id: an id for the run. If a run of the same graph and input has this id, this call waits for that run,
                 or continues it if no executor drives it.
             labels: labels of the run, to find it by.

@@ -38,7 +38,7 @@ class Children(Protocol):
         ...
 
     async def start(
-        self, graph: GraphDefinition, given: Mapping[str, object], run_id: str, caller: Caller, limits: Limits | None
+        self, graph: GraphDefinition, given: object, run_id: str, caller: Caller, limits: Limits | None
     ) -> Run:
         """Run a graph, or go on with the run of this id.
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, 
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Generic, Self, TypeAlias
+from typing import Any, Generic, NoReturn, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, PositiveInt, RootModel, SkipValidation, model_serializer
 
@@ -18,6 +18,7 @@ from orchestrator.graph.limits import Limits
 from orchestrator.graph.migration import Migration
 from orchestrator.graph.node import Node
 from orchestrator.graph.outcome import NodeResult
+from orchestrator.graph.spelling import Spelled
 from orchestrator.graph.state import StateSchema
 from orchestrator.graph.topology import END, NodeShape, Topology
 from orchestrator.graph.trust import Trust, Trusted, made_for
@@ -31,7 +32,7 @@ Names: TypeAlias = str | tuple[str, ...] | None
 
 
 @made_for("graph")
-class GraphDefinition(Erased, BaseModel, Generic[StateT]):
+class GraphDefinition(Erased, BaseModel, Generic[StateT], metaclass=Spelled):
     """All of a `Graph` but its verbs: its fields, checks, digests, edits and files.
 
     A definition is always made as a `Graph`, see `orchestrator.upward`.
@@ -110,6 +111,9 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT]):
     def __deepcopy__(self, memo: object = None) -> Self:
         return self
 
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise TypeError(f"graph {self.name!r} cannot be pickled: save it, graph.save(path), or import it where it runs")
+
     def __repr__(self) -> str:
         return f"Graph({self.name!r}, {len(self.nodes)} nodes, {len(self.edges)} edges)"
 
@@ -165,11 +169,20 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT]):
 
     # -- input and output --------------------------------------------------------------------------------------
 
+    @property
+    def input_fields(self) -> tuple[str, ...]:
+        """The state fields that an input may set: those that `input` names, else all."""
+        named = (self.input,) if isinstance(self.input, str) else self.input
+        return named or tuple(self.schema.fields)
+
     def initial(self, given: object = None) -> JsonObject:
         """Return the whole start state as JSON.
 
         Args:
-            given: a mapping of state fields, or a value for the `input` field.
+            given: the input. Of a graph that names one `input` field: a mapping with exactly that key, or the field's
+                value. Of one that names several: a mapping of these, or a list of all their values. Of one that names
+                none: a mapping of state fields. None, and an empty mapping that is no value of the field: all fields
+                have their defaults.
 
         Returns:
             The values of all fields.
@@ -177,26 +190,39 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT]):
         Raises:
             InvalidInput: the input does not fit; names every problem.
         """
-        return self.schema.initial(self._fields_of(given))
+        try:
+            return self.schema.initial(self._fields_of(given))
+        except InvalidInput as error:
+            if given == {}:  # no value of the field: nothing is given
+                return self.schema.initial({})
+            if isinstance(self.input, str) and isinstance(given, Mapping) and given.keys() != {self.input}:
+                raise InvalidInput(
+                    f"{error}; graph {self.name!r} takes one input, {self.input!r}: a mapping is its value, "
+                    f"unless {self.input!r} is its only key"
+                ) from None
+            raise
 
     def _fields_of(self, given: object) -> Mapping[str, object]:
         if given is None:
             return {}
-        if isinstance(given, Mapping):
-            return given
         if isinstance(given, BaseModel) and given.__class__ is self.schema.cls:
-            return {name: getattr(given, name) for name in given.model_fields_set}
-        if isinstance(self.input, str):
-            return {self.input: given}
-        if isinstance(self.input, tuple) and isinstance(given, list | tuple) and len(given) == len(self.input):
-            return dict(zip(self.input, given, strict=True))
-        if self.input is None:
+            given = {name: getattr(given, name) for name in given.model_fields_set}
+        elif isinstance(self.input, str):
+            return given if isinstance(given, Mapping) and given.keys() == {self.input} else {self.input: given}
+        names = self.input_fields
+        if isinstance(given, Mapping) and (not self.input or given.keys() <= set(names)):
+            return given
+        if self.input and isinstance(given, list | tuple) and len(given) == len(names):
+            return dict(zip(names, given, strict=True))
+        if not self.input:
             raise InvalidInput(
                 f"graph {self.name!r} names no input field: give a mapping of state fields "
-                f"({', '.join(self.schema.fields)}), or set Graph(input=...)"
+                f"({', '.join(names)}), or set Graph(input=...)"
             )
+        others = ", ".join(repr(name) for name in given if name not in names) if isinstance(given, Mapping) else ""
         raise InvalidInput(
-            f"input of graph {self.name!r} is {', '.join(self.input)}: give {len(self.input)} values, or a mapping"
+            f"input of graph {self.name!r} is {', '.join(names)}: give {len(names)} values, or a mapping"
+            + (f" without {others}" if others else "")
         )
 
     def result(self, values: Mapping[str, object]) -> object:

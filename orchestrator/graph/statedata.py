@@ -67,16 +67,16 @@ def class_data(schema: StateSchema) -> JsonObject:
     return data
 
 
-def start_form(schema: StateSchema, first: Sequence[str] = ()) -> JsonObject:
-    """JSON Schema of what a run starts with: an object with the fields of its state.
+def start_form(schema: StateSchema, named: Sequence[str] | None = None) -> JsonObject:
+    """JSON Schema of what a run starts with: an object with the fields that its input may set.
 
     Args:
         schema: the state.
-        first: names of the fields that the form begins with; they are its `x-input`.
+        named: the fields that the graph's `input` names, the `x-input` of the form; None: all fields of the state.
     """
     data = class_data(schema) if schema.cls is not None else schema.data()
     specs: Any = data.get("fields", {})
-    names = [*first, *(name for name in specs if name not in first)]
+    names = list(specs if named is None else named)
     properties: dict[str, object] = {}
     for name in names:
         spec = specs[name]
@@ -84,7 +84,7 @@ def start_form(schema: StateSchema, first: Sequence[str] = ()) -> JsonObject:
         properties[name] = {**spec.get("schema", {}), **default}
     form: dict[str, object] = {
         "type": "object", "title": schema.name, "properties": properties, "additionalProperties": False,
-        "required": [name for name in names if specs[name].get("required")], "x-input": list(first),
+        "required": [name for name in names if specs[name].get("required")], "x-input": list(named or ()),
     }  # fmt: skip
     if "$defs" in data:
         form["$defs"] = data["$defs"]

@@ -40,7 +40,7 @@ def _document(graph: GraphDefinition, saved: SavedFile | None) -> GraphDocument:
         yaml = None
     return GraphDocument(
         **_row(graph), data=blank(dict(graph.data())), yaml=None if yaml is None else str(blank(yaml)),
-        form=dict(start_form(graph.schema, _names(graph.input))), drawing=to_svg(graph),
+        form=dict(start_form(graph.schema, graph.input_fields if graph.input else None)), drawing=to_svg(graph),
         saved=None if saved is None else SavedText(text=saved.text, digest=saved.digest),
     )  # fmt: skip
 

@@ -174,7 +174,9 @@ class StartBody(Body):
     """A run to start."""
 
     graph: Name = Field(description="The name of a graph of this server.")
-    input: object = Field(None, description="State fields as an object, or a value for the graph's input field.")
+    input: object = Field(
+        None, description="The value of the graph's input field, or an object of the fields of its input."
+    )
     labels: dict[str, str] = {}
     run_id: Name | None = Field(None, description="Your own id: the same id and input mean the same run.")
     approve: Risk | None = Field(

@@ -61,13 +61,21 @@ def test_the_result_and_nothing_else_is_on_stdout(shell: Shell) -> None:
 
 
 def test_input_is_taken_from_everywhere(shell: Shell) -> None:
-    given = json.dumps({"topic": "roses", "count": 3})
-    (shell.place / "count.json").write_text('{"count": 3}')
+    given = json.dumps({"topic": "roses"})
+    (shell.place / "topic.json").write_text(given)
     words = ("run", "trial:two", "--events")
-    both = shell(*words, "roses", "--input", "@count.json")
-    for done in (both, shell(*words, "--input", "-", stdin=given)):
+    ways = [("roses",), ("--input", given), ("--input", "@topic.json"), ("--input", '"roses"')]
+    for done in (*(shell(*words, *way) for way in ways), shell(*words, "--input", "-", stdin=given)):
         assert done.code == 3
-        assert {name: done.lines[0]["values"][name] for name in ("topic", "count")} == {"topic": "roses", "count": 3}
+        assert {name: done.lines[0]["values"][name] for name in ("topic", "count")} == {"topic": "roses", "count": 0}
+
+
+def test_input_sets_no_field_that_the_graph_does_not_take(shell: Shell) -> None:
+    both = shell("run", "trial:two", "roses", "--input", '{"count": 3}')
+    assert (both.code, "the one input of the graph: give one of them" in both.err) == (2, True)
+    other = shell("run", "trial:two", "--input", '{"topic": "roses", "count": 3}')
+    assert other.code == 2
+    assert "takes one input, 'topic': a mapping is its value, unless 'topic' is its only key" in other.err
 
 
 def test_a_run_id_runs_once(shell: Shell) -> None:

@@ -22,9 +22,11 @@ class State(BaseModel):
     reply: str = ""
 
 
-def single(work: Any, edges: str = "START -> work -> END", name: str = "single", **nodes: Any) -> Graph:
+def single(
+    work: Any, edges: str = "START -> work -> END", name: str = "single", takes: str | None = "question", **nodes: Any
+) -> Graph:
     """One node, called `work`, and more if the edges say so."""
-    return Graph(name=name, state=State, input="question", nodes={"work": work, **nodes}, edges=edges, output="log")
+    return Graph(name=name, state=State, input=takes, nodes={"work": work, **nodes}, edges=edges, output="log")
 
 
 def logs(word: JsonValue) -> Node:

@@ -28,8 +28,9 @@ async def test_siblings_that_landed_never_run_again(tmp_path: Path) -> None:
         return {"log": item}
 
     graph = single(
-        work, "START -> plan -> work : each items\nwork -> j -> END", plan=logs("plan"), j=logs("j").with_(join="all")
-    )
+        work, "START -> plan -> work : each items\nwork -> j -> END", takes=None, plan=logs("plan"),
+        j=logs("j").with_(join="all"),
+    )  # fmt: skip
     async with Executor(url, graphs=[graph]) as ex, ex.stream(graph, {"items": [1, 2, 3, 4]}, run_id="r") as live:
         landed = 0
         async for event in live:
@@ -53,8 +54,9 @@ async def test_a_failing_sibling_discards_nothing_that_was_finished() -> None:
         return {"log": item}
 
     graph = single(
-        work, "START -> plan -> work : each items\nwork -> j -> END", plan=logs("plan"), j=logs("j").with_(join="all")
-    )
+        work, "START -> plan -> work : each items\nwork -> j -> END", takes=None, plan=logs("plan"),
+        j=logs("j").with_(join="all"),
+    )  # fmt: skip
     async with Executor(graphs=[graph]) as ex:
         run = await ex.start(graph, {"items": [1, 2, 3]})
         assert (run.status, run.error.message) == ("failed", "broken")

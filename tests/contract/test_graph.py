@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from orchestrator import Approve, Deny, Edge, Executor, Graph, Limits, Retry, node
-from orchestrator.errors import GraphError, InvalidGraph, NotSerialisable
+from orchestrator.errors import GraphError, InvalidGraph, InvalidInput, NotSerialisable
 from orchestrator.nodes import Ask, Confirm, Think
 from orchestrator.testing import ScriptedModel
 from tests.contract.essay import Essay, essay, grade, write
@@ -60,11 +60,16 @@ async def test_the_example_runs_as_printed(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("given", ["graphs", {"topic": "graphs"}, {"topic": "graphs", "feedback": "be brief"}])
-async def test_the_example_takes_the_input_field_or_a_dict_of_state_fields(given: Any) -> None:
+@pytest.mark.parametrize("given", ["graphs", {"topic": "graphs"}])
+async def test_the_example_takes_the_value_of_its_input_field_or_a_dict_of_it(given: Any) -> None:
     run = await essay.run(given, model=ScriptedModel([LONG]))
-    assert run.values["topic"] == "graphs"
-    assert run.values["feedback"] == (given["feedback"] if len(given) == 2 else "")
+    assert (run.values["topic"], run.values["feedback"]) == ("graphs", "")
+
+
+@pytest.mark.anyio
+async def test_the_example_takes_no_other_field() -> None:
+    with pytest.raises(InvalidInput, match="takes one input, 'topic': a mapping is its value, unless 'topic' is its "):
+        await essay.run({"topic": "graphs", "feedback": "be brief"}, model=ScriptedModel([LONG]))
 
 
 def test_the_example_runs_without_an_event_loop() -> None:

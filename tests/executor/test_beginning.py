@@ -384,7 +384,7 @@ async def test_recover_goes_on_with_what_can_go_on_and_leaves_the_rest(
     store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     work, other, lacking = Gated("work"), Gated("other"), single(asks, name="lacking", model="none")
-    asking = single(asks, name="asks")
+    asking = single(asks, name="asks", takes=None)
     async with Executor(store, models={"none": ScriptedModel([])}, idle="sleep") as executor:
         await interrupt(executor, work, "interrupted")
         await interrupt(executor, other, "another")

@@ -279,10 +279,12 @@ async def test_a_graph_that_is_a_tool_moves_its_runs(store: Any) -> None:  # noq
         asks = Execute().with_(tools=[inner.as_tool("g", "Asks.", risk="none")])
         return Graph(name="asking", state=Calling, nodes={"execute": asks}, edges="START -> execute -> END")
 
+    begun, changed = (
+        one.model_copy(update={"input": "question"}) for one in (graph(), later(state=fields(more=(int, 0))))
+    )
     async with Executor(store) as executor:
-        run = await executor.start(asking(graph()), {}, run_id="r")
+        run = await executor.start(asking(begun), {}, run_id="r")
         assert run.waiting[0].kind == "approval"
-    changed = later(state=fields(more=(int, 0)))
     async with Executor(store, graphs=[asking(changed), changed]) as executor:
         run = await finished(executor, await executor.resume("r"))
         assert run.status == "completed", run.error

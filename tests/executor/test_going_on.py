@@ -162,7 +162,7 @@ def waiting() -> Graph:
         return {"log": f"{state.item} {state.payment}"}
 
     return Graph(
-        name="waiting", state=Order, input="item", output="log",
+        name="waiting", state=Order, input=("item", "note"), output="log",
         nodes={
             "sleep": Sleep(seconds=0), "pay": Subgraph(inner, inputs={"item": "item"}, outputs={"payment": "payment"}),
             "finish": finish,

@@ -147,7 +147,7 @@ async def test_the_key_is_of_what_is_read_and_of_the_nodes_own_content() -> None
         (single(made_of("y"), cache=60), {"question": "a"}),
         (single(work_one, cache=60, version="2"), {"question": "a"}),
         (single(work_one, cache=60), {"question": "b"}),
-        (single(work_one, cache=60, reads={"question"}), {"question": "a", "n": 1}),
+        (single(work_one, cache=60, reads={"question"}, takes=None), {"question": "a", "n": 1}),
     ]
     async with Executor() as executor:
         for graph, given in variants:
@@ -156,7 +156,7 @@ async def test_the_key_is_of_what_is_read_and_of_the_nodes_own_content() -> None
                 assert (await executor.start(graph, given)).status == "completed"
             assert len(made) == before + 1, (graph, given)
         # Neither a field that is not read nor settings of when and how often a step runs change its result.
-        again = single(work_one, cache=9, reads={"question"}, retry=Retry(attempts=3), timeout=5)
+        again = single(work_one, cache=9, reads={"question"}, takes=None, retry=Retry(attempts=3), timeout=5)
         before = len(made)
         run = await executor.start(again, {"question": "a", "n": 2})
         assert (await hits(executor, run), len(made)) == (["work"], before)

@@ -82,7 +82,8 @@ def forked(turns: Turns) -> Graph:
 
 def inside(turns: Turns) -> Graph:
     inner = Graph(
-        name="inner", state=State, nodes={"wait": turns.wait, "ask": Ask(prompt="{item}?", show=("item",), answer="word")},
+        name="inner", state=State,
+        nodes={"wait": turns.wait, "ask": Ask(prompt="{item}?", show=("item",), answer="word")},
         edges="START -> wait -> ask -> END", output="word",
     )  # fmt: skip
     sub = Subgraph(inner, inputs={"item": ITEM}, outputs={"got": "word"})

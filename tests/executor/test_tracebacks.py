@@ -43,7 +43,7 @@ def wrong() -> dict[str, object]:
 
 
 def of(work: Any, **options: Any) -> Graph:
-    return Graph(name="g", state=State, nodes={"work": work}, edges="START -> work -> END", input="question", **options)
+    return Graph(name="g", state=State, nodes={"work": work}, edges="START -> work -> END", **options)
 
 
 def traceback(run: Run) -> str:

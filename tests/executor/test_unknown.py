@@ -92,7 +92,7 @@ async def pays(state: Log, ctx: Context) -> Update:
 
 
 def alone(world: World) -> Graph:
-    return single(pays.run)
+    return single(pays.run, takes=None)
 
 
 def mapped(world: World) -> Graph:
@@ -126,14 +126,14 @@ def as_effect(world: World) -> Graph:
     async def work(state: Log, ctx: Context) -> Update:
         return {"log": await ctx.effect("pay", world.pay, state.n, returns=str, effect="irreversible")}
 
-    return single(work)
+    return single(work, takes=None)
 
 
 def as_node(world: World) -> Graph:
     async def work(state: Log) -> Update:
         return {"log": await world.pay(state.n)}
 
-    return single(work, effect="irreversible")
+    return single(work, effect="irreversible", takes=None)
 
 
 def in_tasks(world: World) -> Graph:
@@ -150,7 +150,7 @@ def in_tasks(world: World) -> Graph:
                 tasks.start_soon(one, amount)
         return {"log": " ".join(said[amount] for amount in state.items)}
 
-    return single(work)
+    return single(work, takes=None)
 
 
 SHAPES = [alone, mapped, beside, inside, as_effect, as_node, in_tasks]

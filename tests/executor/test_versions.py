@@ -46,7 +46,7 @@ def graph(edges: str = EDGES, *, prompt: str = "Go on?", state: Any = Log, name:
     found = {"before": says("before"), "ask": Confirm(prompt=prompt), "after": says("after")}
     found = {key: nodes.pop(key, value) for key, value in found.items()} | nodes
     found = {key: value for key, value in found.items() if value is not None}
-    return Graph(name=name, state=state, input="question", nodes=found, edges=edges, output="log")
+    return Graph(name=name, state=state, nodes=found, edges=edges, output="log")
 
 
 async def waiting(store: Store, **values: Any) -> str:

@@ -154,6 +154,7 @@ async def test_a_loop_of_respond_and_execute_without_an_edge_for_it() -> None:
 
     # What was said before is over: another question is asked, and not answered with what ended the last one.
     earlier = {"question": "And then?", "messages": found.values["messages"]}
+    graph = graph.model_copy(update={"input": ("question", "messages")})
     with ScriptedModel(["43"]) as model:
         async with Executor(model=model, tools=TOOLS) as executor:
             assert (await executor.start(graph, earlier)).output == "43"

@@ -57,7 +57,7 @@ WAIT = [0.0]
 
 
 def graph(edges: str, limits: Limits | None = None, **nodes: Any) -> Graph:
-    return Graph(name="g", state=Talk, input="question", nodes=nodes, edges=edges, limits=limits or Limits())
+    return Graph(name="g", state=Talk, input=("question", "xs"), nodes=nodes, edges=edges, limits=limits or Limits())
 
 
 def rows_of(run: Run) -> Timeline:

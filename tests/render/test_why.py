@@ -52,7 +52,13 @@ def fails(state: Talk) -> None:
 
 def graph(edges: str, limits: Limits | None = None, **nodes: Any) -> Graph:
     return Graph(
-        name="g", state=Talk, input="question", nodes=nodes, edges=edges, output="log", limits=limits or Limits()
+        name="g",
+        state=Talk,
+        input=("question", "parts"),
+        nodes=nodes,
+        edges=edges,
+        output="log",
+        limits=limits or Limits(),
     )
 
 
@@ -245,7 +251,7 @@ async def test_every_step_of_every_moment_has_its_reasons(tmp_path: Path) -> Non
 
 async def test_a_step_that_waits_for_a_place_in_a_pool_says_for_which_and_who_holds_it(tmp_path: Path) -> None:
     made = Graph(
-        name="g", state=Talk, input="question", output="log", pools={"desk": 1},
+        name="g", state=Talk, input=("question", "parts"), output="log", pools={"desk": 1},
         nodes={"asks": Ask(prompt="Well?", answer="denial", pool="desk"), "b": says("b").with_(pool="desk"),
                "c": says("c").with_(pool="desk"), "d": says("d")},
         edges="START -> asks, b, c, d\nasks, b, c, d -> END",

@@ -33,12 +33,12 @@ def chain(*nodes: Any, name: str = "chain", limits: Limits | None = None) -> Gra
 
 def single(
     fn: Callable[..., Any], *, name: str = "single", edges: str = "START -> work -> END", limits: Limits | None = None,
-    nodes: dict[str, Any] | None = None, **options: Any,
+    nodes: dict[str, Any] | None = None, takes: str | None = "question", **options: Any,
 ) -> Graph:  # fmt: skip
     """One node, called `work`."""
     work = node(**options)(fn) if options else node(fn)
     return Graph(
-        name=name, state=Log, input="question", nodes={"work": work, **(nodes or {})}, edges=edges, output="log",
+        name=name, state=Log, input=takes, nodes={"work": work, **(nodes or {})}, edges=edges, output="log",
         limits=limits,
     )  # fmt: skip
 

@@ -143,7 +143,7 @@ def shop() -> Graph:
         gather -> flaky, approve, ask, stream
         pay, flaky, approve, ask, stream -> join -> sub -> outer -> send -> END
     """
-    return Graph(name="shop", state=Shop, nodes=nodes, edges=edges, input="order", output="log")
+    return Graph(name="shop", state=Shop, nodes=nodes, edges=edges, input=("order", "items"), output="log")
 
 
 def yes(question: Question) -> object:

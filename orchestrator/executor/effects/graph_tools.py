@@ -96,7 +96,7 @@ class GraphTool(Tool):
         try:
             async with attempt.aside():
                 with log.holdings.inside(run_id, log.run_id):
-                    run = await children.start(self.graph, args, run_id, caller, self.limits)
+                    run = await children.start(self.graph, args or None, run_id, caller, self.limits)
                     reopened = attempt.activation.reopened
                     if again and entry is not None and entry.began < reopened:
                         run = await children.reopen(run, f"run {log.run_id}@{reopened}", self.limits)
@@ -151,9 +151,8 @@ def _parameters(graph: GraphDefinition) -> Mapping[str, Any]:
     cls = graph.schema.cls
     schema: Mapping[str, Any] = {} if cls is None else cls.model_json_schema()
     properties: Mapping[str, Any] = schema.get("properties", {})
-    if graph.input is not None:
-        names = [graph.input] if isinstance(graph.input, str) else list(graph.input)
-    else:
+    names = list(graph.input_fields if graph.input else graph.input or ())
+    if graph.input is None:
         names = list(schema.get("required", ())) or list(graph.schema.fields)
     found: dict[str, Any] = {
         "type": "object",

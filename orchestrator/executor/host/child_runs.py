@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -56,7 +56,7 @@ class ChildRuns:
         return child_id(parent, key)
 
     async def start(
-        self, graph: GraphDefinition, given: Mapping[str, object], run_id: str, caller: Caller, limits: Limits | None
+        self, graph: GraphDefinition, given: object, run_id: str, caller: Caller, limits: Limits | None
     ) -> Run:
         """Run a graph, or go on with the run of this id."""
         if caller.in_fork and await forked_calls.forked_call(self.host, graph, run_id, caller):

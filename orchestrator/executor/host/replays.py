@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import InvalidValue, RunConflict, RunEnded, RunExists
-from orchestrator.executor.first_state import initial_values
+from orchestrator.executor.first_state import Recorded, initial_values
 from orchestrator.executor.host import forks
 from orchestrator.executor.host.creation import create
 from orchestrator.executor.host.fork_identity import check_same
@@ -220,7 +220,7 @@ def _first_records(
         update={
             "ts": now, "seal": "", "run_id": parent.root_id, "graph": graph.name, "structure": graph.structure,
             "content": graph.content, "refs": dict(host.refs.of(parent.root_id, graph.name, parent.refs)),
-            "values": dict(initial_values(graph, values)), "labels": {}, "approve": order.approve,
+            "values": dict(initial_values(graph, Recorded(values))), "labels": {}, "approve": order.approve,
             "tools": offered(graph, host.resources.tools), "holder": str(host.owner), "caller": None,
             "pause_before": (), "pause_after": (), "limits": discards.limits or first.limits,
         }

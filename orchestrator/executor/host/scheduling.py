@@ -20,7 +20,7 @@ from orchestrator.errors import (
     RunExists,
     StoreError,
 )
-from orchestrator.executor.first_state import initial_values
+from orchestrator.executor.first_state import Recorded, initial_values
 from orchestrator.executor.host import work_queue
 from orchestrator.executor.host.cron import missed_times, next_time
 from orchestrator.executor.host.host import Host
@@ -140,8 +140,8 @@ async def _fire(host: Host, schedule: Schedule, now: float) -> list[str]:
         run_id = run_id_of(schedule.name, at)
         try:
             new = await new_run(
-                host, schedule.graph, schedule.values, run_id, {**schedule.labels, "schedule": schedule.name},
-                schedule.approve, None, None,
+                host, schedule.graph, Recorded(schedule.values), run_id,
+                {**schedule.labels, "schedule": schedule.name}, schedule.approve, None, None,
             )  # fmt: skip
             begun.append(await work_queue.put(host, new, None))
         except RunExists:

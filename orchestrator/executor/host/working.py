@@ -42,7 +42,7 @@ class RunWorker(RunRetention):
 
         Args:
             graph: a graph, or the name of one of the executor's graphs.
-            input: a mapping of state fields; any other value fills the graph's `input` field.
+            input: the value of the graph's `input` field, or a mapping of the fields that `input` names; see `Graph`.
             run_id: an id for the run.
             labels: labels of the run, to find it by.
             approve: approve calls of tools up to this risk without asking.

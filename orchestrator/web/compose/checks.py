@@ -206,11 +206,11 @@ def check(
         return _document(source, fault, known, text)
     graph = found.graph
     drawn = draw and len(known.nodes) <= MOST_DRAWN and len(graph.edges) <= 2 * MOST_DRAWN
-    first = (graph.input,) if isinstance(graph.input, str) else graph.input or ()
+    named = graph.input_fields if graph.input else None
     return CheckDocument(
         graph=graph.name, ok=True, problems=[], more_problems=0, notes=list(report.notes), skipped=list(found.skipped),
         nodes=known.nodes, edges=known.edges, fields=known.fields, input=known.input,
-        proofs=[*map(_proof, report.proofs)], form=None if found.skipped else dict(start_form(graph.schema, first)),
+        proofs=[*map(_proof, report.proofs)], form=None if found.skipped else dict(start_form(graph.schema, named)),
         drawing=to_svg(graph) if drawn else None,
     )  # fmt: skip
 

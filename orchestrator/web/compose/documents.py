@@ -142,7 +142,7 @@ class CheckDocument(Document):
     nodes: Annotated[list[CheckedNode], Field(description="In the order of the text.")]
     edges: Annotated[list[CheckedEdge], Field(description="Those outside of subgraphs, 5,000 at most.")]
     fields: Annotated[list[CheckedField], Field(description="The fields of the state.")]
-    input: Annotated[list[str], Field(description="The fields that an input without names fills.")]
+    input: Annotated[list[str], Field(description="The fields that an input sets; empty: all.")]
     proofs: Annotated[list[ProofDocument], Field(description="With `prove`, of a graph without problems.")]
     form: Annotated[
         dict[str, object] | None, Field(description="JSON Schema of what a run starts with; null: there are problems.")

@@ -27,7 +27,9 @@ class CheckBody(TextBody):
 class TryBody(TextBody):
     """A text to try."""
 
-    input: object = Field(None, description="State fields as an object, or a value for the graph's input field.")
+    input: object = Field(
+        None, description="The value of the graph's input field, or an object of the fields of its input."
+    )
     model: Name | None = Field(
         None,
         description="The model of nodes that name none: a name, or `default`; null: all ask the offline one.",

@@ -41,7 +41,9 @@ if (form instanceof HTMLFormElement) {
     button.disabled = true;
     try {
       const labels = labelsOf(/** @type {HTMLInputElement} */ (byId("labels")).value);
-      const run = await call("/runs", { method: "POST", body: { graph: form.dataset.graph, labels }, texts: { input: object(Object.assign({}, ...given)) } });
+      const fields = Object.assign({}, ...given);
+      const input = Object.keys(fields).length ? object(fields) : "null"; // an empty object may be a value
+      const run = await call("/runs", { method: "POST", body: { graph: form.dataset.graph, labels }, texts: { input } });
       location.assign(`${root}/runs/${encodeURIComponent(run.run_id)}`);
     } catch (error) {
       fault.textContent = error instanceof Error ? error.message : String(error);

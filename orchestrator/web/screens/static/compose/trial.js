@@ -77,7 +77,8 @@ export class Trial {
     fault.textContent = "";
     this.result.replaceChildren(make("p", { class: "soft" }, "Starting …"));
     try {
-      const input = `{${Object.entries({ ...more, ...need }).map(([name, text]) => `${JSON.stringify(name)}:${text}`).join(",")}}`;
+      const fields = Object.entries({ ...more, ...need });
+      const input = fields.length ? `{${fields.map(([name, text]) => `${JSON.stringify(name)}:${text}`).join(",")}}` : "null"; // an empty object may be a value
       const run = await call("/graphs/try", { method: "POST", body: { text: this.how.text(), format: "yaml", model }, texts: { input } });
       if (turn !== this.turn) return;
       this.run = run.run_id;
