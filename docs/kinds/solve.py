@@ -5,7 +5,7 @@ from orchestrator.testing import ScriptedModel
 graph = Graph(
     name="solve",
     state=Solve.State,
-    input=("question", "steps"),
+    input=("question", "steps", "evidence"),
     nodes={"solve": Solve()},
     edges="START -> solve -> END",
     output="answer",

@@ -114,8 +114,8 @@ def _property(schema: dict[str, Any], name: Any) -> list[Any]:
 
 def _may_fit(value: dict[str, Any], schema: dict[str, Any]) -> bool:
     """Whether an object has what a schema requires, and no other tag than the schema's."""
-    properties = schema.get("properties", {}).items()
-    tags = {name: one.get("enum", [one["const"]] if "const" in one else []) for name, one in properties if one}
+    properties = {name: one for name, one in schema.get("properties", {}).items() if isinstance(one, dict)}
+    tags = {name: one.get("enum", [one["const"]] if "const" in one else []) for name, one in properties.items()}
     tagged = all(value[name] in tags[name] for name in tags if tags[name] and isinstance(value.get(name), str))
     return tagged and value.keys() >= set(schema.get("required", ()))
 
