@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
+from pydantic import ValidationError
+
 from orchestrator.errors import AgentError, InvalidAnswer, InvalidValue, QuestionUnknown, StaleAnswer
 from orchestrator.graph.codec import Codec, Unfit
 from orchestrator.jsontypes import digest
 from orchestrator.kernel.question import FAMILY, LATE, Answer, Approve, Deny, Question, Value
 from orchestrator.kernel.records import Asked, Record
 from orchestrator.kernel.run_state import RunState
+from orchestrator.tools.result import ToolResult
 from orchestrator.tools.tool import Tool
 from orchestrator.tools.validation import faults
 from orchestrator.values import check_text
+from orchestrator.views.outcome_choices import CHOICES
 
 _anything = Codec(Any)
 RISKS = ("none", "read", "write", "dangerous")
@@ -82,7 +86,7 @@ def check_answer(
     if question.kind == "approval":
         return _approval(question, answer, tools)
     if question.kind == "unknown_outcome":
-        return _outcome(question, answer)
+        return _outcome(machine, question, answer)
     if question.kind == "input" and isinstance(answer, Value):
         _fits(question, answer.value)
     elif question.kind == "input" and isinstance(answer, Approve):
@@ -161,16 +165,36 @@ def _approval(question: Question, answer: Answer, tools: Mapping[str, Tool]) -> 
         raise InvalidAnswer(f"question {question.id!r}: {error}") from None
 
 
-def _outcome(question: Question, answer: Answer) -> Answer:
-    value = answer.value if isinstance(answer, Value) else None
-    if isinstance(value, str):
-        value = {"choice": value}
-    if not isinstance(value, Mapping) or value.get("choice") not in question.choices:
-        raise InvalidAnswer(
-            f"question {question.id!r} wants one of {', '.join(question.choices)}, "
-            'or {"choice": "happened", "result": ...}'
-        )
+def _outcome(machine: RunState, question: Question, answer: Answer) -> Answer:
+    given = answer.value if isinstance(answer, Value) else None
+    value = {"choice": given} if isinstance(given, str) else given if isinstance(given, Mapping) else {}
+    place, schema, choice = f"question {question.id!r}", question.schema_, value.get("choice")
+    if choice not in CHOICES or value.keys() - ({"choice", "result"} if choice == "happened" else {"choice"}):
+        raise InvalidAnswer(f'{place} wants one of {", ".join(CHOICES)}, or {{"choice": "happened", "result": ...}}')
+    found: Sequence[str] = ()
+    if "result" in value and schema is not None:
+        found = faults(value["result"], schema, schema, "the result")
+        if found and _is_tool_result(machine, question, value["result"]):
+            found = ()
+    elif choice == "happened" and "result" not in value and (schema is None or faults(None, schema, schema)):
+        whole = '{"choice": "happened", "result": ...}, or `orchestrator answer --result`'
+        nothing = "" if schema is not None else "; null if it returned nothing"
+        found = [f"the step needs the result of the call: give {whole}{nothing}"]
+    if found:
+        raise InvalidAnswer(f"{place}: {'; '.join(found)}")
     return Value(value=dict(value))
+
+
+def _is_tool_result(machine: RunState, question: Question, value: object) -> bool:
+    """Whether a result is that of a tool in the form in which the journal keeps it: with its error, or its output."""
+    entry = machine.ledger.entry(str(question.payload.get("key")))
+    if entry is not None and entry.intended.kind != "tool":  # None: a call of a run that the asking step began
+        return False
+    try:
+        found = ToolResult.model_validate(value)
+    except ValidationError:
+        return False
+    return found.failed or not faults(found.output, question.schema_, question.schema_ or {})
 
 
 def _fits(question: Question, value: object) -> None:

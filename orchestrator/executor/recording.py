@@ -212,7 +212,7 @@ class _Recorder(Fold):
             case r.EventReceived() if record.interrupts is not None:
                 self.recording.outside.append(record)
             case r.Forked():
-                self._leave_out_open()
+                self._leave_out_open(record.told)
             case _:
                 pass
 
@@ -253,9 +253,9 @@ class _Recorder(Fold):
             if question.id in self._asked:
                 self._asked[question.id].answered = answer
 
-    def _leave_out_open(self) -> None:
+    def _leave_out_open(self, told: Collection[str]) -> None:
         """Leave out the calls that a fork found without a result: they count as not made, and it made its own."""
-        gone = {call for call in self._calls.values() if call.result is None}
+        gone = {call for key, call in self._calls.items() if call.result is None and key not in told}
         self._calls = {key: call for key, call in self._calls.items() if call not in gone}
         for place, calls in self.recording.calls.items():
             self.recording.calls[place] = [call for call in calls if call not in gone]

@@ -7,10 +7,11 @@ is kept as its JSON schema and its `ref`: enough to draw, show and fold a stored
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, create_model
+from pydantic import BaseModel, TypeAdapter, create_model
+from pydantic.errors import PydanticUserError
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
@@ -54,6 +55,15 @@ class _Schema(GenerateJsonSchema):
         return self.generate_inner(schema["schema"])
 
 
+def type_schema(annotation: Any, mode: Literal["validation", "serialization"]) -> JsonObject | None:
+    """JSON Schema of the values of a type, by the names of fields; None where it says nothing about them."""
+    try:
+        found = TypeAdapter(annotation).json_schema(by_alias=False, mode=mode, schema_generator=_Schema)
+    except PydanticUserError:
+        return None
+    return found if found.keys() - {"title", "description"} else None
+
+
 def class_data(schema: StateSchema) -> JsonObject:
     """A state schema as JSON, worked out from its class."""
     cls = schema.cls
@@ -89,6 +99,19 @@ def start_form(schema: StateSchema, named: Sequence[str] | None = None) -> JsonO
     if "$defs" in data:
         form["$defs"] = data["$defs"]
     return form
+
+
+def fields_form(schema: StateSchema, names: Collection[str], *, update: bool = False) -> dict[str, Any]:
+    """JSON Schema of an object with some fields of a state: with their values, or with what an update brings."""
+    form: Any = start_form(schema)
+    found = {name: one for name, one in form["properties"].items() if name in names}
+    for name in found if update else ():
+        reducer = schema.field(name).reducer
+        if reducer == "append":
+            found[name] = found[name].get("items", {})
+        elif reducer and reducer not in BUILTIN:
+            found[name] = {}
+    return {"type": "object", "properties": found, "additionalProperties": False, "$defs": form.get("$defs", {})}
 
 
 def _field_data(field: Field, types: Mapping[str, object]) -> JsonObject:

@@ -123,7 +123,7 @@ class Question(Erased, BaseModel, Generic[KindT, PayloadT]):
 
     @property
     def schema(self) -> dict[str, object] | None:  # type: ignore[override]  # pydantic's deprecated method
-        """JSON Schema of the answer, if it is not a choice."""
+        """JSON Schema of the answer, if it is not a choice; of `unknown_outcome`, of the call's result."""
         return self.schema_
 
 

@@ -61,6 +61,8 @@ class Spec:
     """Of its parameters; that of further keywords is under `REST`."""
     defaults: Mapping[str, Callable[[], Any]]
     """Of parameters whose default is written as `Field(default=...)`."""
+    returns: object = Any
+    """The type that it returns."""
 
     def type_of(self, name: str) -> TypeAdapter[Any] | None:
         """The type that an argument is read as, None if it may be anything."""
@@ -160,7 +162,7 @@ def spec_of(
     parameters = _parameters(name, wants, docs, adapters)
     if required:
         parameters["required"] = required
-    return Spec(docs.text, parameters, adapters, defaults)
+    return Spec(docs.text, parameters, adapters, defaults, hints.get("return", Any))
 
 
 def _documented(function: object) -> object:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import copy
 import inspect
 import re
+from collections import abc
 from collections.abc import AsyncGenerator, Callable, Generator, Hashable, Mapping
 from contextlib import nullcontext
 from functools import partial
@@ -26,10 +27,14 @@ from pydantic_core import to_json
 from orchestrator.containment import contained
 from orchestrator.errors import AgentError, EffectFailed, InvalidArguments, SecretInState, ToolError, message_of
 from orchestrator.fence import waits_at_fence
+from orchestrator.graph.annotations import parts_of
 from orchestrator.graph.codec import Codec, Unfit, explain
 from orchestrator.graph.limits import Retry
 from orchestrator.graph.signatures import is_async
+from orchestrator.graph.statedata import type_schema
 from orchestrator.jsontypes import JsonObject, digest
+from orchestrator.models.messages import Image
+from orchestrator.tools.content import Blob
 from orchestrator.tools.conversion import coerced
 from orchestrator.tools.function_runner import collected, run_function
 from orchestrator.tools.keywords import schema_faults
@@ -54,6 +59,13 @@ _CHANGEABLE = frozenset(
      "max_shown", "max_kept")
 )  # fmt: skip
 """What `Tool.with_` changes."""
+
+
+_NO_OUTPUT = frozenset({
+    ToolResult, ToolFailure, Image, Blob, bytes,
+    abc.Iterable, abc.Iterator, Generator, abc.AsyncIterable, abc.AsyncIterator, AsyncGenerator,
+})  # fmt: skip
+"""Types that a tool returns and that are not the type of its output."""
 
 
 def checked(name: str, risk: object, effect: object, timeout: object) -> None:
@@ -111,6 +123,9 @@ class Tool:
     """What the tool does, for models. Default: the docstring."""
     parameters: JsonObject
     """JSON Schema of its arguments."""
+    output_schema: JsonObject | None
+    """JSON Schema of its output, for a person who says what a call returned. Default: that of the type it returns; None
+    if that is not known."""
     risk: Risk = "dangerous"
     """What a call can do: `none`, `read`, `write` or `dangerous`."""
     effect: Effect = "irreversible"
@@ -160,6 +175,8 @@ class Tool:
                 return self._spec.parameters
             if attribute == "description":
                 return self._spec.description or inspect.cleandoc(self._own_doc())
+            if attribute == "output_schema":
+                return self._output_schema()
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {attribute!r}")
 
     # -- what it is ------------------------------------------------------------------------------------------------
@@ -167,6 +184,11 @@ class Tool:
     def _own_doc(self) -> str:
         """What the class says of itself."""
         return type(self).__dict__.get("__doc__") or ""
+
+    def _output_schema(self) -> JsonObject | None:
+        returns = self._spec.returns
+        known = not isinstance(returns, str) and _NO_OUTPUT.isdisjoint(parts_of(returns))
+        return type_schema(returns, "serialization") if known else None
 
     def _function(self) -> Callable[..., Any]:
         if self._body is None:

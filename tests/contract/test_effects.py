@@ -123,7 +123,7 @@ async def test_an_unsettled_irreversible_effect_becomes_a_question(answer: Any, 
         assert run.status == "paused"
         (question,) = run.waiting
         assert (question.kind, question.node) == ("unknown_outcome", "work")
-        assert question.choices == ("retry", "happened", "failed")
+        assert question.choices == ("happened", "failed", "retry")
         run = await ex.answer(run.run_id, question.id, answer)
     assert (run.status, run.output) == ("completed" if output else "failed", output)
     assert len(world.done) == times

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -10,9 +11,10 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
+from pydantic import BaseModel, field_validator
 
 from orchestrator import Approve, Context, Executor, Graph, Question, Retry, Run, Tool, ToolResult, Update, node, tool
-from orchestrator.errors import StoreError, StoreUnavailable, ToolError
+from orchestrator.errors import InvalidAnswer, StoreError, StoreUnavailable, ToolError
 from orchestrator.executor.retry import outcome_is_open
 from orchestrator.graph.node import ITEM
 from orchestrator.kernel.records import EffectSettled
@@ -398,44 +400,214 @@ async def test_reconcile_is_asked_first_and_its_own_error_becomes_a_question(kin
 # -- results that a person gives ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("how", "wrong", "right", "output"),
-    [
-        ("effect", "many", 5, ["5"]),
-        ("effect", None, "6", ["6"]),
-        ("node", {"nothing": 1}, {"log": "by hand"}, ["by hand"]),
-        ("node", {"outcome": "elsewhere", "update": {}}, None, []),
-        ("node", {"log": 5}, {"outcome": "done", "update": {"log": "x"}}, ["x"]),
-        ("tool", {"output": "x", "exit_code": "bad"}, {"output": "x", "exit_code": 1}, ["x"]),
-    ],
-)
-async def test_a_result_that_cannot_be_is_asked_for_again(how: str, wrong: Any, right: Any, output: list[str]) -> None:
-    world = World()
+class Even(BaseModel):
+    """A number that no JSON Schema describes whole."""
+
+    number: int
+
+    @field_validator("number")
+    @classmethod
+    def check(cls, number: int) -> int:
+        if number % 2:
+            raise ValueError("an odd number")
+        return number
+
+
+async def _asks(world: World, how: str, **options: Any) -> tuple[Graph, Tool, Question]:
+    """A run that asks what became of a call of a tool, an effect or a node."""
 
     async def number(what: int) -> int:
         await world.pay(what)
         return what
+
+    async def even(what: int) -> Even:
+        await world.pay(what)
+        return Even(number=2)
 
     async def work(state: Log, ctx: Context) -> Update:
         if how == "node":
             return {"log": await world.pay(1)}
         if how == "tool":
             return {"log": (await ctx.tool("pay", amount=1)).text}
-        found = await ctx.effect("number", number, 1, returns=int, effect="irreversible")
-        return {"log": str(found + 0)}
+        if how == "even":
+            found = await ctx.effect("even", even, 1, returns=Even, effect="irreversible")
+            return {"log": str(found.number)}
+        return {"log": str(await ctx.effect("number", number, 1, returns=int, effect="irreversible"))}
 
     graph, pay = single(work, effect="irreversible" if how == "node" else "idempotent"), world.tool()
+    pay.output_schema = options.get("returns", {"type": "string"})
     world.fails_at = 1
     await world.crashed(graph, pay)
-    run = await world.resumed(graph, pay)
-    first = run.waiting[0]
-    run = await world.answered(first, {"choice": "happened", "result": wrong}, graph, pay)
-    assert run.status == "paused"
+    (question,) = (await world.resumed(graph, pay)).waiting
+    return graph, pay, question
+
+
+async def test_a_result_that_only_the_step_can_refuse_is_asked_for_again() -> None:
+    world = World()
+    graph, pay, first = await _asks(world, "even")
+    run = await world.answered(first, {"choice": "happened", "result": {"number": 3}}, graph, pay)
     (question,) = run.waiting
     assert question.id != first.id
     assert "cannot be its result" in question.prompt
-    run = await world.answered(question, {"choice": "happened", "result": right}, graph, pay)
-    assert (run.status, run.output, world.paid) == ("completed", output, [1])
+    run = await world.answered(question, {"choice": "happened", "result": {"number": 4}}, graph, pay)
+    assert (run.status, run.output, world.paid) == ("completed", ["4"], [1])
+
+
+WRONG = [
+    ("effect", "happened", "needs the result"),
+    ("effect", {"choice": "happened"}, "needs the result"),
+    ("effect", {"choice": "happened", "result": None}, "the result must be a whole number, not null"),
+    ("effect", {"choice": "happened", "result": "many"}, "must be a whole number"),
+    ("effect", {"choice": "happened", "result": {"output": 5}}, "must be a whole number"),
+    ("node", {"choice": "happened", "result": {"nothing": 1}}, "nothing is unknown"),
+    ("node", {"choice": "happened", "result": {"log": 5}}, "log must be a text, not 5"),
+    ("node", {"choice": "happened", "result": {"outcome": "elsewhere"}}, 'must be one of "done"'),
+    ("node", {"choice": "happened", "result": "by hand"}, "must be an object"),
+    ("tool", "happened", 'needs the result of the call: give {"choice": "happened", "result": ...}'),
+    ("tool", {"choice": "happened", "result": 5}, "the result must be a text, not 5"),
+    ("tool", {"choice": "happened", "result": {"output": "x", "exit_code": "bad"}}, "must be a text"),
+    ("tool", {"choice": "happened", "result": {"output": 5}}, "must be a text"),
+    ("tool", {"choice": "happened", "reslt": "x"}, "wants one of happened, failed, retry"),
+    ("tool", {"choice": "retry", "result": "x"}, 'wants one of happened, failed, retry, or {"choice": "happened"'),
+    ("tool", "maybe", "wants one of happened, failed, retry"),
+]
+
+
+@pytest.mark.parametrize(("how", "said", "words"), WRONG)
+@pytest.mark.parametrize("door", ["answer", "fork", "replaced"])
+async def test_an_answer_that_cannot_be_is_refused_at_once_and_changes_nothing(
+    door: str, how: str, said: Any, words: str
+) -> None:
+    world = World()
+    graph, pay, question = await _asks(world, how)
+    async with Executor(world.store, graphs=[graph], tools=[pay]) as executor:
+        if door == "replaced":
+            await executor.answer("r", question.id, "failed", resume=False)
+        head = (await executor.load("r")).seq
+        doors = {
+            "answer": partial(executor.answer, "r", question.id, said),
+            "fork": partial(executor.fork, "r", answers={question.id: said}),
+            "replaced": partial(executor.fork, "r", at=head, answer=said),
+        }
+        with pytest.raises(InvalidAnswer, match=re.escape(words)):
+            await doors[door]()
+        assert (await executor.load("r")).seq == head
+        assert [info.run_id for info in (await executor.runs()).runs] == ["r"]
+    assert world.paid == [1]
+
+
+RIGHT = [
+    ("effect", {"choice": "happened", "result": 5}, ["5"]),
+    ("even", {"choice": "happened", "result": {"number": 4}}, ["4"]),
+    ("node", {"choice": "happened", "result": {"log": "by hand"}}, ["by hand"]),
+    ("node", {"choice": "happened", "result": {"outcome": "done", "update": {"log": "x"}}}, ["x"]),
+    ("node", {"choice": "happened", "result": None}, []),
+    ("node", "happened", []),
+    ("tool", {"choice": "happened", "result": "by hand"}, ["by hand"]),
+    ("tool", {"choice": "happened", "result": {"output": "x", "exit_code": 1}}, ["x"]),
+    ("tool", {"choice": "happened", "result": {"error": "no money"}}, ["Error: no money"]),
+    ("tool", "failed", None),
+    ("effect", "failed", None),
+    ("node", "failed", None),
+]
+
+
+@pytest.mark.parametrize(("how", "said", "output"), RIGHT)
+@pytest.mark.parametrize("door", ["answer", "fork", "replaced"])
+async def test_what_a_person_says_became_of_it_counts_through_every_door(
+    door: str, how: str, said: Any, output: list[str] | None
+) -> None:
+    world = World()
+    graph, pay, question = await _asks(world, how)
+    async with Executor(world.store, graphs=[graph], tools=[pay]) as executor:
+        if door == "answer":
+            run = await executor.answer("r", question.id, said)
+        elif door == "fork":
+            run = await executor.fork("r", answers={question.id: said}, run_id="f")
+            again = await executor.fork("r", answers={question.id: said}, run_id="f")
+            assert again.run_id == "f"
+        else:
+            other = "failed" if said != "failed" else "retry"
+            head = (await executor.answer("r", question.id, other, resume=False)).seq
+            run = await executor.fork("r", at=head, answer=said)
+        assert world.paid == [1]
+        if output is None:
+            assert (run.status, run.waiting) == ("failed", ())
+            assert "failed, according to the answer" in str(run.error)
+        else:
+            assert (run.status, run.output) == ("completed", output)
+        if door != "answer" and output is not None:
+            replayed = await executor.replay(run.run_id)
+            assert (replayed.status, replayed.run.output) == ("completed", output)
+    assert world.paid == [1]
+
+
+async def test_a_fork_that_is_told_to_call_again_asks_before_it_does() -> None:
+    world = World()
+    graph, pay, question = await _asks(world, "tool")
+    async with Executor(world.store, graphs=[graph], tools=[pay]) as executor:
+        fork = await executor.fork("r", answers={question.id: "retry"})
+        (asked,) = fork.waiting
+        assert (asked.kind, world.paid) == ("approval", [1])
+        fork = await executor.answer(fork.run_id, asked.id, Approve())
+    assert (fork.output, world.paid) == (["paid 1"], [1, 1])
+
+
+async def test_a_call_inside_a_called_graph_is_answered_in_the_run_of_that_graph() -> None:
+    world = World()
+    pay, inner = world.tool(), single(pays.run, name="inner")
+    payer = inner.as_tool("payer", "Pays.")
+
+    async def work(state: Log, ctx: Context) -> Update:
+        return {"log": (await ctx.tool("payer", question="?")).text}
+
+    graph = single(work, name="outer")
+    world.fails_at = 0
+    await world.crashed(graph, pay, payer)
+    (question,) = (await world.resumed(graph, pay, payer)).waiting
+    said = {"choice": "happened", "result": "by hand"}
+    async with Executor(world.store, graphs=[graph], tools=[pay, payer]) as executor:
+        with pytest.raises(InvalidAnswer, match="answer it in that run"):
+            await executor.fork("r", answers={question.id: said})
+        with pytest.raises(InvalidAnswer, match="the result must be a text"):
+            await executor.answer("r", question.id, {"choice": "happened", "result": 5})
+        run = await executor.answer("r", question.id, said)
+    assert (run.status, world.paid) == ("completed", [0])
+
+
+@pytest.mark.parametrize("returns", [{"type": "null"}, {"anyOf": [{"type": "string"}, {"type": "null"}]}])
+async def test_no_result_is_needed_where_the_call_may_return_nothing(returns: dict[str, Any]) -> None:
+    world = World()
+    graph, pay, question = await _asks(world, "tool", returns=returns)
+    run = await world.answered(question, "happened", graph, pay)
+    assert (run.status, run.output, world.paid) == ("completed", ["null"], [1])
+
+
+async def test_a_tool_that_does_not_say_what_it_returns_takes_any_result_that_is_given() -> None:
+    world = World()
+    graph, pay, question = await _asks(world, "tool", returns=None)
+    assert question.schema is None
+    with pytest.raises(InvalidAnswer, match="null if it returned nothing"):
+        await world.answered(question, "happened", graph, pay)
+    run = await world.answered(question, {"choice": "happened", "result": None}, graph, pay)
+    assert (run.status, run.output) == ("completed", ["null"])
+
+
+async def test_the_question_has_the_schema_of_the_result() -> None:
+    expected: dict[str, Any] = {"tool": {"type": "string"}, "effect": {"type": "integer"}}
+    for how in ("tool", "effect", "even", "node"):
+        _, _, question = await _asks(World(), how)
+        schema: Any = question.schema
+        if how in expected:
+            assert schema == expected[how]
+        elif how == "even":
+            assert schema["properties"]["number"]["type"] == "integer"
+        else:
+            update, whole, nothing = schema["anyOf"]
+            assert update["properties"]["log"] == {"type": "string"}
+            assert update["properties"]["items"]["type"] == "array"
+            assert whole["properties"]["outcome"]["enum"] == ["done"]
+            assert nothing == {"type": "null"}
 
 
 # -- at the ends of branches and runs ----------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from orchestrator.executor.resources import Resources
 from orchestrator.executor.run_log import RunLog
 from orchestrator.graph.limits import Reserve, Retry, Usage
 from orchestrator.graph.node import Node
-from orchestrator.jsontypes import digest
+from orchestrator.jsontypes import JsonObject, digest
 from orchestrator.kernel.records import EffectClass, EffectKind, EffectSettled, Failure
 from orchestrator.kernel.state import Activation
 from orchestrator.redaction import without_known_in
@@ -61,6 +61,8 @@ class Effect(Generic[T]):
     reconcile: Callable[[str], Awaitable[T | None] | T | None] | None = None
     validate: Callable[[object], object] | None = None
     """The result that a person gives, as it is journaled; raises if it cannot be the result. None: as it was given."""
+    returns: Callable[[], JsonObject | None] | None = None
+    """JSON Schema of the result that a person gives; None: not known."""
     retry: Retry | None = None
     """Which failures are followed by another try of the same call. The tries are journaled."""
     continues: bool = False

@@ -23,6 +23,8 @@ from orchestrator.executor.effects.questions import pass_on
 from orchestrator.executor.interrupts import Lost
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.limits import Limits
+from orchestrator.graph.statedata import fields_form
+from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel.ledger import IRREVERSIBLE
 from orchestrator.kernel.records import Caller
 from orchestrator.tools.result import Risk, ToolFailure, ToolResult, as_text
@@ -64,6 +66,10 @@ class GraphTool(Tool):
         self.limits = limits
         self.depth = depth
         self.parameters = _parameters(graph)
+
+    def _output_schema(self) -> JsonObject:
+        found, output = fields_form(self.graph.schema, self.graph.output_fields), self.graph.output
+        return {**found["properties"][output], "$defs": found["$defs"]} if isinstance(output, str) else found
 
     def as_data(self) -> Mapping[str, Any]:
         """Return the tool as a graph's data has it; its `graph` is the graph itself."""

@@ -13,7 +13,7 @@ import inspect
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import product
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from orchestrator.containment import contained
 from orchestrator.errors import message_of
@@ -30,11 +30,9 @@ from orchestrator.kernel.question import Answer, Question, QuestionKind, until
 from orchestrator.kernel.records import EffectSettled
 from orchestrator.kernel.state import Activation
 from orchestrator.tools.tool import Tool
+from orchestrator.views.outcome_choices import CHOICES
 
 T = TypeVar("T")
-
-CHOICES = ("retry", "happened", "failed")
-"""The answers to a question about an unknown outcome."""
 
 _WORDS = {
     "interrupted": "it was under way when the run was stopped",
@@ -214,20 +212,20 @@ def outcome_question_id(activation: Activation, entry: EffectEntry, again: int =
     return unused_id(activation, hash_id(activation.key, "unknown", intended.key, *parts, *asking_again(activation)))
 
 
-def outcome_question(attempt: Attempt, entry: EffectEntry, again: int, doubts: Mapping[str, str]) -> Question:
+def outcome_question(
+    attempt: Attempt, entry: EffectEntry, again: int, doubts: Mapping[str, str], effect: Effect[Any]
+) -> Question:
     """The question what became of an effect.
 
     Args:
         again: how often it was asked before, and the answer did not fit.
         doubts: what went wrong when it was to be found out otherwise, or with the last answer.
+        effect: the effect as the step asks for it; its `returns` is the schema of the result.
     """
     intended, activation = entry.intended, attempt.activation
     why, (_, error) = why_unknown(entry), _error_of(entry)
     began = datetime.fromtimestamp(intended.ts, UTC).isoformat(timespec="seconds")
-    prompt = (
-        f"Whether {intended.name} happened is not known: {_WORDS[why]}. "
-        f"Try it again (retry), go on as if it had happened (happened, with its result), or fail (failed)?"
-    )
+    prompt = f"It is not known whether {intended.name} happened: {_WORDS[why]}."
     payload: dict[str, object] = {
         "tool": intended.name,
         "args": intended.request.get("args", intended.request),
@@ -248,8 +246,14 @@ def outcome_question(attempt: Attempt, entry: EffectEntry, again: int, doubts: M
         prompt=prompt + "".join(f" ({words})" for words in doubts.values()),
         payload=payload,
         choices=CHOICES,
+        schema=None if effect.returns is None else effect.returns(),
         digest=digest([attempt.log.run_id, activation.path, activation.node, intended.key, name]),
     )
+
+
+def failed_words(name: str) -> str:
+    """The message of an effect that failed because a person said so."""
+    return f"{name} failed, according to the answer"
 
 
 async def find_outcome(
@@ -274,14 +278,14 @@ async def find_outcome(
             return None if value is None else under_way.settle_now(intended.key, Ending(result))
     asked = 0
     while True:
-        question = outcome_question(attempt, entry, asked, doubts)
+        question = outcome_question(attempt, entry, asked, doubts, effect)
         if question.id not in attempt.activation.answers:
             await under_way.settle_down()
         answer = outcome_answer(answer_to(attempt, question))
         if answer.choice == "retry":
             return None
         if answer.choice != "happened":
-            failure = attempt.failure_named("EffectFailed", f"{intended.name} failed, according to the answer")
+            failure = attempt.failure_named("EffectFailed", failed_words(intended.name))
             return under_way.settle_now(intended.key, Ending(error=failure))
         try:
             with contained:

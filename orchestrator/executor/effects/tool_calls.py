@@ -23,6 +23,7 @@ from orchestrator.executor.retry import TryAgain, decide, outcome_is_open
 from orchestrator.fence import current_fence, waits_at_fence
 from orchestrator.graph.codec import Codec, Unfit, as_json
 from orchestrator.graph.isolation import json_copy
+from orchestrator.graph.statedata import type_schema
 from orchestrator.kernel.question import Approve
 from orchestrator.kernel.records import EffectClass
 from orchestrator.tools.function_runner import run_function
@@ -135,7 +136,8 @@ async def perform_tool(
         request={"args": dict(args), "schema": tool.schema_digest}, risk=tool.risk,
         run=lambda key: _call(effects, ctx, tool, args, key), encode=lambda found: _data(found[0]),
         decode=lambda found: (_tool_result(found), False), unknown=lambda found: found[1], reconcile=_reconciler(tool),
-        continues=tool.continues, graph=str(getattr(getattr(tool, "graph", None), "content", "")),
+        returns=lambda: tool.output_schema, continues=tool.continues,
+        graph=str(getattr(getattr(tool, "graph", None), "content", "")),
     )  # fmt: skip
     log = effects.attempt.log
     guard = None if log.tape is not None or (effect.irreversible and log.machine.in_fork) else log.guard
@@ -282,7 +284,7 @@ async def call_function(
         Effect[object](
             kind="effect", name=name, effect=effect, request={"args": asked}, run=run,
             encode=lambda value: value, decode=lambda value: value, validate=lambda value: encode(codec.load(value)),
-            reconcile=None if reconcile is None else look,
+            returns=partial(type_schema, returns, "validation"), reconcile=None if reconcile is None else look,
         )
     )  # fmt: skip
     # Read from its JSON also when it has just been made, so that a replay gives the same; from a copy, because the

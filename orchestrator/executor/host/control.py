@@ -40,7 +40,7 @@ class RunControl(RunReader):
         Args:
             run_id: the run's id.
             question: the question's id.
-            answer: `Approve`, `Deny`, or any plain JSON value.
+            answer: `Approve`, `Deny`, or any plain JSON value, such as `{"choice": "happened", "result": ...}`.
             by: who answers.
             digest: the digest of the question that was shown; if the question has changed, the answer is refused.
             resume: whether to continue until the run ends or pauses again. False needs no code of the graph.

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from pydantic import ValidationError
 
 from orchestrator.errors import InvalidAnswer, InvalidUpdate, InvalidValue
-from orchestrator.executor.answers import as_answer, check_answer
+from orchestrator.executor.answers import as_answer, check_answer, outcome_answer
+from orchestrator.executor.effects.questions import failed_words
+from orchestrator.executor.step.results import given_result
 from orchestrator.graph.codec import as_json, explain
 from orchestrator.graph.reducers import Replace, replace
 from orchestrator.graph.state import StateSchema
 from orchestrator.jsontypes import JsonObject, digest
 from orchestrator.kernel.handlers.forking import edited_tokens
 from orchestrator.kernel.queries import in_places
-from orchestrator.kernel.question import PAUSE, Answer
-from orchestrator.kernel.records import Answered, Asked, EffectIntended, EffectSettled, Record
+from orchestrator.kernel.question import PAUSE, Answer, Question
+from orchestrator.kernel.records import Answered, Asked, EffectIntended, EffectSettled, Failure, Record
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.state import Phase
 from orchestrator.models.messages import Reply
@@ -39,6 +41,8 @@ class Changes:
     question: str = ""
     answer: Answer | None = None
     withdrawn: tuple[str, ...] = ()
+    told: list[EffectSettled] = field(default_factory=list)
+    """How calls ended whose outcome was unknown; their numbers are not those that they get."""
     open_digests: dict[str, str] = field(default_factory=dict)
     """Open question -> its digest in the parent."""
     over: bool = False
@@ -49,7 +53,7 @@ class Changes:
         return {
             "update": dict(self.update), "ops": self.ops, "branch": self.branch, "key": self.key, "result": self.result,
             "question": self.question, "answer": self.answer, "withdrawn": self.withdrawn,
-            "over": self.over,
+            "told": tuple(one.key for one in self.told), "over": self.over,
         }  # fmt: skip
 
     def digests(self, run_id: str) -> dict[str, str]:
@@ -66,6 +70,8 @@ class Wanted(Protocol):
     def branch(self) -> str | None: ...
     @property
     def answer(self) -> object: ...
+    @property
+    def answers(self) -> Mapping[str, object] | None: ...
     @property
     def result(self) -> object: ...
 
@@ -97,6 +103,11 @@ def changes_of(machine: RunState, records: Sequence[Record], wanted: Wanted, bef
         found.key, found.result = _result(machine, records, result)
     if answer is not None and before is not None:
         found.question, found.answer = _superseded(before, records, answer)
+        found.told += _told(machine, before.questions[found.question], found.answer)
+    for name, given in (wanted.answers or {}).items():
+        question = machine.questions.get(name)
+        if question is not None and question.kind == "unknown_outcome":
+            found.told += _told(machine, question, check_answer(machine, name, as_answer(given), None, {}, 0.0))
     found.withdrawn = tuple(name for name in unused_approvals(machine, _questions(records)) if name != found.question)
     found.open_digests = {name: one.digest for name, one in machine.questions.items() if one.digest}
     return found
@@ -217,3 +228,26 @@ def _superseded(before: RunState, records: Sequence[Record], given: object) -> t
             f"--answer {fault}{opened} --answer QUESTION=JSON"
         )
     return last.question, check_answer(before, last.question, as_answer(given), None, {}, last.ts)
+
+
+def _told(machine: RunState, question: Question, answer: Answer) -> Iterator[EffectSettled]:
+    """How a call ended, by the answer to the question what became of it.
+
+    Nothing follows from `retry`: the fork makes the call itself, and asks before it does.
+    """
+    choice, result = outcome_answer(answer)
+    if question.kind != "unknown_outcome" or choice == "retry":
+        return
+    entry = machine.ledger.entry(str(question.payload.get("key")))
+    if entry is None:
+        raise InvalidAnswer(f"question {question.id!r} is about a call of an inner run: answer it in that run")
+    call = entry.intended
+    token, error = machine.activation(call.activation), None
+    if choice == "failed":
+        error = Failure(type="EffectFailed", message=failed_words(call.name), node=call.node, path=call.path)
+    elif call.kind == "effect" and not call.request and call.name == call.node and token is not None:
+        result = given_result(token.frame.plan.schema, result)  # of an irreversible node
+    yield EffectSettled(
+        seq=machine.head, ts=machine.updated, activation=call.activation, path=call.path, node=call.node, key=call.key,
+        ok=error is None, error=error, result=None if error else _encoded(call, result), started=call.ts, ended=call.ts,
+    )  # fmt: skip

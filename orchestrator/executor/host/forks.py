@@ -182,8 +182,12 @@ async def draft_of(host: Host, order: Order, name: str, *, start: bool, hold: bo
         why = "a replay does not take the policy of the replayed run over"
         seq, now = moment.machine.head + 1, moment.machine.updated
         _push(moment, AnswersWithdrawn(seq=seq, ts=now, policy=True, reason=why))
+    for ending in changed.told:
+        _push(moment, ending.model_copy(update={"seq": moment.machine.head + 1}))
     for question, given in (order.answers or {}).items():
-        _answer(host, moment, order.parent, question, as_answer(given))
+        asked = going_on.questions.get(question)
+        if asked is None or asked.kind != "unknown_outcome":
+            _answer(host, moment, order.parent, question, as_answer(given))
     if version is not None and fit.migrated is not None:
         moved = await fitting(host, order, info, version, moment.machine)
         if moved.migrated is not None:

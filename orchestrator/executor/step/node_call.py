@@ -15,7 +15,7 @@ from orchestrator.executor.effects.effect import Attempt, Effect
 from orchestrator.executor.run_log import RunLog
 from orchestrator.executor.step.context import StepContext
 from orchestrator.executor.step.node_cache import cached
-from orchestrator.executor.step.results import encoded, recorded
+from orchestrator.executor.step.results import encoded, given_result, recorded, result_schema
 from orchestrator.fence import current_fence, pass_fence, pass_fence_in_thread, waits_at_fence
 from orchestrator.graph.node import Node
 from orchestrator.graph.shared_list import listed
@@ -68,17 +68,15 @@ async def _as_effect(attempt: Attempt, context: StepContext, state: object) -> o
         return {"outcome": outcome, "update": values, "ops": ops}
 
     def validate(found: object) -> object:
-        given = recorded(found)
-        schema = attempt.activation.frame.plan.schema
-        values, ops = schema.encode_update(given.update)
-        fault = validate_outcome(attempt.activation, given.outcome, values, ops)
+        given = given_result(attempt.activation.frame.plan.schema, found)
+        fault = validate_outcome(attempt.activation, given["outcome"], given["update"], given["ops"])
         if fault is not None:
             raise InvalidOutcome(fault.message)
-        return {"outcome": given.outcome, "update": values, "ops": {**given.ops, **ops}}
+        return given
 
     effect = Effect[object](
         kind="effect", name=attempt.activation.node, effect="irreversible", request={}, run=run, encode=encode,
-        decode=recorded, validate=validate,
+        decode=recorded, validate=validate, returns=partial(result_schema, attempt),
     )  # fmt: skip
     return await context.effects.perform(effect)
 

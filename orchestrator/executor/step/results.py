@@ -13,6 +13,8 @@ from orchestrator.executor.effects.effect import Attempt
 from orchestrator.executor.retry import TryAgain, decide
 from orchestrator.graph.codec import shown
 from orchestrator.graph.outcome import RESERVED, Failing, Outcome
+from orchestrator.graph.state import StateSchema
+from orchestrator.graph.statedata import fields_form
 from orchestrator.jsontypes import JsonObject
 
 
@@ -31,6 +33,28 @@ def recorded(found: object) -> Recorded:
         # A person answered that it happened, and gave an update at most.
         return Recorded("done", found if isinstance(found, Mapping) else {}, {})
     return Recorded(str(found["outcome"]), found.get("update") or {}, dict(found.get("ops") or {}))
+
+
+def result_schema(attempt: Attempt) -> JsonObject:
+    """JSON Schema of what a person can say that an irreversible node returned: an update, maybe with an outcome."""
+    schema, writes = attempt.activation.frame.plan.schema, attempt.spec._may_update
+    found = fields_form(schema, schema.fields if writes is None else writes, update=True)
+    outcomes, shared = list(attempt.spec.outcomes), found.pop("$defs")
+    named = {"outcome": {"type": "string", "enum": outcomes}, "update": {"anyOf": [found, {"type": "null"}]}}
+    whole = {"type": "object", "properties": named, "required": ["outcome"]}
+    ways = [found, whole] if outcomes == ["done"] else [whole, found]  # a form is made from the first one
+    return {"anyOf": [*ways, {"type": "null"}] if "done" in outcomes else [whole], "$defs": shared}
+
+
+def given_result(schema: StateSchema, found: object) -> dict[str, Any]:
+    """What a person says that an irreversible node returned, as the journal keeps it.
+
+    Raises:
+        InvalidUpdate: a value does not fit the state.
+    """
+    given = recorded(found)
+    values, ops = schema.encode_update(given.update)
+    return {"outcome": given.outcome, "update": values, "ops": {**given.ops, **ops}}
 
 
 def encoded(attempt: Attempt, result: object) -> tuple[str, JsonObject, dict[str, str]]:

@@ -30,7 +30,7 @@ def forked(run: RunState, record: r.Forked) -> None:
     if not record.over:
         reopen_fork(run)
     for entry in run.ledger.entries():
-        if entry.is_open:
+        if entry.is_open and entry.intended.key not in record.told:
             unmake(run, entry)
     if record.key:
         supersede(run, record.key, record.result)

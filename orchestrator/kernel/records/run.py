@@ -153,6 +153,8 @@ class Forked(RecordBase):
     """Of a replay: name that nodes use (`default` for none) -> the model that it has instead of the parent's."""
     withdrawn: tuple[str, ...] = ()
     """Questions whose answers allowed calls that were not settled: their steps ask again."""
+    told: tuple[str, ...] = ()
+    """Keys of calls with an unknown outcome that answers given with the fork settle: the records behind it say how."""
     digests: dict[str, str] = Field(default_factory=dict)
     """Open question -> its digest in the fork."""
     set_aside: dict[str, SetAside] = Field(default_factory=dict)

@@ -51,6 +51,8 @@ class Listed:
     """Of all that the server says of it: whoever approved it has read this."""
     wrapped: bool = False
     """Whether its results are objects only to wrap a value: `result` is the one property of their schema."""
+    output: Mapping[str, Any] | None = field(default=None, repr=False)
+    """JSON Schema of its structured results, of a wrapped one that of the value."""
 
 
 async def listed_by(client: Client, server: str) -> dict[str, Listed]:
@@ -100,7 +102,18 @@ def _listed(tool: Tool) -> Listed:
         description = description[:_DESCRIPTION] + " [...]"
     hints = Hints() if said is None else Hints(said.read_only_hint, said.destructive_hint, said.idempotent_hint)
     parameters = _seen_in(checked_schema(tool.input_schema))
-    return Listed(tool.name, description, parameters, hints, digest(told), _wraps(tool.output_schema))
+    gives = tool.output_schema
+    return Listed(tool.name, description, parameters, hints, digest(told), _wraps(gives), _output(gives))
+
+
+def _output(schema: object) -> Mapping[str, Any] | None:
+    """The schema of results; None where there is none, or none that can be used: that costs no tool."""
+    try:
+        found = checked_schema(schema)
+    except ValueError:
+        return None
+    inner = found["properties"]["result"] if _wraps(found) else found
+    return {**inner, "$defs": found.get("$defs", {})} if isinstance(inner, dict) else None
 
 
 def _wraps(schema: Mapping[str, Any] | None) -> bool:

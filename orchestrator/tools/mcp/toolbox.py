@@ -33,6 +33,7 @@ class McpTool(Tool):
         self.name = name
         self.description = listed.description
         self.parameters = dict(listed.parameters)
+        self.output_schema = listed.output
         for attribute, value in given.items():
             setattr(self, attribute, value)
         checked(self.name, self.risk, self.effect, self.timeout)
