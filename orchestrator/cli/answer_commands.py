@@ -24,19 +24,35 @@ def answer(
     value: Annotated[
         str, typer.Argument(metavar="VALUE", help="Text, or JSON if the question expects it.", show_default=False)
     ],
+    result: Annotated[
+        str | None,
+        typer.Option(
+            "--result", metavar="RESULT", help="What the call returned, with happened: text if that fits, or JSON."
+        ),
+    ] = None,
     *,
     how: options.Answering,
     then: options.Continuing,
 ) -> int:
     """Answer a question of a run, and continue the run.
 
+    What became of a call is answered with happened, which needs --result unless the call returns nothing; with failed,
+    which fails the step; or with retry, which makes the call now.
+
     A value that begins with a minus sign comes last, after two of them: answer 3f2a9c1d -- -4
 
     Example: orchestrator answer 3f2a9c1d "in French, please"
     """
-    from orchestrator.cli.terminal_questions import value_of
+    from orchestrator.cli.terminal_questions import outcome_of, value_of
+    from orchestrator.views.outcome_choices import outcome_choices
 
     def given(asked: Question) -> Answer:
+        if result is not None and (asked.kind != "unknown_outcome" or value != "happened"):
+            raise UsageError("--result goes with the value `happened`, to a question what became of a call")
+        if result == "TEXT" == outcome_choices(asked)[0].result:  # as the printed command has it
+            raise UsageError("--result TEXT: replace TEXT by what the call returned")
+        if result is not None:
+            return outcome_of(asked, result)
         if asked.kind == "approval" and value not in asked.choices:
             commands = f"`orchestrator approve {run}` or `orchestrator deny {run}`"
             raise UsageError(f"question {asked.id} takes approve or deny, not a value: use {commands}")
@@ -111,7 +127,7 @@ def _answer(run_id: str, given: Callable[[Question], Answer], how: options.Answe
     if how.question is None and said.type != "deny" and _risky(asked) and not was_shown(run_id, asked, url):
         raise UsageError(
             f"run {run_id!r} asks a different question from the one you last saw. Read this one and name it:\n"
-            f"{question_text(asked)}\n  {next_commands.answer(run_id, asked)}"
+            "\n  ".join((question_text(asked), *next_commands.answers(run_id, asked)))
         )
 
     async def tell(executor: Executor, *, resume: bool) -> Run:

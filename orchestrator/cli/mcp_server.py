@@ -193,7 +193,7 @@ class GraphServer:
 
     def _waiting(self, run: Run) -> list[dict[str, object]]:
         return [
-            {"kind": one.kind, "prompt": one.prompt, "command": self._go_on.answer(run.run_id, one)}
+            {"kind": one.kind, "prompt": one.prompt, "command": "\n".join(self._go_on.answers(run.run_id, one))}
             for one in run.waiting
         ]
 

@@ -12,6 +12,7 @@ from orchestrator.cli.redaction import redacted
 from orchestrator.render.terminal import texts
 from orchestrator.render.terminal.questions import question_text
 from orchestrator.stores.places import shown_url
+from orchestrator.views.outcome_choices import outcome_choices
 from orchestrator.views.standby import moment
 from orchestrator.visible import behind, exact, narrow
 
@@ -39,8 +40,15 @@ class NextCommands:
         """Return the command that forks a run."""
         return words.command("fork", run_id, *options, *self.code, *self._where())
 
-    def answer(self, run_id: str, question: Question) -> str:
-        """Return the command that answers one question."""
+    def answers(self, run_id: str, question: Question) -> list[str]:
+        """Return the commands that answer one question: one, or one for each choice."""
+        tail = ("--question", words.line(question.id), *self.code, *self._where())
+        return [
+            words.command("answer", run_id, one.choice, *tail, *(("--result", one.result) if one.result else ()))
+            for one in outcome_choices(question)
+        ] or [self._answer(run_id, question)]
+
+    def _answer(self, run_id: str, question: Question) -> str:
         tail = ("--question", words.line(question.id), *self.code, *self._where())
         if question.kind == "approval":
             return words.command("approve", run_id, *tail)
@@ -123,15 +131,15 @@ def waiting_text(run_id: str, questions: Sequence[Question], next_commands: Next
     for question in questions:
         lines += [f"  {line}" for line in question_text(question).splitlines()]
         if next_commands is not None:
-            lines.append(f"    {next_commands.answer(run_id, question)}")
+            lines += [f"    {command}" for command in next_commands.answers(run_id, question)]
     return "\n".join(lines)
 
 
 def next_text(run: Run, next_commands: NextCommands) -> str:
     """The commands that answer a run's questions or continue it; empty if there are none."""
     if run.waiting:
-        commands = [next_commands.answer(run.run_id, question) for question in run.waiting]
-        return "\n  ".join(("to answer it:" if len(commands) == 1 else "to answer them:", *commands))
+        commands = [one for question in run.waiting for one in next_commands.answers(run.run_id, question)]
+        return "\n  ".join(("to answer it:" if len(run.waiting) == 1 else "to answer them:", *commands))
     if run.status == "interrupted" or run.queued:
         return f"to continue it:\n  {next_commands.resume(run.run_id)}"
     return ""

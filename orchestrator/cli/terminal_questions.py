@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import anyio
@@ -15,6 +16,7 @@ from orchestrator.cli.output import warn
 from orchestrator.cli.words import visible
 from orchestrator.errors import InvalidAnswer, StaleAnswer
 from orchestrator.render.terminal.questions import question_text
+from orchestrator.views.outcome_choices import outcome_choices
 
 if TYPE_CHECKING:
     from orchestrator.executor import Executor
@@ -136,7 +138,24 @@ class Asker:
         warn(question_text(question))
         if question.kind == "approval":
             return await self._approval(question)
+        if question.kind == "unknown_outcome":
+            return await self._outcome(question)
         return value_of(question, await _line("> "))
+
+    async def _outcome(self, question: Question) -> Answer:
+        choices = {one.choice: one for one in outcome_choices(question)}
+        forget_what_was_typed()
+        while True:
+            said = (await _line(f"What became of it? [{'/'.join(choices)}] ")).strip()
+            one = choices.get(said)
+            if one is not None and one.dangerous:
+                forget_what_was_typed()
+                if (await _line(f"{one.label}? {one.hint} Type yes to call it: ")).strip().lower() != "yes":
+                    continue
+            if one is None or not one.result:
+                return value_of(question, said)
+            if result := await _line(f"Its result ({one.result}): "):
+                return outcome_of(question, result)
 
     async def _approval(self, question: Question) -> Answer:
         from orchestrator.cli.argument_editor import edited
@@ -188,6 +207,19 @@ def value_of(question: Question, text: str) -> Answer:
         except ValueError:
             pass  # it may be meant as text; whether that fits, the question knows
     return Value(value=text)
+
+
+def outcome_of(question: Question, text: str) -> Answer:
+    """The answer that a call happened, with its result: as a text where the schema takes that, else as JSON."""
+    from orchestrator.kernel.question import Value
+    from orchestrator.tools.validation import faults
+
+    schema = question.schema_
+    result: object = text
+    if schema is None or faults(text, schema, schema):
+        with suppress(ValueError, RecursionError):  # it may be meant as a text; whether that fits, the question knows
+            result = json.loads(text)
+    return Value(value={"choice": "happened", "result": result})
 
 
 async def _line(prompt: str) -> str:

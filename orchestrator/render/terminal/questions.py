@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from typing_extensions import TypeIs
 
 from orchestrator.render.terminal import texts
+from orchestrator.views.outcome_choices import OutcomeChoice, outcome_choices
 from orchestrator.visible import BAR, barred, narrow
 
 if TYPE_CHECKING:
@@ -27,8 +28,9 @@ def question_text(question: Question) -> str:
     if question.prompt:
         lines.append(barred(question.prompt, f"  {BAR}"))
     payload = dict(question.payload)
+    outcomes = outcome_choices(question)
     last = ""
-    if question.kind == "approval" and "tool" in payload:
+    if (question.kind == "approval" or outcomes) and "tool" in payload:
         tool, given = narrow(str(payload.pop("tool"))), payload.pop("args", {})
         args = texts.compact(given)
         lines += [f"  tool  {tool}", *_arguments(given, args)]
@@ -37,10 +39,20 @@ def question_text(question: Question) -> str:
         risk = narrow(str(payload.get("risk", "unknown")))
         whole = "as shown" if not _left_out(given) else "of which some lines are not shown"
         last = f"  = a call of {tool}, risk {risk}, with {len(args):,} characters of arguments {whole}"
+    if outcomes:
+        payload.pop("why", None)  # the prompt says it
+        last = "\n".join(f"  {one.choice:<8}  {_outcome(one)}" for one in outcomes)
     lines += [f"  {narrow(name)}  {texts.compact(value)}" for name, value in payload.items()]
-    if question.choices:
+    if question.choices and not outcomes:
         lines.append(f"  choices  {narrow(', '.join(question.choices))}")
     return "\n".join([*lines, last] if last else lines)
+
+
+def _outcome(one: OutcomeChoice) -> str:
+    """An answer to the question what became of a call: its words, with what is given with it, or its danger."""
+    if one.result:
+        return f"{one.label} ({one.result})"
+    return f"{one.label}. {one.hint}" if one.dangerous else one.label
 
 
 def _arguments(given: object, compact: str) -> Iterator[str]:
