@@ -18,6 +18,7 @@ from orchestrator.kernel.question import Question
 from orchestrator.kernel.records import RunStatus
 from orchestrator.redaction import redacted
 from orchestrator.stores.base import RunInfo
+from orchestrator.views.outcome_choices import OutcomeChoice, outcome_choices
 from orchestrator.views.run import Run
 from orchestrator.views.worker_info import WorkerInfo, WorkerState
 from orchestrator.visible import exact
@@ -135,6 +136,7 @@ class QuestionDocument(Document):
     digest: str
     deadline: float | None
     shown: Annotated[str, Field(description="The payload on one line, with every character visible.")]
+    outcomes: Annotated[list[OutcomeChoice], Field(description="What became of a call: the choices in words.")]
 
 
 class Standby(Document):
@@ -471,7 +473,8 @@ def question_of(question: Question, *, answerable: bool) -> QuestionDocument:
     if not answerable:
         data |= blank({name: data[name] for name in ("prompt", "payload")})
     schema = data.pop("schema", None)
-    return QuestionDocument(**data, schema_=schema, shown=exact(data["payload"]))
+    shown = exact(data["payload"])
+    return QuestionDocument(**data, schema_=schema, shown=shown, outcomes=list(outcome_choices(question)))
 
 
 def result_fields(run: Run, *, answerable: bool = True) -> dict[str, Any]:

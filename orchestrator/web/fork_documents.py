@@ -54,7 +54,7 @@ class AnswerForm(Document):
     args: Annotated[
         dict[str, JsonText] | None, Field(description="Of a call: the arguments that were approved, or shown.")
     ]
-    value: JsonText | None
+    value: Annotated[JsonText | None, Field(description="The value, or the result in it: what became of a call.")]
     blanked: bool
 
 
@@ -199,10 +199,13 @@ def _answer(found: EditableAnswer) -> AnswerForm:
         args = answer.get("args") or question.payload.get("args")
         args = args if isinstance(args, Mapping) else None
     hidden = _hides(answer) or _hides(args)
+    value = answer.get("value")
+    if question.kind == "unknown_outcome" and isinstance(value, Mapping):
+        value = value.get("result")
     return AnswerForm(
         question=shown, answer=blank(answer), blanked=hidden,
         args=None if args is None else {str(name): _text(value) for name, value in args.items()},
-        value=_text(answer["value"]) if answer.get("value") is not None else None,
+        value=None if value is None else _text(value),
     )  # fmt: skip
 
 

@@ -190,6 +190,8 @@ def _differs(run_id: str, records: list[Record]) -> list[str]:
     for later in records[begun + 1 :]:
         if isinstance(later, Answered) and later.ts <= fork.ts:
             said.append(f"answered: {_answer(later.answer)}")
+        elif isinstance(later, EffectSettled) and later.key in fork.told and fork.answer is None:
+            said.append(f"what became of a call: {_value(later.result) if later.ok else 'it failed'}")
         elif isinstance(later, Migrated) or (isinstance(later, Resumed) and later.content is not None):
             said.append("another version of the graph")
     return said

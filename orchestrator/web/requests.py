@@ -207,7 +207,11 @@ class AnswerChoice(Body):
 
     approve: Literal[True] | Approval | SkipJsonSchema[None] = None
     deny: Literal[True] | Denial | SkipJsonSchema[None] = None
-    value: object = Field(None, description="The answer to a question for a value: any JSON.")
+    value: object = Field(
+        None,
+        description="The answer to a question for a value: any JSON. What became of a call: `failed`, `retry`, or "
+        '`{"choice": "happened", "result": ...}`.',
+    )
 
     @model_validator(mode="after")
     def _one(self) -> AnswerChoice:

@@ -11,6 +11,7 @@ from orchestrator.render.html.transitions import TransitionEdges
 from orchestrator.views.calls import JournaledCall
 from orchestrator.views.explainer import Explainer
 from orchestrator.views.map_groups import MapGroups
+from orchestrator.views.outcome_choices import outcome_choices, outcome_title
 from orchestrator.views.safe_text import told
 from orchestrator.views.states import States
 from orchestrator.views.step_names import step_name
@@ -94,6 +95,12 @@ class StepData:
             "prompt": clean(question.prompt),
             "payload": clean((question.match or None) if question.kind == "event" else question.payload),
         }
+        outcomes = outcome_choices(question)
+        if outcomes:
+            said |= {
+                "title": told(outcome_title(question.payload), 80),
+                "outcomes": {way.choice: way.label for way in outcomes},
+            }
         if one.answer is not None:
             said["answer"] = clean(one.answer.model_dump(mode="json"))
             said |= {"by": "a rule" if one.policy else told(one.by, 80), "answered": one.answered}

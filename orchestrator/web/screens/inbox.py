@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from orchestrator.redaction import redact
 from orchestrator.render.terminal.texts import short
+from orchestrator.views.outcome_choices import outcome_title
 from orchestrator.web.screens.runs import lasting
 from orchestrator.web.screens.shell import key_of
 
@@ -22,7 +23,6 @@ _LONG = 60
 """Characters from which on an argument has a block of its own."""
 _TITLES = {
     "input": "A run asks",
-    "unknown_outcome": "What became of this call?",
     "pause": "Paused",
     "event": "Waits for an event",
     "timer": "Sleeps",
@@ -61,8 +61,8 @@ class Card:
     deadline: float | None
     arguments: Sequence[Argument]
     source: Mapping[str, object]
-    """What the form is made from: `args`, each as JSON text, `schema`, `choices`. JavaScript rounds large numbers, so
-    their digits go through a browser as text."""
+    """What the form is made from: `args`, each as JSON text, `schema`, `choices`, `outcomes`. JavaScript rounds large
+    numbers, so their digits go through a browser as text."""
 
     def waits(self, now: float) -> str:
         """How long it waits, as text."""
@@ -79,10 +79,12 @@ def card_of(asked: AskedDocument, question_of_run: str, context: ApprovalContext
     """
     question = asked.question
     payload = dict(question.payload)
-    tool, given = payload.pop("tool", None), payload.pop("args", None)
+    title = _title(question.kind, payload)
+    payload.pop("tool", None)
+    given = payload.pop("args", None)
     risk, effect = payload.pop("risk", ""), payload.pop("effect", "")
-    for name in ("call_id", "key"):
-        payload.pop(name, None)
+    for name in ("why",) if question.outcomes else ("call_id", "key"):
+        payload.pop(name, None)  # the prompt says why
     args = given if isinstance(given, Mapping) else {} if given is None else {"args": given}
     args = _in_order(args, context.schema)
     return Card(
@@ -92,7 +94,7 @@ def card_of(asked: AskedDocument, question_of_run: str, context: ApprovalContext
         digest=question.digest,
         seq=context.seq,
         kind=question.kind,
-        title=str(tool) if question.kind == "approval" and tool else _title(question.kind, tool),
+        title=title,
         risk=str(risk),
         effect=str(effect),
         prompt=question.prompt,
@@ -106,6 +108,7 @@ def card_of(asked: AskedDocument, question_of_run: str, context: ApprovalContext
             "args": {str(name): _json(value) for name, value in args.items()},
             "schema": context.schema if question.kind == "approval" else question.schema_,
             "choices": question.choices,
+            "outcomes": [asdict(one) for one in question.outcomes],
         },
     )
 
@@ -160,9 +163,11 @@ def _in_order(args: Mapping[str, object], parameters: Mapping[str, object] | Non
     return {name: args[name] for name in dict.fromkeys([*names, *args])}
 
 
-def _title(kind: str, tool: object) -> str:
-    title = _TITLES.get(kind, "Approval" if kind == "approval" else kind)
-    return f"{title} {tool}" if kind == "unknown_outcome" and tool else title
+def _title(kind: str, payload: Mapping[str, object]) -> str:
+    tool = payload.get("tool")
+    if kind == "unknown_outcome":
+        return outcome_title(payload)
+    return str(tool) if kind == "approval" and tool else _TITLES.get(kind, "Approval" if kind == "approval" else kind)
 
 
 def _argument(name: str, value: object) -> Argument:

@@ -38,6 +38,8 @@ export {};
  * @property {string} prompt
  * @property {any} payload
  * @property {any} [answer]
+ * @property {string} [title]  The question in a few words.
+ * @property {Record<string, string>} [outcomes]  What became of a call: the choices in words.
  * @property {string} [by]
  * @property {number} [answered]
  */

@@ -11,7 +11,7 @@ import { make } from "./elements.js";
 const NUMBER = /^-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?$/; // as JSON has them
 
 /** @param {Schema} schema @param {Schema} whole */
-function resolved(schema, whole) {
+export function resolved(schema, whole) {
   const name = typeof schema?.$ref === "string" ? schema.$ref.replace(/^#\/\$defs\//, "") : "";
   return (name && whole.$defs?.[name]) || schema || {};
 }

@@ -4,6 +4,9 @@
 import { object } from "./api.js";
 import { ArgumentForm } from "./argument_form.js";
 import { make } from "./elements.js";
+import { ResultForm } from "./outcome_form.js";
+
+/** @import { Outcome } from "./outcome_form.js" */
 
 /**
  * A part of the form of a fork.
@@ -19,7 +22,7 @@ import { make } from "./elements.js";
  * @typedef {{ texts: Record<string, string>, before: string[], after: string[] }} Change
  */
 
-/** @typedef {{ label: string, read: (focus: boolean) => { answer: string, said: string } | null, element?: HTMLElement }} Way */
+/** @typedef {{ label: string, was?: boolean, read: (focus: boolean) => { answer: string, said: string } | null, element?: HTMLElement }} Way */
 
 /** @type {Change} */
 export const UNCHANGED = { texts: {}, before: [], after: [] };
@@ -27,7 +30,7 @@ let count = 0;
 
 /** @param {any} found the question, and the answer that it had @returns {Part} */
 export function answerPart({ question, answer, args, value, blanked }) {
-  const ways = waysOf(question, answer, args, value), was = ways.findIndex((way) => isGiven(way.label, answer));
+  const ways = waysOf(question, answer, args, value), was = ways.findIndex((way) => way.was ?? isGiven(way.label, answer));
   const name = `fork-answer-${++count}`, fault = make("p", { class: "fault", role: "alert" });
   const radios = ways.map((_, at) => /** @type {HTMLInputElement} */ (make("input", { type: "radio", name, value: String(at), checked: at === was })));
   const chosen = () => ways[radios.findIndex((one) => one.checked)];
@@ -59,6 +62,7 @@ function isGiven(label, answer) {
 
 /** The answers that fit a question. @param {any} question @param {any} answer @param {Record<string, string> | null} args @param {string | null} value @returns {Way[]} */
 function waysOf(question, answer, args, value) {
+  if (question.outcomes?.length) return question.outcomes.map((/** @type {Outcome} */ one) => became(one, question.schema, answer, value));
   const reason = /** @type {HTMLInputElement} */ (make("input", { type: "text", "aria-label": "Reason", placeholder: "Reason (may be empty)" }));
   reason.value = answer.type === "deny" ? answer.reason ?? "" : "";
   const deny = { label: "Deny", element: reason, read: () => ({ answer: object({ deny: JSON.stringify({ reason: reason.value }) }), said: `denied${reason.value ? `: ${reason.value}` : ""}` }) };
@@ -67,6 +71,21 @@ function waysOf(question, answer, args, value) {
   if (question.kind === "approval") return [approval(args), deny, ...choices];
   if (choices.length) return question.kind === "input" ? [...choices, deny] : choices;
   return [valued(question.schema, value), deny];
+}
+
+/** What became of a call. @param {Outcome} one @param {any} schema @param {any} answer @param {string | null} value @returns {Way} */
+function became(one, schema, answer, value) {
+  const was = answer.value?.choice === one.choice, form = one.result ? new ResultForm(schema, was ? value : null) : null;
+  return {
+    label: one.label, was, element: form?.element,
+    read(focus) {
+      if (!form) return { answer: object({ value: JSON.stringify(one.choice) }), said: one.label };
+      const text = form.read({ focus });
+      if (text === null) return null;
+      const answer = object({ choice: JSON.stringify(one.choice), result: text });
+      return { answer: object({ value: answer }), said: `${one.label}\n${text.startsWith('"') ? JSON.parse(text) : text}` };
+    },
+  };
 }
 
 /** @param {Record<string, string> | null} args @returns {Way} */

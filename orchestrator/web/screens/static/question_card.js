@@ -6,13 +6,16 @@ import { ArgumentForm } from "./argument_form.js";
 import { make } from "./elements.js";
 import { differences } from "./modules/differences.js";
 import { visible } from "./modules/texts.js";
+import { ResultForm } from "./outcome_form.js";
+
+/** @import { Outcome } from "./outcome_form.js" */
 
 const KINDS = { " ": "same", "+": "add", "-": "cut" };
 const LOOK = 700; // milliseconds in which a key is still meant for the card before
 
 /**
  * What a card asks. Arguments are JSON texts.
- * @typedef {{args?: Record<string, string>, schema?: Record<string, any> | null, choices?: string[]}} Source
+ * @typedef {{args?: Record<string, string>, schema?: Record<string, any> | null, choices?: string[], outcomes?: Outcome[]}} Source
  */
 
 /** A question, and what is done about it. */
@@ -70,6 +73,8 @@ export class Card {
         : [button("Approve", () => this.send({ approve: true }), "first", "a"), ...(this.editable ? [button("Edit", () => this.edit(true), "", "e")] : []), button("Deny", () => this.ask(), "risky", "d")];
     } else if (this.kind === "pause") {
       offered = [button("Resume", () => this.go(), "first", "a")];
+    } else if (this.source.outcomes?.length) {
+      offered = this.source.outcomes.map((one, at) => button(one.label, () => this.become(one), one.dangerous ? "risky" : at ? "" : "first"));
     } else if (this.source.choices?.length) {
       offered = this.source.choices.map((choice, at) => button(choice, () => this.send({ value: choice }), at ? "" : "first"));
     } else if (this.kind === "input" || this.kind === "limit") {
@@ -137,6 +142,25 @@ export class Card {
     reason.addEventListener("keydown", (event) => { if (event.key === "Escape") this.offer(); });
     this.acts.replaceChildren(form);
     reason.focus();
+  }
+
+  /** Say what became of a call: its result is asked for first, and whether it is really to be made. @param {Outcome} one */
+  become(one) {
+    if (!one.result && !one.dangerous) { void this.send({ value: one.choice }); return; }
+    const result = one.result ? new ResultForm(this.source.schema) : null;
+    const back = make("button", { type: "button", onclick: () => { this.offer(); this.element.focus(); } }, "Back");
+    const form = make("form", { class: "acts told" }, make("p", { class: "hint" }, one.result ? one.label : `${one.hint} It cannot be undone.`), result?.element,
+      make("button", { class: one.dangerous ? "risky" : "first" }, one.dangerous ? one.label : "Continue with this result"), back);
+    form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      const text = result?.read();
+      if (text) void this.send({}, { value: object({ choice: JSON.stringify(one.choice), result: text }) });
+      else if (!result) void this.send({ value: one.choice });
+    });
+    form.addEventListener("keydown", (event) => { if (event.key === "Escape") back.click(); });
+    this.acts.replaceChildren(form);
+    const first = form.querySelector("dl input, dl textarea, dl select, .result > textarea:not([hidden])");
+    (first instanceof HTMLElement ? first : back).focus();
   }
 
   /** Let a paused run go on. */
