@@ -294,7 +294,8 @@ def deny(question: Question) -> object:
 def happened(question: Question) -> object:
     """It happened, as somebody saw."""
     if question.kind == "unknown_outcome":
-        return Value(value={"choice": "happened", "result": {"log": "seen"}})
+        result = "seen" if question.payload["tool"] == "wire" else {"log": "seen"}
+        return Value(value={"choice": "happened", "result": result})
     return agree(question)
 
 
