@@ -181,7 +181,7 @@ class Executor(RunWorker, RunReplaying, RunStreams, ExecutorCode):
             graph: a graph, or the name of one of the executor's graphs.
             input: the value of the graph's `input` field, or a mapping of the fields that `input` names; see `Graph`.
             run_id: an id for the run. If a run of the same graph and input has this id, this call waits for that run,
-                or continues it if no executor drives it.
+                or continues it if no executor drives it; see docs/waiting.md#joining-a-run.
             labels: labels of the run, to find it by.
             approve: approve calls of tools up to this risk without asking.
             limits: the explicitly set fields replace those of the graph's limits; the others stay.
@@ -221,20 +221,24 @@ class Executor(RunWorker, RunReplaying, RunStreams, ExecutorCode):
         pause_after: Collection[str] | None = None,
         context: object = None,
     ) -> str:
-        """Start a run in the background. The arguments and errors are those of `start`.
+        """Start a run in the background, or continue the one that has this id. Arguments and errors: see `start`.
 
         Returns:
             The run's id, as soon as the run is durable.
         """
         how = Manner(pause_before=pause_before, pause_after=pause_after, context=context)
         live = await begin(self._host, graph, input, run_id, labels, approve, limits, refs, how=how)
-        if isinstance(live, str):
-            return live
-        self._host.background().start_soon(self._host.drive_alone, live)
-        return live.run_id
+        run_id = live if isinstance(live, str) else live.run_id
+        drive = await recovery.take_up_free(self._host, live, how) if isinstance(live, str) else live
+        if drive is not None:
+            self._host.background().start_soon(self._host.drive_alone, drive)
+        return run_id
 
     async def wait(self, run_id: str, timeout: float | None = None) -> Run:  # noqa: ASYNC109  a public name
         """Wait until a run ends or pauses, or no executor drives it any more. Any executor may drive it.
+
+        If nobody takes up a run whose timer or deadline is due, or one that waited to be taken up for `lease_ttl`
+        seconds, this executor goes on with it, if it has the graph and no living worker has it.
 
         Args:
             run_id: the run's id.

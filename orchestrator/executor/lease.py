@@ -43,7 +43,6 @@ T = TypeVar("T")
 
 steady = SYSTEM_CLOCK.steady
 """Leases are shared between processes, so they use the machine's clock and never the executor's injected one."""
-_POLL = 0.1
 
 _given_up: dict[str, tuple[str, str]] = {}
 """Token of a lease that the store could not release -> its executor, and its run."""
@@ -211,21 +210,17 @@ def _lease(run_id: str, owner: Owner) -> Lease:
     return Lease(run_id, os.urandom(16).hex(), owner.executor, owner.data())
 
 
-async def take(
-    presence: Presence, run_id: str, *, wait: float = 0.0, stopping: Callable[[], bool] = lambda: False
-) -> LeaseHandle:
-    """Acquire the lease of a run: at once if it is free or its holder is dead, otherwise within `wait` seconds.
+async def take(presence: Presence, run_id: str, *, stopping: Callable[[], bool] = lambda: False) -> LeaseHandle:
+    """Acquire the lease of a run, if it is free or its holder is dead.
 
     Args:
-        wait: Seconds to wait for another holder to release the lease.
         stopping: Returns True when the process is stopping; then this function never returns.
 
     Raises:
-        RunConflict: Another holder still has the lease.
+        RunConflict: Another holder has the lease.
         RunUnknown: The store has no run with this id.
     """
     store = presence.store
-    until = anyio.current_time() + wait
     while True:
         at = clocks()
         held = await store.lease(run_id)
@@ -243,10 +238,7 @@ async def take(
                 return LeaseHandle(presence, lease)
             del held_here[lease.token]
             continue
-        rest = until - anyio.current_time()
-        if rest <= 0:
-            raise RunConflict(run_id, _held_by(held))
-        await anyio.sleep(min(rest, _POLL))
+        raise RunConflict(run_id, _held_by(held))
 
 
 async def _held_from_now(

@@ -519,13 +519,15 @@ class Store(ItemStore, Protocol):
     ) -> list[tuple[RunInfo, Lease]]:
         """Take leases of runs that could go on and that no executor drives. No two claimers get the same run.
 
-        These are runs that have messages other than notices, whose `due` time has passed, that are `running` and whose
-        holder's leases have expired or whose holder's process is dead, and that are `running` and held by no executor,
-        in this order. Of each kind the oldest are taken first, whatever their graphs: by their first message, by `due`,
-        and the last kind by when it was created or its back-off ended. Of holders that are gone, any runs may be the
-        first. A running run with `due` in the future is left out: it is to begin later. A run with `retry_at` in the
-        future, or with 5 or more `deaths`, is left out, also if it has just died for the fifth time: then that is
-        noted only. What it costs does not grow with the number of other runs.
+        These are runs that have messages other than notices; runs whose `due` time has passed and that are paused or
+        were created before it, so that time, an answer or an event moves them on; runs that are `running` and whose
+        holder's leases have expired or whose holder's process is dead; runs that are `running` and held by no executor;
+        and the other runs whose `due` time has passed, which are new: in this order. Of each kind the oldest are taken
+        first, whatever their graphs: by their first message, by `due`, and those without a holder by when they were
+        created or their back-off ended. Of holders that are gone, any runs may be the first. A running run with `due`
+        in the future is left out: it is to begin later. A run with `retry_at` in the future, or with 5 or more
+        `deaths`, is left out, also if it has just died for the fifth time: then that is noted only. What it costs does
+        not grow with the number of other runs.
 
         With `turns`, the values of a label take turns among the runs that wait: of each value behind `turns.after` one
         run is taken before a second one of any, and `turns.after` becomes the value that was visited last. A claim

@@ -81,6 +81,66 @@ async def test_runs_end_and_settled_calls_are_made_once_though_workers_are_kille
         assert again <= 4 * killed, "more calls were made again than ran in the slots of killed workers"
 
 
+BACKLOG = sized(300, 1000)
+
+
+@kinds("sqlite", "postgresql")
+async def test_runs_of_a_killed_worker_go_on_before_the_backlog(url: str, tmp_path: Path) -> None:
+    diary, slots = tmp_path / "diary", 3
+    async with Executor(url, graphs=app.graphs) as executor:
+        for number in range(BACKLOG):
+            await executor.enqueue(moves, number, run_id=f"r{number}")
+        killed = worker(url, diary, slots=slots)
+        try:
+            with anyio.fail_after(LONG):
+                while not diary.exists():  # noqa: ASYNC110  the worker makes it
+                    await anyio.sleep(0.02)
+        finally:
+            killed.close()
+        left = {run_id for one in await executor.workers() for run_id in one.runs}
+        assert 0 < len(left) <= slots
+        before = len((await executor.runs(status="completed", limit=BACKLOG)).runs)
+        begun = worker(url, diary, slots=1)
+        try:
+            with anyio.fail_after(LONG):
+                while len((await executor.runs(status="completed", limit=BACKLOG)).runs) <= before + len(left):  # noqa: ASYNC110  it is another process
+                    await anyio.sleep(0.05)
+        finally:
+            begun.close()
+        ends = sorted((await executor.runs(status="completed", limit=BACKLOG)).runs, key=lambda info: info.updated)
+        assert {info.run_id for info in ends[before : before + len(left)]} == left
+
+
+@pytest.mark.storm
+@pytest.mark.timed
+async def test_runs_of_a_killed_worker_go_on_within_the_lease_and_two_seconds(
+    url: str, tmp_path: Path, scale: int
+) -> None:
+    """Before a backlog of 1,000 runs, with another worker that has slots for 5 runs of about 0.6 seconds."""
+    diary, worst = tmp_path / "diary", 0.0
+    async with Executor(url, graphs=app.graphs) as executor:
+        for number in range(1000 * scale):
+            await executor.enqueue(moves, number, run_id=f"r{number}")
+        other = worker(url, diary, slots=5)
+        try:
+            for _ in range(5 * scale):
+                killed = worker(url, diary, slots=5)
+                await anyio.sleep(2.0)
+                killed.signal(signal.SIGKILL)
+                at = time.time()
+                killed.close()
+                dead = [one for one in await executor.workers() if one.state == "dead" and one.held]
+                left = [run_id for one in dead for run_id in one.runs]
+                with anyio.fail_after(LONG):
+                    while any(one.held for one in await executor.workers() if one.state == "dead"):  # noqa: ASYNC110  likewise
+                        await anyio.sleep(0.02)
+                worst = max(worst, time.time() - at)
+                print(f"{len(left)} runs went on after {time.time() - at:.2f} s at most")
+        finally:
+            other.close()
+    assert worst < 2.0, "the lease of a process of this machine ends with the process"
+
+
 async def test_a_run_that_kills_its_workers_is_parked_and_the_others_go_on(url: str, tmp_path: Path) -> None:
     diary = tmp_path / "diary"
     async with Executor(url, graphs=app.graphs, idle="sleep") as executor:

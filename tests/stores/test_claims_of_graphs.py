@@ -8,12 +8,13 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
+import anyio
 import psycopg
 import pytest
 
 from orchestrator.stores import open_store
 from orchestrator.stores.owner import Owner
-from orchestrator.stores.postgres import claims
+from orchestrator.stores.postgres import claims, turn_index
 from orchestrator.stores.postgres.connections import connect
 from orchestrator.stores.postgres.url import address_of
 from orchestrator.stores.sqlite import SQLiteStore
@@ -164,3 +165,63 @@ async def test_a_run_that_another_client_has_locked_takes_the_place_of_no_other(
         found = await store.claim(Owner.here(), graphs=NAMES[:1], limit=1, ttl=60.0, most={"g000": 1})
         assert [info.run_id for info, _ in found] == ["g000 15"]
         await store.close()
+
+
+# -- a backlog of new runs ---------------------------------------------------------------------------------------------
+
+
+def backlog(first: int, count: int) -> list[tuple[Any, ...]]:
+    """Rows of enqueued runs, and now and then of one whose timer is due."""
+    now, found = time.time() - 10_000, []
+    for number in range(first, first + count):
+        sleeps = number % (BACKLOG // 10) == 7
+        row = (f"{'timer' if sleeps else 'new'} {number}", "g", "paused" if sleeps else "running", now + number / 10)
+        found.append((*row, now + number / 10 + sleeps, None, 0))
+    return found
+
+
+BACKLOG = sized(2_000, 50_000)
+
+
+async def test_what_is_due_is_found_behind_a_backlog_at_the_cost_of_a_short_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted, costs = Counted(monkeypatch), []
+    for place, count in enumerate((BACKLOG // 10, BACKLOG)):
+        path = tmp_path / f"{place}.db"
+        store = SQLiteStore(path)
+        await store.create(*new_run())
+        with closing(sqlite3.connect(path)) as connection, connection:
+            connection.executemany(
+                f"INSERT INTO runs ({_COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?4, ?5, ?6, ?7, 1, 's', 'c', '{{}}', 0)",
+                backlog(0, count),
+            )
+        assert await store.claim(Owner.here(), graphs=["g"], limit=1, ttl=60.0)  # makes the index
+        before = counted.count
+        taken = await store.claim(Owner.here(), graphs=["g"], limit=3, ttl=60.0)
+        costs.append(counted.count - before)
+        assert [info.run_id.split()[0] for info, _ in taken] == (["timer"] * 3 if place else ["new"] * 3)
+        await store.close()
+    few, many = costs
+    assert many < 1.5 * few + 100, f"{few * 10} instructions behind {BACKLOG // 10} runs, {many * 10} behind {BACKLOG}"
+
+
+async def test_the_database_finds_what_is_due_by_an_index_without_new_runs(postgres: PostgresDatabase) -> None:
+    with psycopg.connect(postgres.conninfo) as connection:
+        connection.cursor().executemany(
+            f"INSERT INTO runs ({_COLUMNS}) VALUES (%s, %s, %s, %s, 1, %s, %s, %s, 1, 's', 'c', '{{}}', 0)",
+            backlog(0, BACKLOG),
+        )
+    store = open_store(postgres.url)
+    taken = [info.run_id.split()[0] for info, _ in await store.claim(Owner.here(), graphs=["g"], limit=2, ttl=60.0)]
+    assert taken == ["timer"] * 2, "also before there is an index"
+    made = "SELECT 1 FROM pg_index WHERE indexrelid = to_regclass('runs_overdue') AND indisvalid"
+    with anyio.fail_after(60):
+        while postgres.execute(made) == []:  # noqa: ASYNC110  a thread makes it
+            await anyio.sleep(0.05)
+    plan = postgres.execute(
+        "EXPLAIN SELECT id FROM runs WHERE graph = 'g' AND due <= extract(epoch FROM statement_timestamp())"
+        f"::double precision AND {turn_index.OVERDUE} ORDER BY due LIMIT 3"
+    )
+    assert "runs_overdue" in str(plan)
+    await store.close()

@@ -9,7 +9,6 @@ from datetime import datetime, timedelta
 import anyio
 
 from orchestrator.errors import RunConflict, RunUnknown, StoreCorrupt, StoreError
-from orchestrator.executor import lease as leases
 from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.pruning import final_statuses, time_of
 from orchestrator.stores.archivable import Archiving
@@ -104,9 +103,7 @@ async def _release(host: Host, run_id: str) -> None:
     Raises:
         RunConflict: its holder is alive.
     """
-    held = await leases.take(host.presence, run_id, stopping=lambda: host.stopping)
-    with anyio.CancelScope(shield=True):
-        await leases.give_back(host.store, run_id, held.token)
+    await host.give_back(await host.take(run_id))
 
 
 async def restore(host: Host, run_id: str) -> bool:

@@ -34,14 +34,18 @@ async def create(
     host.background()
     records, chain = _sealed(host, *first)
     machine, info = _row(host, graph, records)
-    hold = await leases.create(host.presence, info, records, graph=graph.data(), stopping=lambda: host.stopping)
-    live = host.new_drive(machine, hold, own=own)
-    live.log.journal.note_row(info)
-    live.log.journal.chain = chain
-    await guard_run(host.store, live.log, None, host.resources.asked.get(graph.content))
-    if host.seal is not None:
-        await drop_unsealed(host.store, host.seal, info.run_id, None)
-    return host.add(live)
+    await host.enter(info.run_id)
+    try:
+        hold = await leases.create(host.presence, info, records, graph=graph.data(), stopping=lambda: host.stopping)
+        live = host.new_drive(machine, hold, own=own)
+        live.log.journal.note_row(info)
+        live.log.journal.chain = chain
+        await guard_run(host.store, live.log, None, host.resources.asked.get(graph.content))
+        if host.seal is not None:
+            await drop_unsealed(host.store, host.seal, info.run_id, None)
+        return host.add(live)
+    finally:
+        host.leave(info.run_id)
 
 
 async def enqueue(host: Host, graph: GraphDefinition, started: RunStarted, due: float) -> None:

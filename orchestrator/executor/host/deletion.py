@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import anyio
-
 from orchestrator.errors import RunConflict, RunUnknown, StoreCorrupt
 from orchestrator.executor import lease as leases
 from orchestrator.executor.effects.callers import child_id
@@ -22,23 +20,26 @@ async def delete(host: Host, run_id: str, *, children: bool) -> list[str]:
         todo = [run_id]
         while todo:
             name = todo.pop(0)
-            if name in host.live:
-                raise RunConflict(name, "this executor drives it; cancel or pause it, then delete it")
+            if name in holds:
+                continue
             try:
-                holds[name] = await leases.take(host.presence, name, stopping=lambda: host.stopping)
+                holds[name] = await host.take(name)
+            except RunConflict:
+                if name in host.live:
+                    raise RunConflict(name, "this executor drives it; cancel or pause it, then delete it") from None
+                raise
             except RunUnknown:
                 if name == run_id:
                     raise
                 continue  # deleted meanwhile
             if children:
-                todo += [child for child in await children_of(host, name) if child not in holds]
+                todo += await children_of(host, name)
         # Children first: interrupted in between, the run is still there and names those that are left.
         for name in reversed(holds):
             await host.store.delete(name)
     finally:
-        with anyio.CancelScope(shield=True):
-            for name, hold in holds.items():
-                await leases.give_back(host.store, name, hold.token)
+        for hold in holds.values():
+            await host.give_back(hold)
     return list(holds)
 
 

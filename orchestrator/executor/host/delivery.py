@@ -72,6 +72,8 @@ async def deliver(host: Host, run_id: str, *commands: Command, resume: Manner | 
         try:
             held = await (host.borrow(run_id) if resume is None else host.open(run_id, resume))
         except RunConflict:
+            if run_id in host.live:
+                continue  # another task of this executor has just taken it up
             if not posted:  # refused here, where the caller is; the holder checks them once more
                 commands = await _checked(host, run_id, commands)
             if await _post_all(host, run_id, commands, posted):

@@ -11,36 +11,30 @@ import anyio
 from orchestrator.errors import StoreCorrupt
 from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.watching import CHUNK, Watcher, watch
-from orchestrator.executor.lease import is_held
 from orchestrator.kernel.records import FINAL, Record
 from orchestrator.upward import above
 from orchestrator.views.events import Event, EventStyle, event_of
 
 if TYPE_CHECKING:
     from orchestrator.executor.drive.drive import Drive
+    from orchestrator.executor.host.recovery import Waiting
 
-Until: TypeAlias = 'Literal["end", "pause", "still"]'
-"""How far a run is followed: to its end; until it ends or pauses; or until it also is driven by no executor."""
+Until: TypeAlias = 'Literal["end", "pause"]'
+"""How far a run is followed: to its end, or until it ends or pauses."""
 
-_FOLLOW = 0.2
+FOLLOW = 0.2
 """Seconds between two looks at a run that another process drives."""
-_MISSING = 3
-"""Looks in a row that find no driver, after which a run counts as driven by none: two drivers may have a gap."""
 
 
 class RecordFollower:
     """Iterates over the records after `after`, with live events between them if it follows a run driven here."""
 
     def __init__(
-        self, host: Host, run_id: str, after: int, *, follow: bool, until: Until = "end", expects: bool = True
+        self, host: Host, run_id: str, after: int, *, follow: bool, until: Until = "end", joined: Waiting | None = None
     ) -> None:
         self._host, self._run_id, self._after, self._follow, self._until = host, run_id, after, follow, until
-        self._expects = expects
-        """Whether an executor is expected to take the run up, if it waits for that."""
-        self._missing = 0
-        """Looks in a row that found no driver."""
-        self._slept, self._sleeps = 0, False
-        """Record at which the run was paused, and whether it waited only for timers there."""
+        self._joined = joined
+        """Looks whether a run that was joined goes on; then it is followed until it does not."""
         self._ahead: deque[Record] = deque()
         self._watched: tuple[Drive, Watcher] | None = None
         self._over = False
@@ -77,14 +71,14 @@ class RecordFollower:
         watcher = watch(self._host, self._run_id, self._after)
         watcher.catch_up(live.log.journal.stored)
         live.log.watch(watcher)
-        self._watched, self._missing = (live, watcher), 0
+        self._watched = live, watcher
 
     def _is_over(self, live: Drive) -> bool:
         """Whether a drive that has ended was followed as far as is wanted."""
         machine = live.machine
-        pauses = self._until != "end" and machine.status == "paused" and live.log.journal.stored == machine.head
-        sleeps = self._until == "still" and self._host.watched.waits_on(machine)
-        return machine.ended is not None or (pauses and not sleeps)
+        pauses = self._until == "pause" or (self._joined is not None and not self._host.watched.waits_on(machine))
+        stands = machine.status == "paused" and live.log.journal.stored == machine.head
+        return machine.ended is not None or (pauses and stands)
 
     def watches(self, live: Drive | None) -> bool:
         """Whether it watches this drive."""
@@ -121,18 +115,9 @@ class RecordFollower:
         info = await self._host.store.info(self._run_id)
         if info.head > self._after:
             return False
-        if info.status in FINAL or (self._until == "pause" and info.status != "running"):
-            return True
-        if self._until == "still" and info.status != "running":
-            if self._slept != info.head:
-                loader = self._host.loader
-                machine = await loader.machine_of(info, await loader.stored_graph(info))
-                self._slept, self._sleeps = info.head, self._host.watched.waits_on(machine)
-            return not self._sleeps
-        if self._until == "still":
-            held = (self._expects and info.due is not None) or is_held(await self._host.store.lease(self._run_id))
-            self._missing = 0 if held else self._missing + 1
-        return self._missing > _MISSING
+        if self._joined is not None:
+            return await self._joined.look() is not None
+        return info.status in FINAL or (self._until == "pause" and info.status != "running")
 
     async def _idle(self) -> None:
         """Wait briefly, or until the run is opened here, so that none of its live events are missed."""
@@ -140,7 +125,7 @@ class RecordFollower:
         followers.add(self)
         self._woken = anyio.Event()
         try:
-            with anyio.move_on_after(_FOLLOW):
+            with anyio.move_on_after(FOLLOW):
                 await self._woken.wait()
         finally:
             followers.discard(self)

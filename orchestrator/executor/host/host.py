@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -10,10 +11,10 @@ import anyio
 from anyio.abc import TaskGroup
 
 from orchestrator.containment import contained
-from orchestrator.errors import GraphUnknown, RunEnded
+from orchestrator.errors import GraphUnknown, RunConflict, RunEnded
 from orchestrator.executor import lease as leases
 from orchestrator.executor.clock import DriveClock, Standstill
-from orchestrator.executor.concurrency import YieldBudget
+from orchestrator.executor.concurrency import Signal, YieldBudget
 from orchestrator.executor.failures import fault_of
 from orchestrator.executor.followers import IdleFollower
 from orchestrator.executor.host.contexts import Contexts
@@ -49,6 +50,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("orchestrator")
 
+_LOOK = 0.05
+"""Seconds between two looks at a lease that another holds."""
+
 
 class Host:
     """Store, leases and live runs of one executor."""
@@ -70,6 +74,8 @@ class Host:
         self.loader = RunLoader(store, resources, self.snapshots)
         self.histories = HistoryPages(store, self.loader)
         self.live: dict[str, Drive] = {}
+        self._entered: dict[str, Signal] = {}
+        """Runs that a task takes up or gives back now: other tasks wait for that, so none meets its own lease."""
         self.faults: dict[str, BaseException] = {}  # why background runs were given up
         self.idle_followers: dict[str, set[IdleFollower]] = {}
         """Followers of runs that are not driven here."""
@@ -142,6 +148,10 @@ class Host:
             ContextMissing: it was begun with a context, and none is given or made.
             RunConflict: another executor holds it.
         """
+        with ExitStack() as entered:
+            return await self._open(run_id, how, hold, entered)
+
+    async def _open(self, run_id: str, how: Manner, hold: leases.LeaseHandle | None, entered: ExitStack) -> Drive:
         given = taken = hold
         try:
             info = await self.store.info(run_id)
@@ -152,7 +162,11 @@ class Host:
                 await self.store.read(run_id, limit=1)  # says so if it is the run's row that is damaged
                 raise
             self.background()
-            hold = taken = taken or await self._take(run_id, how.wait)
+            if hold is None:
+                hold = taken = await self.take(run_id, how.wait)
+            else:
+                await self.enter(run_id)
+            entered.callback(self.leave, run_id)
             with contained:  # the application's code may migrate the run
                 found = await self.loader.load_to_resume(info, graph, how, strict=self.strict, reopening=reopening)
                 machine, fit = found.checkpoint.machine, found.fit
@@ -199,7 +213,7 @@ class Host:
             RunUnknown, RunEnded
             RunConflict: another executor holds it.
         """
-        hold = await self._take(run_id)
+        hold = await self.take(run_id)
         try:
             info = await self.store.info(run_id)
             if info.status in FINAL:
@@ -207,15 +221,61 @@ class Host:
             found = await self.loader.checkpoint_of(info, await self.loader.stored_graph(info))
             checked = await audited(self.store, self.seal, found.machine)
         except BaseException:
-            await self._drop(run_id, hold.token)
+            await self.give_back(hold)
             raise
         live = self.new_drive(found.machine, hold, found.kept)
         live.log.journal.due_of = partial(due_of_given_back, live.log.clock, info)
         live.log.journal.chain = None if checked is None else checked.chain
         return live
 
-    async def _take(self, run_id: str, wait: float = 0.0) -> leases.LeaseHandle:
-        return await leases.take(self.presence, run_id, wait=wait, stopping=lambda: self.stopping)
+    async def take(self, run_id: str, wait: float = 0.0) -> leases.LeaseHandle:
+        """Take the lease of a run. Other tasks of this executor wait to take it until `leave` is called.
+
+        Raises:
+            RunUnknown
+            RunConflict: another executor still holds it after `wait` seconds; or this one drives it: it is in `live`.
+        """
+        until = anyio.current_time() + wait
+        while True:
+            await self.enter(run_id)
+            live = self.live.get(run_id)
+            driven = live is not None and not live.done.is_set()
+            try:
+                if driven:
+                    raise RunConflict(run_id, "this executor drives it")
+                return await leases.take(self.presence, run_id, stopping=lambda: self.stopping)
+            except BaseException as error:
+                self.leave(run_id)
+                if driven or not isinstance(error, RunConflict):
+                    raise
+                held = await self.store.lease(run_id)
+                # a worker of this executor may have claimed it, and takes it up now
+                if held is not None and held.holder != self.owner.executor and anyio.current_time() >= until:
+                    raise
+            await anyio.sleep(_LOOK)
+
+    async def enter(self, run_id: str) -> None:
+        """Wait until no other task of this executor takes a run up or gives it back, then keep others waiting."""
+        while True:
+            live, other = self.live.get(run_id), self._entered.get(run_id)
+            if other is not None:
+                await other.wait()
+            elif live is not None and live.log.closing and not live.done.is_set():
+                await live.done.wait()
+            else:
+                self._entered[run_id] = Signal()
+                return
+
+    def leave(self, run_id: str) -> None:
+        """Let other tasks of this executor take up a run again."""
+        self._entered.pop(run_id).set()
+
+    async def give_back(self, hold: leases.LeaseHandle) -> None:
+        """Give a lease back that was taken and not used."""
+        try:
+            await self._drop(hold.lease.run_id, hold.token)
+        finally:
+            self.leave(hold.lease.run_id)
 
     def new_drive(
         self, machine: RunState, hold: leases.LeaseHandle, kept: Kept = NONE_KEPT, own: Resources | None = None
@@ -280,11 +340,15 @@ class Host:
     async def release(self, live: Drive) -> None:
         """Release a run that was opened and is not driven."""
         live.log.closing = True
-        if self.live.get(live.run_id) is live:
-            del self.live[live.run_id]
-        if live.machine.ended is not None:
-            await self.holdings.release(live.run_id)
-        await live.release()
+        try:
+            if live.machine.ended is not None:
+                await self.holdings.release(live.run_id)
+            await live.release()
+        finally:
+            if self.live.get(live.run_id) is live:
+                del self.live[live.run_id]
+            else:  # it was borrowed
+                self.leave(live.run_id)
         await self.observation.left(live)
 
     async def drive_alone(self, live: Drive) -> None:

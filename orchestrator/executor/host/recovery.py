@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import anyio
 
 from orchestrator.errors import OrchestratorError, RunConflict, RunEnded, RunUnknown, StoreUnavailable
-from orchestrator.executor import lease as leases
 from orchestrator.executor.answers import RISKS
 from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.manner import Manner
@@ -19,7 +18,11 @@ from orchestrator.executor.host.reader import load
 from orchestrator.executor.host.reopening import change_limits
 from orchestrator.executor.host.resumption import stops_of
 from orchestrator.executor.host.run_status import is_parked, waits_to_be_taken_up
+from orchestrator.executor.host.watched import moved_by_others
+from orchestrator.executor.host.worker_list import workers
 from orchestrator.executor.lease import is_held
+from orchestrator.kernel.records import FINAL
+from orchestrator.stores.base import RunInfo
 from orchestrator.stores.rows import NOTICE
 from orchestrator.views.run import Run
 
@@ -30,6 +33,8 @@ log = logging.getLogger("orchestrator")
 
 LOOK = 0.05
 """Seconds between two looks at what the holder of a run did."""
+_GAP, _GAPS = 0.5, 3
+"""Seconds for which nobody took up a run whose time has come; looks in a row at a running run without a holder."""
 
 
 def check_risk(approve: str | None) -> None:
@@ -71,7 +76,8 @@ async def continue_alone(host: Host, run_id: str) -> None:
     try:
         live = await host.open(run_id, Manner(context=host.watched.context_of(run_id)))
     except RunConflict:
-        host.watched.watch(run_id)
+        if run_id not in host.live:
+            host.watched.watch(run_id)
     except (RunEnded, RunUnknown):
         host.watched.forget(run_id)
     except StoreUnavailable as error:
@@ -85,19 +91,86 @@ async def continue_alone(host: Host, run_id: str) -> None:
         await host.drive_alone(live)
 
 
-async def wait_for(host: Host, run_id: str, limit: float | None) -> Run:
-    """Wait until a run ends or pauses, or was interrupted and is driven by no executor.
+class Waiting:
+    """A run that is joined and not driven here, look by look: for `wait`, and for readers of its events.
 
-    It waits on while the run waits to be taken up, and, if the executor is awake, while the run waits only for timers
-    or is to be tried again.
+    It is followed while an executor drives it, while it waits to be taken up, and, by an executor that is awake, while
+    it waits for nothing but time. If nobody takes it up when its time has come, or for as long as a lease lasts, it is
+    taken up here. Living workers that have its graph come first.
+
+    Args:
+        host: what joins it.
+        run_id: its id.
+        joins: whether it may be taken up here, and others are expected to take it up; False: it is only read.
+        pause: seconds between two looks.
+    """
+
+    def __init__(self, host: Host, run_id: str, *, joins: bool = True, pause: float = LOOK) -> None:
+        self._host, self._run_id, self._joins, self._pause = host, run_id, joins, pause
+        self._free = self._tried = 0
+        """Looks in a row that found nobody driving it; the record at which it was taken up here."""
+        self._paused: Run | None = None
+        self._sleeps = False
+
+    async def look(self) -> Run | None:
+        """Return the run if it ended, was interrupted, or waits for a person or an event; None: look again."""
+        host, info = self._host, await self._host.store.info(self._run_id)
+        self._sleeps, overdue = False, info.due is not None and host.standstill.overdue(info)
+        if info.status != "running":
+            if self._paused is None or self._paused.seq != info.head:
+                self._paused = await load(host, self._run_id)
+            run, by_itself = self._paused, host.watched.waits_on(self._paused.machine)
+            if run.status == "running":
+                return None  # it went on between the two reads
+            if overdue and self._may_act(info) and not moved_by_others(run.machine):
+                await self._take_up_after(info, _GAP)
+                return None
+            self._sleeps = by_itself and self._tried != info.head
+            return None if self._sleeps else run
+        if is_held(info.lease) or (self._joins and info.due is not None and not overdue):
+            self._free = 0
+        elif self._joins and waits_to_be_taken_up(info):
+            await self._take_up_after(info, host.ttl)
+        elif host.watched.retries(self._run_id):
+            self._sleeps = True
+        else:  # between two holders there may be a moment without one
+            self._free += 1
+            if self._free > _GAPS:
+                run = await load(host, self._run_id)
+                return run if run.status != "running" or run.queued else None
+        return None
+
+    async def rest(self) -> None:
+        """Wait until the next look is worth it."""
+        await (self._host.watched.change(self._run_id) if self._sleeps else anyio.sleep(self._pause))
+
+    def _may_act(self, info: RunInfo) -> bool:
+        known = self._joins and info.graph in self._host.resources.graphs and info.head != self._tried
+        return known and not is_held(info.lease) and not self._host.watched.goes_on(self._run_id)
+
+    async def _take_up_after(self, info: RunInfo, seconds: float) -> None:
+        """Take the run up in the background, if nobody did so for some seconds, and no living worker has its graph."""
+        host, self._free = self._host, self._free + 1
+        if self._free * self._pause < seconds or not self._may_act(info):
+            return
+        self._free = 0
+        if any(one.state == "alive" and info.graph in one.graphs for one in await workers(host.store)):
+            return
+        self._tried = info.head
+        with contextlib.suppress(RunConflict, RunEnded):  # another was quicker
+            how = Manner(context=host.watched.context_of(self._run_id))
+            await go_on(host, self._run_id, await take_up(host, self._run_id, how, unpause=False))
+
+
+async def wait_for(host: Host, run_id: str, limit: float | None) -> Run:
+    """Wait until a run ends or pauses, or was interrupted and is driven by no executor; see `Waiting`.
 
     Raises:
         TimeoutError: it took longer.
         and the error that this executor gave it up for.
     """
     with anyio.move_on_after(limit) as scope:
-        missing = 0
-        slept: tuple[int, Run] | None = None
+        waiting = Waiting(host, run_id)
         while True:
             live = host.live.get(run_id)
             if live is not None:
@@ -110,52 +183,73 @@ async def wait_for(host: Host, run_id: str, limit: float | None) -> Run:
                     return run
             if run_id in host.faults:
                 raise host.faults.pop(run_id)
-            info = await host.store.info(run_id)
-            if info.status != "running":
-                if slept is None or slept[0] != info.head:
-                    slept = info.head, await load(host, run_id)
-                if not host.watched.waits_on(slept[1].machine):
-                    return slept[1]
-                await host.watched.change(run_id)
-                continue
-            # Between two holders there may be a moment without one.
-            idle = not waits_to_be_taken_up(info) and not is_held(await host.store.lease(run_id))
-            if idle and host.watched.retries(run_id):
-                await host.watched.change(run_id)
-                continue
-            missing = missing + 1 if idle else 0
-            if missing > 3:
-                return await load(host, run_id)
-            await anyio.sleep(LOOK)
+            found = await waiting.look()
+            if found is not None:
+                return found
+            await waiting.rest()
     assert scope.cancelled_caught
     raise TimeoutError(f"run {run_id!r} has neither ended nor paused after {limit} s; it continues")
 
 
-async def take_up(host: Host, run_id: str, manner: Manner) -> Drive | None:
+async def take_up_free(host: Host, run_id: str, manner: Manner) -> Drive | None:
+    """Take a run up as `resume` does, if it can go on and nobody drives it. The pause of a person is not lifted.
+
+    Returns:
+        None if it is driven, has ended, or waits for a person or an event: then an executor that is awake goes on with
+        it from now on when its deadline passes.
+    """
+    info = await host.store.info(run_id)
+    if run_id in host.live or info.status in FINAL or is_held(info.lease) or host.watched.goes_on(run_id):
+        return None
+    if info.status == "paused":
+        machine = (await load(host, run_id)).machine
+        if moved_by_others(machine):
+            return None
+        if not host.standstill.overdue(info) and not host.watched.waits_on(machine):
+            if info.due is not None:
+                host.watched.watch(run_id)
+            return None
+    with contextlib.suppress(RunConflict, RunEnded):  # another was quicker
+        return await take_up(host, run_id, manner, unpause=False)
+    return None
+
+
+async def take_up(host: Host, run_id: str, manner: Manner, *, unpause: bool = True) -> Drive | None:
     """Have a run go on: return it, taken up and to be driven by the caller; None if it is driven here already.
 
     Raises:
         see `Executor.resume`
     """
     check_risk(manner.approve)
-    live = host.live.get(run_id)
-    if live is not None and not live.log.closing:
-        if manner.migrate is not None:
-            raise RunConflict(run_id, "this executor drives it in the graph that it has: pause it, then migrate it")
-        graph = live.machine.plan.graph
-        live.stops = None if graph is None else stops_of(manner, graph)
-        # Else it is not taken up by this, it just goes on.
-        if live.machine.paused or manner.approve is not None or live.stops is not None:
-            host.resumed(live, manner.approve)
-            live.answer_by_policy()
-        change_limits(live.log, manner.limits)
-        return None
-    if live is not None:
-        await live.done.wait()
-    await _forgive(host, run_id)
-    live = await host.open(run_id, manner)
-    host.resumed(live, manner.approve)
-    return live
+    while True:
+        live = host.live.get(run_id)
+        if live is not None and not live.log.closing:
+            _change(host, live, manner, unpause=unpause)
+            return None
+        if live is not None:
+            await live.done.wait()
+        try:
+            await _forgive(host, run_id)
+            live = await host.open(run_id, manner)
+        except RunConflict:
+            if run_id not in host.live:
+                raise
+            continue  # another task of this executor was quicker
+        host.resumed(live, manner.approve, unpause=unpause)
+        return live
+
+
+def _change(host: Host, live: Drive, manner: Manner, *, unpause: bool) -> None:
+    """Change how a run that is driven here goes on."""
+    if manner.migrate is not None:
+        raise RunConflict(live.run_id, "this executor drives it in the graph that it has: pause it, then migrate it")
+    graph = live.machine.plan.graph
+    live.stops = None if graph is None else stops_of(manner, graph)
+    # Else it is not taken up by this, it just goes on.
+    if live.machine.paused or manner.approve is not None or live.stops is not None:
+        host.resumed(live, manner.approve, unpause=unpause)
+        live.answer_by_policy()
+    change_limits(live.log, manner.limits)
 
 
 async def resume(host: Host, run_id: str, manner: Manner, *, background: bool = False) -> Run:
@@ -185,8 +279,7 @@ async def _forgive(host: Host, run_id: str) -> None:
     """Forget that drives of a run were given up, where someone asks for it to go on: back-off begins from the start."""
     info = await host.store.info(run_id)
     if info.deaths and not is_held(info.lease):
-        hold = await leases.take(host.presence, run_id, stopping=lambda: host.stopping)
-        await leases.give_back(host.store, run_id, hold.token)
+        await host.give_back(await host.take(run_id))
 
 
 async def recover(host: Host, only: Collection[str] | None) -> list[Run]:

@@ -52,7 +52,7 @@ async def send(host: Host, run_id: str, event: SendEvent, resume: Manner | None,
         if sent.held is not None:
             host.watched.forget(run_id)
             await journal(host, sent.held)
-            return host.run_of(sent.held)
+            return await load(host, run_id)
         if sent.live is not None:
             await sent.live.log.durable()
         elif sent.records[0] is None:

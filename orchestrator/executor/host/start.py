@@ -8,15 +8,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from orchestrator.errors import InvalidValue, RunConflict, RunExists
+from orchestrator.errors import InvalidValue, RunExists
 from orchestrator.executor.first_state import initial_values
 from orchestrator.executor.host.creation import create
 from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.manner import AS_IT_IS, Manner
 from orchestrator.executor.host.offered_tools import offered
-from orchestrator.executor.host.recovery import check_risk, resume, wait_for
+from orchestrator.executor.host.recovery import check_risk, drive_on, take_up_free, wait_for
 from orchestrator.executor.host.resumption import nodes_of
-from orchestrator.executor.host.run_status import waits_to_be_taken_up
 from orchestrator.executor.missing_tools import check_tools
 from orchestrator.executor.resources import Resources, limits_cost
 from orchestrator.graph.codec import as_json, shown
@@ -155,16 +154,14 @@ async def begin(
 
 
 async def join(host: Host, run_id: str, how: Manner = AS_IT_IS) -> Run:
-    """Wait for a run that exists; go on with it if no executor drives it."""
+    """Go on with a run that exists if no executor drives it; else follow it until it ends or pauses."""
     while True:
-        if run_id in host.live or not waits_to_be_taken_up(await host.store.info(run_id)):
-            run = await wait_for(host, run_id, None)
-            if run.status != "interrupted":
-                return run
-        try:
-            return await resume(host, run_id, how)
-        except RunConflict:
-            continue
+        live = await take_up_free(host, run_id, how)
+        if live is not None:
+            return await drive_on(host, live)
+        run = await wait_for(host, run_id, None)
+        if run.status != "interrupted":
+            return run
 
 
 def _refs(given: Resources, graph: GraphDefinition) -> dict[str, object]:

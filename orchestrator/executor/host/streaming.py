@@ -13,11 +13,11 @@ from orchestrator.executor.answers import as_answer
 from orchestrator.executor.commands import AnswerQuestion
 from orchestrator.executor.failures import without_group
 from orchestrator.executor.host.delivery import answer_all, journal
-from orchestrator.executor.host.following import RecordFollower
+from orchestrator.executor.host.following import FOLLOW, RecordFollower
 from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.manner import Manner
 from orchestrator.executor.host.reader import load
-from orchestrator.executor.host.recovery import check_risk, drive_on, take_up
+from orchestrator.executor.host.recovery import Waiting, check_risk, drive_on, take_up
 from orchestrator.executor.host.watching import Watcher, watch
 from orchestrator.kernel.records import FINAL, Record
 from orchestrator.typevars import StateT
@@ -163,7 +163,8 @@ async def existing(
     info = await host.store.info(run_id)
     check_risk(manner.approve)
     after = info.head if after is None else after
-    follower = RecordFollower(host, run_id, after, follow=True, until="still", expects=resume)
+    joined = Waiting(host, run_id, joins=resume, pause=FOLLOW)
+    follower = RecordFollower(host, run_id, after, follow=True, joined=joined)
     follower.join()  # a driven run may send live events before the first event is read
     held: Drive | None = None
     if answers:
@@ -194,6 +195,6 @@ async def existing(
         return streamed(host, held, after)
     if not follower.watches(host.live.get(run_id)):  # who drove it has given it back meanwhile
         follower.leave()
-        follower = RecordFollower(host, run_id, after, follow=True, until="still", expects=resume)
+        follower = RecordFollower(host, run_id, after, follow=True, joined=joined)
         follower.join()
     return followed(host, run_id, follower)

@@ -74,6 +74,10 @@ async def drive(host: Host, run_id: str, wait: float) -> Driven:
             live = await host.open(run_id, Manner(wait=max(0.0, until - anyio.current_time())))
         except RunEnded:
             continue
+        except RunConflict:
+            if run_id not in host.live:
+                raise
+            continue  # another task of this executor was quicker
         host.resumed(live, unpause=False)
         await host.drive(live)
         return await _driven(host, run_id)

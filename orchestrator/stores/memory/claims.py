@@ -36,7 +36,7 @@ def claimable(idle: Iterable[MemoryRun], inbox: Inbox) -> list[MemoryRun]:
         if info.run_id in messages:
             found.append((0, messages[info.run_id], run))
         elif info.due is not None and info.due <= now:
-            found.append((1, info.due, run))
+            found.append((1 if info.due > info.created or info.status == "paused" else 4, info.due, run))
         elif info.status == "running" and info.due is None:
             since = info.created if run.token is not None or info.retry_at is None else info.retry_at
             found.append((2 if run.token is not None else 3, since, run))

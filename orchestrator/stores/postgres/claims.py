@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -38,7 +38,8 @@ def claimable(connection: Connection, owner: Owner, graphs: Collection[str] | No
     """Whether a claim would find anything; locks nothing."""
     present, gone = present_holders(connection)
     bounds = dict.fromkeys(_names(connection, graphs), 1)
-    found = _ways(connection, [*present, owner.executor], gone, bounds, 1, lock="")
+    kinds = (_ADDRESSED, _LAPSED, _IDLE, _NEW)  # what is due is among the last ones, too
+    found = _ways(connection, [*present, owner.executor], gone, bounds, 1, lock="", kinds=kinds)
     return any(True for _ in found)
 
 
@@ -146,7 +147,7 @@ _HOLDERS = (
 )
 _COLUMNS = "runs.id, runs.run_id, runs.token, runs.holder, runs.graph"
 _KNOWN = "(graph = ANY(%(names)s::text[])) IS TRUE"
-_ADDRESSED, _DUE, _LAPSED, _IDLE = range(4)
+_ADDRESSED, _DUE, _LAPSED, _IDLE, _NEW = range(5)
 """Kinds of runs that can be claimed, in their order."""
 
 
@@ -157,7 +158,7 @@ def _ways(
     bounds: Mapping[str, int],
     limit: int,
     lock: str,
-    kinds: Collection[int] = (_ADDRESSED, _DUE, _LAPSED, _IDLE),
+    kinds: Collection[int] = (_ADDRESSED, _DUE, _LAPSED, _IDLE, _NEW),
 ) -> Iterator[Candidate]:
     """Candidates of some kinds among the graphs that have a bound; of each kind, the oldest first."""
     if not bounds:
@@ -175,6 +176,8 @@ def _ways(
         yield from _oldest(connection, _LEFT, {holder: limit for (holder,) in absent}, values, lock)
     if _IDLE in kinds:
         yield from _oldest(connection, _FREE, bounds, values, lock)
+    if _NEW in kinds:
+        yield from _oldest(connection, _ENQUEUED, bounds, values, lock)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +202,8 @@ _POSTED = (
     f" AS posted ON posted.run = runs.id WHERE {_KNOWN} AND {_SOME} AND {_UNHELD} AND {_READY}"
     " ORDER BY posted.first LIMIT %(limit)s"
 )
-_OVERDUE = _Kind(f"{_SOME} AND {_UNHELD} AND {_READY}", "due", ((f"due <= {WALL}", "due"),))
+_ENQUEUED = _Kind(f"{_SOME} AND {_UNHELD} AND {_READY}", "due", ((f"due <= {WALL}", "due"),))
+_OVERDUE = replace(_ENQUEUED, where=f"{_ENQUEUED.where} AND {turn_index.OVERDUE}")
 _LEFT = _Kind(
     f"(status = 'running') IS TRUE AND {_KNOWN} AND (due IS NULL OR due <= {WALL}) AND {_READY}",
     "created",

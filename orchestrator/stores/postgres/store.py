@@ -23,6 +23,7 @@ from orchestrator.stores.postgres.list_store import PostgresLists
 from orchestrator.stores.postgres.listener import Listener
 from orchestrator.stores.postgres.readers import Readers
 from orchestrator.stores.postgres.run_numbers import RunNumbers
+from orchestrator.stores.postgres.turn_index import OVERDUE
 from orchestrator.stores.postgres.turn_indexes import TurnIndexes
 from orchestrator.stores.postgres.url import address_of
 from orchestrator.stores.postgres.writer import Writer
@@ -227,7 +228,9 @@ class PostgresStore(PostgresLists, PostgresItems):
     ) -> list[tuple[RunInfo, Lease]]:
         if limit < 1 or not await self._read(partial(claims.claimable, owner=owner, graphs=graphs)):
             return []  # as nearly always: nothing is locked
-        if turns is not None and not await self._turn_indexes.ready(turns.label):
+        if turns is None:
+            self._turn_indexes.want(OVERDUE)
+        elif not await self._turn_indexes.ready(turns.label):
             turns = None  # each value would be looked for among all runs
         self._writer.note_lease(ttl)
         return await self._change(

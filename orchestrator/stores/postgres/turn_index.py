@@ -37,6 +37,12 @@ _SPANS = f"(VALUES (0, 0), (5e-324, {WALL})) AS span (lo, hi)"
 before those that waited for a long time."""
 
 
+OVERDUE = "(due > created OR status = 'paused')"
+"""Of runs that are due: time, an answer or an event moves them on. The others were enqueued to begin at once.
+
+It stands for a label of which no run has a value, so that their index is made as those of labels are.
+"""
+
 LOCK = schema.LOCK + 1
 """The advisory lock of who makes such an index."""
 
@@ -61,11 +67,10 @@ def make(connection: Connection, label: str) -> None:
     name = _name(label)
     if state(connection, label) == "invalid":
         connection.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {name}".encode(), prepare=False)
-    connection.execute(
-        f"CREATE INDEX CONCURRENTLY IF NOT EXISTS {name} ON runs ({_value(label)}, graph, {_READY}, created)"
-        f" WHERE {_WAITS}".encode(),
-        prepare=False,
-    )
+    rows = f"({_value(label)}, graph, {_READY}, created) WHERE {_WAITS}"
+    if label == OVERDUE:
+        rows = f"(graph, due) WHERE {OVERDUE}"
+    connection.execute(f"CREATE INDEX CONCURRENTLY IF NOT EXISTS {name} ON runs {rows}".encode(), prepare=False)
 
 
 def ready_values(
@@ -134,6 +139,8 @@ def values_of(connection: Connection, turns: Turns, numbers: Sequence[int]) -> d
 
 def _name(label: str) -> str:
     """The name of a label's index. One of PostgreSQL has 63 bytes at most, and cuts off what is behind them."""
+    if label == OVERDUE:
+        return "runs_overdue"
     name = f"runs_in_turn_{label.encode().hex()}"
     return name if len(name) <= _LONGEST else f"runs_in_turn_of_{blake2b(label.encode(), digest_size=20).hexdigest()}"
 

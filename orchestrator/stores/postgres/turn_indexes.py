@@ -53,6 +53,7 @@ class TurnIndexes:
         self._closed = threading.Event()
         self._known: set[str] = set()
         """Labels whose index is known to be there."""
+        self._refused: set[str] = set()
         self._making: dict[str, _Making] = {}
         self._threads: set[threading.Thread] = set()
         self._connections: set[Connection] = set()
@@ -82,6 +83,12 @@ class TurnIndexes:
         if making.error is not None:
             raise store_error(making.error, self._address) or making.error
         return label in self._known
+
+    def want(self, label: str) -> None:
+        """Have the index of a label made, without waiting for it. A user who may not make it does without."""
+        with self._lock:
+            if not {label} & (self._known | self._refused | {*self._making}):
+                self._begin(label)
 
     def stop(self) -> list[threading.Thread]:
         """Make no more; gives the threads that end now. The server goes on with what it is making."""
@@ -128,6 +135,7 @@ class TurnIndexes:
                     self._closed.wait(_AGAIN)
         except Exception as error:  # the claims of this moment raise it; the next one tries again
             making.error = error
+            self._refused.add(label)
         with self._lock:
             if made:
                 self._known.add(label)

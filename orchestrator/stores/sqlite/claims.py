@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
 from typing import Any, TypeAlias
 
 from orchestrator.clock import SYSTEM_CLOCK
@@ -71,7 +72,9 @@ def claim(
 def claimable(connection: sqlite3.Connection, clock: StoreClock, owner: Owner, graphs: Collection[str] | None) -> bool:
     """Whether a claim would find anything."""
     present = present_holders(connection, clock)[0]
-    return bool(_selected(connection, [*present, owner.executor], graphs, 1, None, None))
+    names = graph_names(connection) if graphs is None else [*graphs]
+    ways = _ways(connection, [*present, owner.executor], SYSTEM_CLOCK.now(), 1)
+    return any(names and way(names) for kind, way in ways if kind != "due")  # "new" finds these, too
 
 
 def _selected(
@@ -86,19 +89,20 @@ def _selected(
     names = graph_names(connection) if graphs is None else sorted(graphs)
     found = Selection[Candidate](limit, most)
     wall = SYSTEM_CLOCK.now()
-    before, behind = list(_urgent(connection, present, wall, limit)), list(_others(connection, present, wall, limit))
+    connection.execute(_INDEX)
+    ways = list(_ways(connection, present, wall, limit))
 
     def add(row: Candidate) -> bool:
         return found.add(row[0], row[4], row)
 
     if turns is not None and found.open(names):
-        lapsed = [way for kind, way in (*before, *behind) if kind in ("message", "lapsed")]
+        lapsed = [way for kind, way in ways if kind in ("message", "lapsed")]
         first = [(turn_index.value_of(connection, turns, row[0]), row) for way in lapsed for row in way(names)]
         waiting = turn_index.waiting(connection, turns, names, limit, wall)
         take_turns(turns, [*first, *waiting.rows], add, lambda: found.full)
         if not found.full and waiting.visited is not None:
             turns.after = waiting.visited
-    for _, way in (*before, *behind):
+    for _, way in ways:
         _add_all(way, found, names, add)
     return found.rows
 
@@ -115,8 +119,8 @@ def _add_all(way: _Way, found: Selection[Candidate], names: Collection[str], add
         known = still
 
 
-def _urgent(connection: sqlite3.Connection, present: list[str], wall: float, limit: int) -> Iterator[tuple[str, _Way]]:
-    """The ways to runs with messages, and to those that are due."""
+def _ways(connection: sqlite3.Connection, present: list[str], wall: float, limit: int) -> Iterator[tuple[str, _Way]]:
+    """Kinds of runs that can be claimed, in their order, each with the way to them."""
     free, ready = _free(present), f"deaths < {MAX_DEATHS} AND (retry_at IS NULL OR retry_at <= ?)"
 
     def addressed(names: list[str]) -> list[Candidate]:
@@ -127,20 +131,12 @@ def _urgent(connection: sqlite3.Connection, present: list[str], wall: float, lim
             (*names, *present, wall, limit),
         ).fetchall()
 
-    def due(names: list[str]) -> list[Candidate]:
+    def due(index: str, names: list[str]) -> list[Candidate]:
         query = (
-            f"{_COLUMNS}, due FROM runs INDEXED BY runs_by_due WHERE graph = ? AND due <= ?"
+            f"{_COLUMNS}, due FROM runs INDEXED BY {index} AND graph = ? AND due <= ?"
             f" AND status IN ('running', 'paused') AND {free} AND {ready} ORDER BY due LIMIT ?"
         )
         return _oldest_of_each(connection, query, names, wall, *present, wall, limit)
-
-    yield "message", addressed
-    yield "due", due
-
-
-def _others(connection: sqlite3.Connection, present: list[str], wall: float, limit: int) -> Iterator[tuple[str, _Way]]:
-    """The ways to runs of holders that are gone, and to those that have no holder."""
-    ready = f"deaths < {MAX_DEATHS} AND (retry_at IS NULL OR retry_at <= ?)"
 
     def lapsed(names: list[str]) -> list[Candidate]:
         query = (
@@ -156,10 +152,16 @@ def _others(connection: sqlite3.Connection, present: list[str], wall: float, lim
         )
         return _oldest_of_each(connection, query, names, wall, limit)
 
+    yield "message", addressed
+    yield "due", partial(due, f"runs_overdue WHERE {_MOVED_ON}")
     yield "lapsed", lapsed
     yield "idle", idle
+    yield "new", partial(due, "runs_by_due WHERE due IS NOT NULL")
 
 
+_MOVED_ON = "(due > created OR status = 'paused')"
+"""Of runs that are due: time, an answer or an event moves them on. The others were enqueued to begin at once."""
+_INDEX = f"CREATE INDEX IF NOT EXISTS runs_overdue ON runs (graph, due) WHERE {_MOVED_ON}"
 _COLUMNS = "SELECT runs.id, runs.run_id, runs.token, runs.holder, runs.graph"
 _FREE = (
     f"{_COLUMNS}, coalesce(retry_at, created) FROM runs INDEXED BY runs_free WHERE graph = ?1 AND status = 'running'"

@@ -335,6 +335,32 @@ async def check_claims(store: Store) -> None:
     that((await store.next_due([mark]) or math.inf) <= past, "an overdue run that is given back is due at once")
 
 
+async def check_new_runs_are_claimed_last(store: Store) -> None:
+    """Runs that have begun are given out before those that were enqueued, however many of these wait and how long."""
+    mark, now = uuid4().hex, time.time()
+
+    async def run(what: str, **row: Any) -> str:
+        info, records = new_run(labels={"what": what})
+        info = replace(info, graph=mark, **row)
+        await store.create(info, records)
+        return info.run_id
+
+    backlog = [await run("enqueued", created=now - 900 + n, due=now - 900 + n) for n in range(30)]
+    addressed = await run("addressed", status="paused", created=now - 500, waiting=1)
+    await store.post(addressed, {"answer": 1})
+    answered = await run("answered", created=now - 500, due=now - 20)
+    timer = await run("timer", status="paused", created=now - 500, due=now - 10, waiting=1)
+    for_later = await run("enqueued for later", created=now - 500, due=now - 5)
+    died = await run("its process died", created=now - 500)
+    await store.take_lease(a_lease(died, "t"), ttl=0.0)
+    left, retried = await run("given back", created=now - 500), await run("retried", deaths=1, retry_at=now - 1)
+    wanted = [addressed, answered, timer, for_later, died, left, retried, *backlog]
+    order: list[str] = []
+    while taken := await store.claim(an_owner(), graphs=[mark], limit=3 if len(order) < 9 else 100, ttl=60.0):
+        order += [info.run_id for info, _ in taken]
+    equal([wanted.index(one) for one in order], [*range(len(wanted))], "the order in which runs are given out")
+
+
 async def check_claims_are_disjoint(store: Store) -> None:
     """However many claim at the same time, each run has one claimer; all are given out."""
     mark = uuid4().hex
