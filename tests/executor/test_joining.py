@@ -129,7 +129,9 @@ HOWS = ("start", "submit", "wait", "stream", "POST", "resume")
 WHATS = ("sleeping", "deadline passed", "deadline to come", "backing off", "parked", "answered", "at")
 FATES = ("killed", "closed", "alive")
 THIN = [(KINDS[n % 2], HOWS[n % 6], WHATS[n % 7], FATES[(n + n // 3) % 3]) for n in range(14)]
-CELLS = sized([*THIN, ("sqlite", "wait", "answered", "killed")], [*itertools.product(KINDS, HOWS, WHATS, FATES)])
+ALL = [cell for cell in itertools.product(KINDS, HOWS, WHATS, FATES) if cell[1::2] != ("resume", "alive")]
+"""Where another executor is quicker, `resume` alone says so by an error."""
+CELLS = sized([*THIN, ("sqlite", "wait", "answered", "killed")], ALL)
 
 
 @pytest.mark.parametrize(("places", "how", "what", "fate"), CELLS, indirect=["places"])
