@@ -46,12 +46,12 @@ def parts_of(annotation: Any, seen: frozenset[Any] = frozenset()) -> Iterator[An
         yield from _inner(origin, seen)
     else:
         yield _NONE if annotation is None else annotation
-        if _is_container(annotation):
+        if is_container(annotation):
             yield Any
         yield from _inner(annotation, seen)
 
 
-def _is_container(kind: object) -> bool:
+def is_container(kind: object) -> bool:
     """Whether a class without arguments has values that hold others, of which nothing is said."""
     if not isinstance(kind, type) or issubclass(kind, (str, bytes, bytearray, BaseModel)):
         return False

@@ -23,6 +23,7 @@ from pydantic_core import ErrorDetails, PydanticSerializationError, to_json
 from orchestrator.errors import InvalidValue, SecretInState
 from orchestrator.graph.annotations import SCALARS, SECRETS, holds_anything, is_native, members_of, parts_of, secret_in
 from orchestrator.graph.isolation import isolation_of, json_copy
+from orchestrator.graph.read_back import MISSING, Difference, difference, kinds_of
 from orchestrator.jsontypes import canonical, deeper_than
 from orchestrator.values import MAX_BYTES, MAX_DEPTH, Unfit, check, too_deep
 
@@ -60,7 +61,8 @@ class Codec:
     """
 
     __slots__ = (
-        "_checks", "_depth", "_exact", "_lazy", "_native", "_opaque", "_size", "_stored", "_unordered", "isolate",
+        "_checks", "_depth", "_exact", "_lazy", "_native", "_opaque", "_open", "_size", "_stored", "_unordered",
+        "isolate",
     )  # fmt: skip
 
     isolate: Callable[[Any], Any] | None
@@ -87,6 +89,7 @@ class Codec:
         self._lazy = not parts.isdisjoint((Iterable, Generator))  # pydantic makes iterators of their values
         self._unordered = self._opaque or not parts.isdisjoint((set, frozenset)) or (dict in parts and not self._native)
         self._stored: TypeAdapter[Any] = _adapter(annotation, config)
+        self._open = kinds_of(annotation) if self._opaque else ()
         self._checks = _adapter(Annotated[(annotation, *validators)], config) if validators else self._stored
         self.isolate = isolation_of(annotation, native=self._native)
 
@@ -173,19 +176,19 @@ class Codec:
             raise Unfit(explain(error)) from None
 
     def _come_back(self, value: object, written: object) -> None:
-        """Refuse JSON that would be read back as something else: a journal that holds it could not be folded."""
+        """Refuse JSON that would be read back as something else, or not at all: a run would go on with another value.
+
+        A part of any type may become what JSON makes of it.
+        """
         try:
-            again = self.dump(self._read(written))
+            found = difference(value, self._read(written), self._open)
         except Exception as error:
             refuse_secrets(value)  # before anything of it is quoted
             why = str(error) if isinstance(error, Unfit) else f"{type(error).__name__}: {error}"
             raise Unfit(f"its JSON, {shown(written)}, cannot be read back ({why})") from None
-        if again != written:
+        if found is not None:
             refuse_secrets(value)
-            raise Unfit(
-                f"its JSON, {shown(written)}, is read back as {shown(again)}: its validators and serializers do "
-                "not fit each other"
-            )
+            raise Unfit(f"its JSON, {shown(written)}, is read back {_told(found)}")
 
 
 class JsonCodec:
@@ -274,6 +277,22 @@ def _mend(value: object) -> str:
     if isinstance(value, bytes):
         return ": set ser_json_bytes='base64' and val_json_bytes='base64' in the state's model_config"
     return ""
+
+
+def _told(found: Difference) -> str:
+    """How a value is not read back, and what to do about it. No value is shown: what no JSON has may be a secret."""
+    given, read = type(found.given).__name__, type(found.read).__name__
+    place = f" (at {found.place})" if found.place else ""
+    if found.read is MISSING:
+        return f"without a part of it{place}: keys are texts in JSON, so give them one type; and name the type of items"
+    if type(found.given) is type(found.read) or found.given is MISSING:
+        mend = "make it a plain field, without exclude=, or let its validator undo what its serializer does"
+        return f"as another value{place}: {mend}"
+    if isinstance(found.given, BaseModel) or dataclasses.is_dataclass(found.given):
+        mend = f"give a {read}, or declare a union of both classes with Field(discriminator=...)"
+    else:
+        mend = f"give a {read}, or declare one type that JSON tells from others"
+    return f"as a {read}, not as a {given}{place}: {mend}"
 
 
 def _adapter(annotation: Any, config: ConfigDict | None) -> TypeAdapter[Any]:

@@ -82,6 +82,8 @@ class StateSchema:
         }
         self.coded = tuple(field.name for field in fields.values() if not field.portable)
         """Fields that only code can fold."""
+        self.summed = tuple(f.name for f in fields.values() if f.reducer == "add" and f.annotation in (int, float))
+        """Fields that are sums of numbers, which can grow beyond what JSON can say."""
         isolating = [(field.name, field.codec.isolate) for field in fields.values()]
         copied = tuple((name, isolate) for name, isolate in isolating if isolate is not None)
         self._names = frozenset(fields)
@@ -322,29 +324,47 @@ class StateSchema:
                 new[name] = field.extend(new.get(name), value)
         return new
 
-    def reduced(self, values: Mapping[str, object], fields: Iterable[str]) -> JsonObject | None:
+    def reduced(
+        self, values: Mapping[str, object], fields: Iterable[str], *, checked: bool = True
+    ) -> JsonObject | None:
         """Return as JSON the fields that only code can fold.
 
         Args:
             values: the values.
             fields: the names of the fields to look at.
+            checked: whether the values must be of their fields' types. Those of journals need not be.
 
         Returns:
             The JSON of those of the fields; None if there are none.
 
         Raises:
-            InvalidUpdate: a reducer returned a value that has no JSON form.
+            InvalidUpdate: a reducer returned a value that is not of the field's type, or has no JSON form.
         """
         found: dict[str, object] = {}
         for name in fields:
             field = self._fields.get(name)
-            if field is not None and not field.portable:
+            if field is not None and not field.portable and name in values:
+                value = listed(values[name])
                 try:
-                    # Read back as well: nobody has looked at what the reducer made.
-                    found[name] = field.codec.write(listed(values[name]))
+                    found[name] = field.codec.encode(value, validators=False) if checked else field.codec.write(value)
                 except Unfit as error:
-                    raise InvalidUpdate(f"field {name!r}: the result of its reducer {field.reducer}: {error}") from None
+                    mend = "return the field's new value" if value is None else "return a value of the field's type"
+                    raise InvalidUpdate(
+                        f"field {name!r}: the result of its reducer {field.reducer}: {error}: {mend}"
+                    ) from None
         return found or None
+
+    def check_sums(self, values: Mapping[str, object], fields: Iterable[str]) -> None:
+        """Check sums of numbers.
+
+        Raises:
+            InvalidUpdate: a number is too large.
+        """
+        for name in fields:
+            try:
+                self._fields[name].codec.write(values.get(name))
+            except Unfit as error:
+                raise InvalidUpdate(f"field {name!r}: the sum that its reducer add made: {error}") from None
 
     def view(self, values: Mapping[str, object], reads: frozenset[str] | None = None) -> Any:
         """Return the state as a node sees it: an instance that shares nothing mutable with the values.
@@ -362,14 +382,16 @@ class StateSchema:
         return self._views.view(values, reads)
 
     def check(self, values: Mapping[str, object]) -> None:
-        """Run the class's validators of the whole state.
+        """Check what reducers made, and run the class's validators of the whole state.
 
         Args:
             values: the values.
 
         Raises:
-            InvalidUpdate: a validator rejects the state.
+            InvalidUpdate: a value is not of its field's type, or a validator rejects the state.
         """
+        self.reduced(values, self.coded)
+        self.check_sums(values, self.summed)
         if not self._whole or self.cls is None:
             return
         try:

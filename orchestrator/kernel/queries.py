@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import cast
 
 from orchestrator.graph.limits import Limits, LimitsLeft, Reserve, Usage
 from orchestrator.graph.outcome import DONE
@@ -23,6 +24,7 @@ NO_USAGE = Usage()
 
 _ROUNDING = 1e-9
 """The most that sums of costs may be off by."""
+_LARGE = 1 << 63
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,8 +194,16 @@ def _invalid(activation: Activation, message: str) -> Failure:
 
 
 def reduced_values(activation: Activation, update: JsonObject, ops: Mapping[str, str]) -> JsonObject | None:
-    """`StepDone.reduced` for an update: the values that a fold without the reducers' code could not compute."""
+    """`StepDone.reduced` for an update: the values that a fold without the reducers' code could not compute.
+
+    Raises:
+        InvalidUpdate: a reducer, of any field, made a value that does not fit the field.
+    """
     schema = activation.frame.plan.schema
+    numbers = {name: cast("float", update[name]) for name in schema.summed if name in update}
+    large = {name: number for name, number in numbers.items() if not -_LARGE < number < _LARGE}
+    if large:  # small numbers never add up to one that JSON cannot say
+        schema.check_sums(step_version(activation, large, ops).values, large)
     names = [name for name in schema.coded if activation.merged or name in update]
     if not names:
         return None

@@ -50,7 +50,8 @@ class ToolResult(BaseModel, metaclass=Spelled):
     where none is said, or 0; an error without words, such as an empty stderr, is none.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # In a state, which is read back from JSON, a `ToolFailure` is the `ToolResult` that its field declares.
+    model_config = ConfigDict(frozen=True, extra="forbid", revalidate_instances="subclass-instances")
 
     output: JsonValue = None
     """What the tool returned, as JSON."""
@@ -73,6 +74,12 @@ class ToolResult(BaseModel, metaclass=Spelled):
     # In no dump, so in no state, and in nothing that a model is shown: the journal keeps it with the call.
     traceback: SkipJsonSchema[str] = Field(default="", exclude=True, repr=False)
     """Where the tool raised, if it did in a run: its own code first, without values; see `Failure.traceback`."""
+
+    def __eq__(self, other: object) -> bool:
+        """Whether two results are the same but for their tracebacks."""
+        if not isinstance(other, ToolResult):
+            return NotImplemented
+        return type(self) is type(other) and {**vars(self), "traceback": ""} == {**vars(other), "traceback": ""}
 
     @model_validator(mode="after")
     def _agree(self) -> Self:

@@ -6,6 +6,7 @@ from orchestrator.errors import InvalidUpdate
 from orchestrator.executor.effects.callers import child_id, old_child_id, total_up
 from orchestrator.executor.resources import Children
 from orchestrator.executor.run_log import RunLog
+from orchestrator.graph.codec import Unfit
 from orchestrator.kernel.records import EffectIntended, EffectSettled, Ended, Failure
 
 
@@ -24,12 +25,15 @@ async def end_if_over(log: RunLog, children: Children) -> None:
             schema.check(result.values)
         except InvalidUpdate as fault:
             status, error = "failed", Failure(type="InvalidUpdate", message=str(fault))
-    output: object = None
-    if status in ("completed", "exhausted") and machine.plan.graph is not None:
-        graph = machine.plan.graph
-        names = graph.output_fields
-        output = graph.result(schema.dump({name: one for name, one in result.values.items() if name in names}))
-    reduced = schema.reduced(result.values, schema.fields)
+    output, reduced = None, None
+    try:
+        if status in ("completed", "exhausted") and machine.plan.graph is not None:
+            graph = machine.plan.graph
+            names = graph.output_fields
+            output = graph.result(schema.dump({name: one for name, one in result.values.items() if name in names}))
+        reduced = schema.reduced(result.values, schema.fields, checked=False)
+    except (InvalidUpdate, Unfit):  # what a merge made cannot be stored; a run that did not complete ends without it
+        pass
     # Validated, where the kernel's own records are not: a result may have been built from values of any class.
     log.put(Ended.model_validate({**log.now(), "status": status, "output": output, "error": error, "reduced": reduced}))
 

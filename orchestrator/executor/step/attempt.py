@@ -129,7 +129,8 @@ def _done(
             failed = failed or 1
             if result.name == outcome:  # an edge takes it
                 error = attempt.failure(result.error).model_copy(update={"traceback": traceback_of(result.error)})
-    reduced = reduced_values(activation, values, ops) if activation.frame.plan.schema.coded else None
+    schema = activation.frame.plan.schema
+    reduced = reduced_values(activation, values, ops) if schema.coded or schema.summed else None
     return step_done(
         attempt.log.at(activation),
         outcome=outcome,

@@ -210,7 +210,7 @@ class _SnapshotWriter:
         if version.update is not None:
             entry["update"], entry["ops"] = dict(version.update), dict(version.ops or {})
             names = [name for name in version.update if not schema.fields[name].portable]
-            entry["reduced"] = schema.reduced(version.values, names) if names else None
+            entry["reduced"] = schema.reduced(version.values, names, checked=False) if names else None
         elif version.hidden is not None:
             entry["hidden"] = _shown(schema, version, version.hidden)
         elif version.parents:
