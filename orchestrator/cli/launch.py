@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from orchestrator.tools import Toolbox
     from orchestrator.verbs import Graph
 
-_NAMED_MODEL = re.compile(r"([A-Za-z_][\w-]*)=(.+)", re.DOTALL)
+_NAMED_MODEL = re.compile(r"([^\W\d](?:[\w-]|[^\x00-\x7f])*)=(.+)", re.DOTALL)
 DEFAULT_TOOLS = ("arithmetic",)
 OFFLINE = "offline"
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from orchestrator.executor.tape import Live
     from orchestrator.models import Model
 
-_NAMED = re.compile(r"([A-Za-z_][\w-]*)=(.+)", re.DOTALL)
+_NAMED = re.compile(r"([^\W\d](?:[\w-]|[^\x00-\x7f])*)=(.+)", re.DOTALL)
 """`NAME=REF`, or `FIELD=JSON`."""
 _LIVE: Mapping[str, Live] = {"never": "never", "ask": "ask", "always": "always"}
 _ANSWER = 200

@@ -15,6 +15,7 @@ from orchestrator.executor.passed_checks import PassedChecks
 from orchestrator.executor.run_log import Command, RunLog
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.limits import Limits
+from orchestrator.graph.names import plain_name
 from orchestrator.graph.node import Node, UnresolvedNode
 from orchestrator.kernel.question import Answer
 from orchestrator.kernel.records import Caller, Record
@@ -209,7 +210,7 @@ class Resources:
         Raises:
             GraphUnknown: it was not given.
         """
-        graph = self.graphs.get(name)
+        graph = self.graphs.get(name) or self.graphs.get(plain_name(name))
         if graph is None:
             known = ", ".join(self.graphs) or "none"
             raise GraphUnknown(

@@ -17,15 +17,15 @@ from typing import NamedTuple, NoReturn, TypeAlias
 
 from orchestrator.errors import ArrowSyntaxError
 from orchestrator.graph.edge import Edge
+from orchestrator.graph.names import RULE, with_marks_as_letters
 from orchestrator.graph.topology import ANY, END, IF_NAMED, RESERVED, START, STOP
 
 EdgeTuple: TypeAlias = tuple[str, str] | tuple[str, str, str | None] | tuple[str, str, str | None, str | None]
 """source, target, outcome, each."""
 EdgesLike: TypeAlias = str | Edge | Iterable["str | Edge | EdgeTuple | Sequence[str | None] | Mapping[str, object]"]
 
-NAME = re.compile(r"[A-Za-z_](?:\w|-(?!>))*")
-FIELD = re.compile(r"[A-Za-z_]\w*")
-_TOKEN = re.compile(rf"\s*(?:(?P<arrow>->)|(?P<name>{NAME.pattern}|\*)|(?P<mark>[,:])|(?P<end>\#|$)|(?P<bad>\S+))")
+_NAME = r"[^\W\d](?:\w|-(?!>))*"
+_TOKEN = re.compile(rf"\s*(?:(?P<arrow>->)|(?P<name>{_NAME}|\*)|(?P<mark>[,:])|(?P<end>\#|$)|(?P<bad>\S+))")
 MOST_EDGES = 100_000
 """Edges of one text: a statement of n names to m names, which is short, stands for n times m of them."""
 _WRONG_ARROWS = ("=>", "-->", "→", "⟶", ">", "-", "--", "—>")
@@ -134,12 +134,12 @@ def _too_many(line: int) -> ArrowSyntaxError:
 
 
 def _tokens(line: str, number: int) -> Iterator[_ArrowToken]:
-    position = 0
+    position, letters = 0, with_marks_as_letters(line)
     while True:
-        match = _TOKEN.match(line, position)
+        match = _TOKEN.match(letters, position)
         assert match is not None  # `bad` takes whatever is left
         kind = match.lastgroup or ""
-        text = match.group(kind)
+        text = line[slice(*match.span(kind))]
         column = match.start(kind) + 1
         position = match.end()
         if kind == "bad":
@@ -156,7 +156,7 @@ def _refuse_token(line: str, number: int, column: int, text: str) -> NoReturn:
         fault, mend = "';' does not end a statement", "write one statement per line"
     else:
         fault = f"{text!r} cannot start a name"
-        mend = "a name has letters, digits, '_' and '-', and starts with a letter or '_'"
+        mend = RULE
     raise ArrowSyntaxError(fault, line=number, column=column, text=line, mend=mend)
 
 
@@ -218,7 +218,7 @@ class _Statement:
                 return outcomes, None
             self.at += 1
         field = self._name("a state field after 'each'")
-        if FIELD.fullmatch(field.text) is None:
+        if not field.text.isidentifier():
             self._refuse(f"{field.text!r} is not a field", "name a list in the state after 'each'", field)
         return outcomes, field.text
 

@@ -16,6 +16,7 @@ from orchestrator.graph.edge import Edge
 from orchestrator.graph.function import function_node
 from orchestrator.graph.limits import Limits
 from orchestrator.graph.migration import Migration
+from orchestrator.graph.names import plain_name
 from orchestrator.graph.node import Node
 from orchestrator.graph.outcome import NodeResult
 from orchestrator.graph.spelling import Spelled
@@ -61,7 +62,7 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT], metaclass=Spelled):
     def _restored(cls, **fields: Any) -> Self:
         """A graph that was checked when it was stored: checks that came later than that do not apply to it."""
         graph = cls.__new__(cls)
-        graph._fill(**fields)
+        graph._fill(**fields, restored=True)
         graph._refuse_problems(stored=True)
         return graph
 
@@ -76,13 +77,20 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT], metaclass=Spelled):
         limits: Limits | Mapping[str, Any] | None = None,
         pools: Mapping[str, int | None] | None = None,
         migrations: Sequence[Migration] = (),
+        restored: bool = False,
         **rest: Any,
     ) -> None:
+        made: dict[str, Node] = {key: _node_of(key, thing) for key, thing in nodes.items()}
+        parsed = parse_edges(edges)
+        if not restored:  # a run knows nodes and outcomes by the names that its graph was stored with
+            made, parsed = _plainly_named(made), tuple(edge.plain() for edge in parsed)
+            rest["name"] = plain_name(rest["name"])
+            pools = pools and {plain_name(name): size for name, size in pools.items()}
         BaseModel.__init__(
             self,
             state=_state_of(state),
-            nodes=MappingProxyType({key: _node_of(key, thing) for key, thing in nodes.items()}),
-            edges=parse_edges(edges),
+            nodes=MappingProxyType(made),
+            edges=parsed,
             input=tuple(input) if isinstance(input, list) else input,
             output=tuple(output) if isinstance(output, list) else output,
             limits=Limits() if limits is None else limits,
@@ -278,7 +286,7 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT], metaclass=Spelled):
             GraphError: there is no node with that name.
             InvalidGraph: the new graph has problems, such as an outcome without an edge.
         """
-        changes = {**(nodes or {}), **named}
+        changes = {plain_name(name): new for name, new in {**(nodes or {}), **named}.items()}
         for name in changes:
             self._known(name)
         return self._with(nodes={**self.nodes, **changes})
@@ -304,6 +312,7 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT], metaclass=Spelled):
         """
         from orchestrator.graph.editing import edges_with_node_before
 
+        node, name = plain_name(node), plain_name(name)
         self._known(node)
         if name in self.nodes:
             raise GraphError(f"graph {self.name!r} already has a node {name!r}: choose another name")
@@ -488,6 +497,30 @@ def _state_of(state: object) -> type[BaseModel] | StateSchema:
             raise GraphError(f"state {state.__name__} is a RootModel, which has no fields: use a model with fields")
         return state
     raise GraphError(f"state is {state!r}: use a pydantic model class")
+
+
+def _plainly_named(nodes: Mapping[str, Node]) -> dict[str, Node]:
+    """Nodes by their names in the form NFKC, with pools and outcomes in that form."""
+    found: dict[str, Node] = {}
+    for name, node in nodes.items():
+        if (plain := plain_name(name)) in found:
+            raise GraphError(f"two nodes are called {plain!r}: names are compared in the form NFKC; rename one")
+        found[plain] = _with_plain_names(node)
+    return found
+
+
+def _with_plain_names(node: Node) -> Node:
+    odd = {name for name in (*node.outcomes, node.pool or "") if plain_name(name) != name}
+    changes: dict[str, object] = {}
+    for field in type(node).model_fields if odd else ():
+        value = getattr(node, field)
+        if isinstance(value, tuple) and odd.intersection(value):
+            changes[field] = tuple(plain_name(one) if one in odd else one for one in value)
+        elif isinstance(value, Mapping) and odd.intersection(value):
+            changes[field] = {plain_name(key) if key in odd else key: one for key, one in value.items()}
+        elif isinstance(value, str) and value in odd:
+            changes[field] = plain_name(value)
+    return node.with_(**changes) if changes else node
 
 
 def _migrations_of(given: object) -> tuple[Migration, ...]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from orchestrator.graph.names import plain_name
+
 
 @dataclass(frozen=True, slots=True)
 class Edge:
@@ -23,6 +25,13 @@ class Edge:
     def label(self) -> str:
         """The text after the colon of the arrow text; may be empty."""
         return " ".join(word for word in (self.outcome, f"each {self.each}" if self.each else None) if word)
+
+    def plain(self) -> Edge:
+        """The same edge with names in the form NFKC."""
+        if str(self).isascii():
+            return self
+        outcome, each = (None if one is None else plain_name(one) for one in (self.outcome, self.each))
+        return Edge(plain_name(self.source), plain_name(self.target), outcome, each)
 
     def __str__(self) -> str:
         label = self.label

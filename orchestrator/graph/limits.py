@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, field_validator
 
+from orchestrator.graph.names import plain_name
 from orchestrator.graph.spelling import Spelled
 
 
@@ -66,6 +67,11 @@ class Limits(BaseModel, metaclass=Spelled):
     calls: PositiveInt | None = None
     visits: dict[str, PositiveInt] = Field(default_factory=dict)
     concurrency: PositiveInt | None = None
+
+    @field_validator("visits")
+    @classmethod
+    def _plain_names(cls, visits: dict[str, int]) -> dict[str, int]:
+        return {plain_name(name): count for name, count in visits.items()}
 
     def changed(self, changes: Limits | None) -> Limits:
         """Return these limits with the fields that `changes` sets explicitly.

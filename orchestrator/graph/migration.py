@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from orchestrator.errors import InvalidMigration
+from orchestrator.graph.names import plain_name
 
 Values: TypeAlias = Mapping[str, Any]
 """A whole state, as plain JSON."""
@@ -49,6 +50,8 @@ class Migration:
         for what, mapping in (("nodes", self.nodes), ("forks", self.forks), ("joins", self.joins)):
             if not isinstance(mapping, Mapping):
                 raise InvalidMigration(f"{what} maps old names to new ones, and this is a {type(mapping).__name__}")
+            named = {old: new if new is None else plain_name(new) for old, new in mapping.items()}
+            object.__setattr__(self, what, named)
         if self.state is not None and not callable(self.state) and not isinstance(self.state, Mapping):
             raise InvalidMigration(f"state is a function or a mapping, and this is a {type(self.state).__name__}")
 

@@ -35,6 +35,7 @@ from pydantic import (
 
 from orchestrator.errors import GraphUnknown
 from orchestrator.graph.limits import Retry
+from orchestrator.graph.names import plain_name
 from orchestrator.graph.node_tools import node_tools
 from orchestrator.graph.outcome import DONE, FAILED
 from orchestrator.graph.signatures import declared_outcomes
@@ -178,7 +179,7 @@ class Node(BaseModel, metaclass=Spelled):
         super().__init_subclass__(**kw)
         cls.kind = kind or cls.__dict__.get("kind") or re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
         if outcomes is not None:
-            cls.declares = outcomes
+            cls.declares = tuple(map(plain_name, outcomes))
         elif "run" in cls.__dict__ and "declares" not in cls.__dict__:
             cls.declares = None  # a new `run` may say other outcomes; read when first asked for
         if "run" in cls.__dict__ and "fills" not in cls.__dict__:

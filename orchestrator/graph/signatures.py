@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, TypeGuard, Union, get_args, get_orig
 from pydantic import BaseModel
 
 from orchestrator.errors import GraphError
+from orchestrator.graph.names import plain_name
 from orchestrator.graph.outcome import DONE, Outcome
 
 INJECTED = ("state", "ctx", "item", "deps")
@@ -99,7 +100,7 @@ def declared_outcomes(
             for outcome in _literals(get_args(member)[0]):
                 if not isinstance(outcome, str):
                     raise GraphError(f"{what} returns {annotation!r}: an outcome is a text")
-                found[outcome] = None
+                found[plain_name(outcome)] = None
         elif member is Outcome:
             raise GraphError(
                 f"{what} returns an Outcome without its names: "

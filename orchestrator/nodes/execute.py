@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, PositiveInt, field
 
 from orchestrator.context import Context
 from orchestrator.errors import AgentError, EffectFailed, InvalidOutcome, ToolFailed
+from orchestrator.graph.names import plain_name
 from orchestrator.graph.node import Node, Port
 from orchestrator.graph.outcome import FAILED, RESERVED, Failing, Outcome
 from orchestrator.graph.reducers import append
@@ -194,16 +195,17 @@ class Execute(Node, kind="execute"):
         """The outcome that the first call chose that succeeded and chose one."""
         for name, _, result in called:
             if result.outcome is not None and not result.failed:
-                if result.outcome in (*RESERVED, FAILED):
+                chosen = result.outcome if result.outcome in self.outcomes else plain_name(result.outcome)
+                if chosen in (*RESERVED, FAILED):
                     raise InvalidOutcome(
                         f"{node}: tool {name} chose {result.outcome!r}, a reserved outcome: no tool can choose it"
                     )
-                if result.outcome not in self.outcomes:
+                if chosen not in self.outcomes:
                     raise InvalidOutcome(
                         f"{node}: tool {name} chose outcome {result.outcome!r}, which {node} does not declare: it has "
                         f"{', '.join(map(repr, self.outcomes))}; add it to Execute(outcomes=...), and an edge for it"
                     )
-                return result.outcome
+                return chosen
         return None
 
     async def _call_of(self, ctx: Context, call: ToolCall) -> tuple[bool, ToolResult]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from orchestrator.graph.arrows import NAME
+from orchestrator.graph.names import RULE, is_name, plain_name
 from orchestrator.graph.outcome import FAILED, RESERVED
 from orchestrator.tools.result import ToolResult
 from orchestrator.tools.tool import Tool
@@ -57,10 +57,9 @@ def handoff(outcome: str, description: str, *, name: str | None = None) -> Hando
     Raises:
         ValueError: no edge can name the outcome, or it is a reserved one.
     """
-    if NAME.fullmatch(outcome) is None:
-        raise ValueError(
-            f"outcome {outcome!r} cannot be named by an edge: use letters, digits, '_' and '-', and start with a letter"
-        )
+    outcome = plain_name(outcome)
+    if not is_name(outcome):
+        raise ValueError(f"outcome {outcome!r} cannot be named by an edge: {RULE}")
     if outcome in (*RESERVED, FAILED):
         raise ValueError(f"outcome {outcome!r} is reserved: no tool can choose it; name the outcome after its node")
     return Handoff(outcome, description, _name_of(outcome) if name is None else name)

@@ -13,6 +13,7 @@ from orchestrator.errors import GraphUnknown, RunUnknown
 from orchestrator.executor.host.run_status import with_status
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.limits import Limits, raised
+from orchestrator.graph.names import plain_name
 from orchestrator.stores.base import RunInfo
 from orchestrator.web.documents import Document
 from orchestrator.web.principals import labelled, name_of, refused
@@ -156,7 +157,7 @@ class Call(Generic[QueryT, BodyT]):
         saved = self.service.saved
         if saved is not None:
             await saved.refresh(name)
-        found = self.executor.graphs.get(name)
+        found = self.executor.graphs.get(plain_name(name))
         if found is None:
             if saved is not None and name in saved.faults:
                 raise GraphUnknown(f"the saved graph {name!r} is not used: {saved.faults[name]}")

@@ -576,7 +576,6 @@ OWN: Mapping[str, str] = {
     "orchestrator.render.png:painted()": "the first line of a drawing of ours",
     "orchestrator.render.image_element:_HEAD": "the first line of a drawing of ours",
     "orchestrator.render.image_element:_GIVEN": "the first line of a drawing of ours",
-    "orchestrator.web.compose.saved_files:_NAME": "a name of at most 200 characters, sign by sign",
     "orchestrator.web.compose.saved_files:_DRAFT": "a name of at most 255 bytes, sign by sign",
     "orchestrator.web.moments:_DATE": "a day of a query, sign by sign",
     "orchestrator.web.screens.compose:_renamed()": "the first line of a graph file of ours",

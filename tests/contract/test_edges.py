@@ -100,7 +100,7 @@ WRONG = {
     "a => b": "write '->'",
     "a --> b": "write '->'",
     "a -> b; b -> c": "write one statement per line",
-    "1a -> b": "starts with a letter or '_'",
+    "1a -> b": "start with a letter or '_'",
     "a b -> c": "there is no arrow",
     "END -> a": "END is an end: no edge starts there",
     "STOP -> a": "STOP is an end: no edge starts there",
@@ -111,7 +111,7 @@ WRONG = {
     "START -> a : ok": "START has no outcomes",
     "a : ok -> b": "there is no arrow",
     "a -> b : ok -> c": "'->' is unexpected",
-    "é -> b": "starts with a letter or '_'",
+    "€ -> b": "start with a letter or '_'",
 }
 
 

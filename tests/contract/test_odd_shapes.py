@@ -37,11 +37,13 @@ def graph(edges: Any, *, name: str = "g", **nodes: Any) -> Graph:
 
 
 GOOD = [
-    "a-b", "_", "a_", "a-", "A1", "aé日", "each", "done", "error", "start", "None", "true", "on", "no", "null", "item",
+    "a-b", "_", "a_", "a-", "A1", "aé日", "é", "日本", "हिन्दी", "ไทย", "עברית-1",
+    "each", "done", "error", "start", "None", "true", "on", "no", "null", "item",
     "__class__", "x" * 500, "constructor", "node", "graph", "subgraph", "end",
 ]  # fmt: skip
 BAD = [
-    "", "--", "1", "é", "日本", "START", "END", "STOP", "*", "a.b", "a b", "a/b", "a:b", "a->b", "a\nb", "a\u200bb",
+    "", "--", "1", "-é", "€", "٣", "\u0301a", "a\u200cb",
+    "START", "END", "STOP", "*", "a.b", "a b", "a/b", "a:b", "a->b", "a\nb", "a\u200bb",
     "a,b",
 ]  # fmt: skip
 

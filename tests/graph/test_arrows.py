@@ -142,7 +142,7 @@ def test_objects_tuples_and_texts_mix() -> None:
             "a -> 1b",
             (
                 "line 1, column 6: '1b' cannot start a name; "
-                "a name has letters, digits, '_' and '-', and starts with a letter or '_'"
+                "use letters, digits, '_' and '-', and start with a letter or '_'"
             ),
         ),
         ("START -> a : ok", "line 1, column 1: START has no outcomes; remove 'ok'"),

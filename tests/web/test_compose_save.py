@@ -74,13 +74,21 @@ def test_a_file_is_replaced_only_by_one_who_names_its_digest(server: Api, folder
     "name",
     [
         "", ".", "..", "../x", "a/b", "/etc/passwd", "a\\b", "a.yaml", ".hidden", "a b", "a\nb", "a\x00b", "con", "NUL",
-        "lpt1", "x" * 101, "x" * 300, "-rf", "1a", "\u0430bc", "a\u202e", "~", "$HOME", "C:x", "a%2fb",
+        "lpt1", "x" * 101, "x" * 300, "-rf", "1a", "\u0301bc", "a\u202e", "~", "$HOME", "C:x", "a%2fb",
     ],
 )  # fmt: skip
 def test_a_name_that_is_no_name_is_refused(server: Api, folder: Path, name: str) -> None:
     before = files(folder.parent)
     server.post("graphs/save", 422, name=name, text=QUIET.replace("name: quiet", f"name: {name!r}"))
     assert (files(folder), files(folder.parent)) == ([], before)
+
+
+def test_a_name_that_looks_like_that_of_a_file_is_refused(server: Api, folder: Path) -> None:
+    server.post("graphs/save", 201, name="abc", text=QUIET.replace("name: quiet", "name: abc"))
+    name = "\u0430bc"  # its first letter is Cyrillic
+    refused = server.post("graphs/save", 409, name=name, text=QUIET.replace("name: quiet", f"name: {name}"))
+    assert "there is a file abc.yaml" in refused["detail"]
+    assert files(folder) == ["abc.yaml"]
 
 
 def test_a_text_that_is_no_graph_of_this_name_is_not_saved(server: Api, folder: Path) -> None:

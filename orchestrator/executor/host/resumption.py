@@ -9,6 +9,7 @@ from orchestrator.errors import InvalidValue
 from orchestrator.executor.host.manner import Manner
 from orchestrator.graph.checks.words import listed, mend_name
 from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.names import plain_name
 from orchestrator.kernel.records import Resumed
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ def nodes_of(graph: GraphDefinition, names: Collection[str], argument: str) -> t
     if not names:
         return ()
     known = list(_places(graph))
+    names = [name if name in known else plain_name(name) for name in names]
     for name in names:
         if name not in known:
             mend = mend_name(str(name), known, f"it has {listed(known)}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from orchestrator.executor.host.run_status import with_status
+from orchestrator.graph.names import plain_name
 from orchestrator.stores.base import Page, Placing, Relation, RunInfo, Store
 from orchestrator.values import check_labels, check_text
 
@@ -28,7 +29,7 @@ async def run_list(
     limit: int = 50,
 ) -> Page:
     """A page of the runs of a store that match every filter; see `Executor.runs`."""
-    labels = check_labels(labels or {})
+    labels, graph = check_labels(labels or {}), plain_name(graph) if graph else graph
     for what in (
         graph,
         after,

@@ -12,6 +12,7 @@ from orchestrator.errors import InvalidOutcome, InvalidUpdate
 from orchestrator.executor.effects.effect import Attempt
 from orchestrator.executor.retry import TryAgain, decide
 from orchestrator.graph.codec import shown
+from orchestrator.graph.names import plain_name
 from orchestrator.graph.outcome import RESERVED, Failing, Outcome
 from orchestrator.graph.state import StateSchema
 from orchestrator.graph.statedata import fields_form
@@ -70,6 +71,9 @@ def encoded(attempt: Attempt, result: object) -> tuple[str, JsonObject, dict[str
         if isinstance(result, Failing):
             result = _decided(attempt, result)
         outcome, update = _read(activation.node, result)
+    plain = plain_name(outcome)
+    if plain != outcome and outcome not in attempt.spec.outcomes:
+        outcome = plain
     if update:
         _check_declared(attempt, update)
     values, ops = activation.frame.plan.schema.encode_update(update)

@@ -11,7 +11,7 @@ from orchestrator.graph.checks.failures import failure_problems
 from orchestrator.graph.checks.fields import field_problems
 from orchestrator.graph.checks.interrupts import interrupt_problems
 from orchestrator.graph.checks.kinds import kind_problems
-from orchestrator.graph.checks.names import name_problems
+from orchestrator.graph.checks.names import look_alike_problems, name_problems
 from orchestrator.graph.checks.nested import entry_problems, mapping_problems, nested_problems
 from orchestrator.graph.checks.pools import pool_problems, unnamed_pools
 from orchestrator.graph.checks.proofs import unconfirmed
@@ -40,7 +40,7 @@ def problems_of(graph: GraphDefinition, *, stored: bool = False) -> list[Problem
     found += [*field_problems(graph), *nested_problems(graph), *pool_problems(graph)]
     if not stored:
         found += [*failure_problems(graph), *mapping_problems(graph), *entry_problems(graph), *kind_problems(graph)]
-        found += cache_problems(graph)
+        found += [*cache_problems(graph), *look_alike_problems(graph)]
     if not found:
         found += shape_problems(graph.topology)
     if not found and not stored:

@@ -4,26 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from orchestrator.graph.arrows import NAME
 from orchestrator.graph.checks.words import mend_name
 from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.names import RULE, is_name, look_alikes
 from orchestrator.graph.topology import ANY, END, RESERVED, START, STOP
 from orchestrator.problem import Problem
-
-_LETTERS = "use letters, digits, '_' and '-', and start with a letter or '_'"
 
 
 def name_problems(graph: GraphDefinition) -> Iterator[Problem]:
     """Names that the arrow text cannot say, or that mean something else in it."""
-    if not _is_name(graph.name):
-        yield Problem("C1.name", f"graph name {graph.name!r} is not a valid name: {_LETTERS}")
+    if not is_name(graph.name):
+        yield Problem("C1.name", f"graph name {graph.name!r} is not a valid name: {RULE}")
     if not graph.nodes:
         yield Problem("C1.name", "the graph has no nodes: add one")
     for name in graph.nodes:
         if name in (START, END, STOP, ANY):
             yield Problem("C1.name", f"node name {name!r} has a special meaning in edges: rename the node", (name,))
-        elif not _is_name(name):
-            yield Problem("C1.name", f"node name {name!r} is not a valid name: {_LETTERS}", (name,))
+        elif not is_name(name):
+            yield Problem("C1.name", f"node name {name!r} is not a valid name: {RULE}", (name,))
     for name, node in graph.nodes.items():
         yield from _outcome_problems(name, node.outcomes)
     for name in graph.limits.visits:
@@ -40,11 +38,18 @@ def _outcome_problems(name: str, outcomes: tuple[str, ...]) -> Iterator[Problem]
         if outcome in RESERVED:
             why = "which every node has: remove it; edges can use it anyway"
             yield Problem("C1.outcome", f"{said}, {why}", (name,))
-        elif outcome == "each" or not _is_name(outcome) or outcome in (START, END, STOP):
+        elif outcome == "each" or not is_name(outcome) or outcome in (START, END, STOP):
             yield Problem("C1.outcome", f"{said}, which no edge can name: rename it", (name,))
         elif outcome in outcomes[:place]:
             yield Problem("C1.outcome", f"{said} twice: remove one", (name,))
 
 
-def _is_name(text: str) -> bool:
-    return NAME.fullmatch(text) is not None
+def look_alike_problems(graph: GraphDefinition) -> Iterator[Problem]:
+    """Names of one kind that people cannot tell apart, because their letters are of several scripts."""
+    ends = [end for edge in graph.edges for end in (edge.source, edge.target)]
+    outcomes = [outcome for node in graph.nodes.values() for outcome in node.outcomes]
+    labels = [edge.outcome for edge in graph.edges if edge.outcome is not None]
+    for what, names in (("nodes", [*graph.nodes, *ends]), ("outcomes", [*outcomes, *labels]), ("pools", graph.pools)):
+        for first, name, letter in look_alikes(names):
+            told = f"{what} {first!r} and {name!r} look alike, but the second has a {letter}"
+            yield Problem("C1.name", f"{told}: write them with the same letters, or rename one")

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from orchestrator.graph.arrows import NAME
 from orchestrator.graph.checks.words import mend_name
 from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.names import RULE, is_name
 from orchestrator.problem import Problem
 
 
 def pool_problems(graph: GraphDefinition) -> Iterator[Problem]:
     """Names of pools that are not known, and pools that could be waited for in a circle."""
     for name in graph.pools:
-        if NAME.fullmatch(name) is None:
-            words = "is not a valid name: use letters, digits, '_' and '-', and start with a letter or '_'"
-            yield Problem("C1.name", f"pool name {name!r} {words}")
+        if not is_name(name):
+            yield Problem("C1.name", f"pool name {name!r} is not a valid name: {RULE}")
     for name, node in graph.nodes.items():
         if node.pool is not None and node.pool not in graph.pools:
             mend = mend_name(node.pool, graph.pools, f"add it to the graph: pools={{{node.pool!r}: 1}}")

@@ -19,14 +19,16 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 
+from orchestrator.graph.names import RULE, look_of, plain_name
+from orchestrator.graph.names import is_name as is_graph_name
 from orchestrator.web.compose import checks
 from orchestrator.web.problems import HttpProblem
 
 SUFFIX = ".yaml"
 MOST_FILES = 1_000
 """Files of a folder that are read."""
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,99}")
-_DRAFT = re.compile(r"\.[A-Za-z_][A-Za-z0-9_-]{0,99}\.[0-9a-f]{16}\.draft")
+_DRAFT = re.compile(r"\.[^./]{1,100}\.[0-9a-f]{16}\.draft")
+_LONGEST_NAME = 100
 _DEVICES = frozenset({"con", "prn", "aux", "nul", *(f"{name}{n}" for name in ("com", "lpt") for n in range(1, 10))})
 """Names that stand for devices on some systems."""
 _LONGEST = 4 * checks.LONGEST
@@ -49,7 +51,8 @@ class SavedFile:
 
 def is_name(name: str) -> bool:
     """Whether a file can be named so."""
-    return _NAME.fullmatch(name) is not None and name.casefold() not in _DEVICES
+    fits = is_graph_name(name) and name == plain_name(name) and len(name.encode()) <= _LONGEST_NAME
+    return fits and name.casefold() not in _DEVICES
 
 
 def names_in(folder: int) -> list[str]:
@@ -64,7 +67,7 @@ def check_name(name: str) -> None:
         HttpProblem: no file can be named so.
     """
     if not is_name(name):
-        detail = f"{name[:100]!r} is no name for a file: use 1 to 100 letters, digits, '_' and '-', a letter first"
+        detail = f"{name[:100]!r} is no name for a file: {RULE}, in {_LONGEST_NAME} bytes at most"
         raise HttpProblem(422, "name-invalid", detail)
 
 
@@ -85,9 +88,11 @@ def check_file(name: str, there: SavedFile | None, folder: int, text: str, repla
         if len(names_in(folder)) >= MOST_FILES:
             detail = f"the folder has {MOST_FILES:,} graphs, and no more are read: delete the file of one"
             raise HttpProblem(409, "graphs-full", detail)
-        alike = next((one for one in os.listdir(folder) if one.casefold() == file.casefold()), None)
+        look = look_of(file).casefold()
+        alike = next((one for one in os.listdir(folder) if look_of(one).casefold() == look), None)
         if alike is not None:
-            raise HttpProblem(409, "graph-exists", f"there is a file {alike}, a name that some systems take for {file}")
+            detail = f"there is a file {alike}, a name that people or systems take for {file}"
+            raise HttpProblem(409, "graph-exists", detail)
         return
     if replaces == there.digest:
         return

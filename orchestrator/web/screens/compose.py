@@ -120,7 +120,7 @@ def _text(graph: GraphDefinition) -> str:
 
 def _renamed(text: str, taken: Collection[str]) -> str:
     """The text of a graph under a name of its own, which `name: ` at its begin says."""
-    found = re.match(r"name: ([A-Za-z_][\w-]*)\n", text)
+    found = re.match(r"name: ([^\W\d](?:[\w-]|[^\x00-\x7f])*)\n", text)
     if found is None:
         return text
     base = found[1] if text == EMPTY else f"{found[1]}_variant"

@@ -36,7 +36,7 @@ export function meant(lines, line, column, known) {
   const { form, entry } = text.shape;
   if (entry && line >= entry.first && line <= entry.last && form !== "none" && (line > entry.first || form === "line")) return inEdges(before, text, known, form === "line");
   if (entry && line > entry.last && entry.last >= entry.first && form === "block" && indentOf(before) > entry.indent && !lines[line].trim()) return inEdges(before, text, known, false);
-  const slot = /\{([A-Za-z_]\w*)?$/.exec(before);
+  const slot = /\{([\p{L}_][\p{L}\p{M}\p{N}_]*)?$/u.exec(before);
   const quoted = (before.match(/"/g)?.length ?? 0) % 2 === 1 || (before.match(/'/g)?.length ?? 0) % 2 === 1;
   if (slot && (quoted || inBlock(lines, line))) return words(before, slot[1] ?? "", fieldsOf(text, known), true);
   const path = pathAt(lines, line, before);
@@ -141,15 +141,15 @@ function inEdges(before, text, known, inline) {
   const said = inline ? before.replace(/^\s*edges:\s*["']?/, "") : before.replace(/^\s*-\s*["']?/, "");
   if (said.includes("#")) return null;
   const nodes = text.nodes.map((one) => ({ text: one.key, about: text.kind(one) }));
-  const label = /:\s*(?:([\w-]+)\s*,\s*)*([\w-]*)$/.exec(said), each = /:.*\beach\s+(\w*)$/.exec(said);
+  const label = /:\s*(?:([\p{L}\p{M}\p{N}_-]+)\s*,\s*)*([\p{L}\p{M}\p{N}_-]*)$/u.exec(said), each = /:.*\beach\s+([\p{L}\p{M}\p{N}_]*)$/u.exec(said);
   if (each) return words(before, each[1], fieldsOf(text, known), true);
   if (label) {
     const groups = statement(said.slice(0, said.indexOf(":")).trim(), 0)?.groups, sources = groups?.at(-2) ?? [];
     const outcomes = [...new Set(sources.flatMap((one) => known.outcomes[one] ?? []))];
     return words(before, label[2], [...outcomes.map((one) => ({ text: one, about: `of ${sources.join(", ")}` })), ...FAILURES.map((one) => ({ text: one, about: "a failure" })), { text: "each", about: "a branch for each item of a field", put: "each " }], true);
   }
-  const name = /(?:^|[\s,>])([A-Za-z_][\w-]*)?$/.exec(said);
-  if (!name || /[A-Za-z_]\s+$/.test(said)) return null;
+  const name = /(?:^|[\s,>])([\p{L}_][\p{L}\p{M}\p{N}_-]*)?$/u.exec(said);
+  if (!name || /[\p{L}_]\s+$/u.test(said)) return null;
   const target = said.includes("->");
   const more = target ? { text: "END", about: "the run is over" } : { text: "START", about: "the run begins" };
   return words(before, name[1] ?? "", [...nodes, more], true);

@@ -40,7 +40,7 @@ export async function save(name, text, there, known) {
 export function anotherName(name, says) {
   return new Promise((done) => {
     let given = "";
-    const field = /** @type {HTMLInputElement} */ (make("input", { type: "text", id: "another-name", value: `my_${name}`, required: true, pattern: "[A-Za-z_][A-Za-z0-9_\\-]*", title: "letters, digits, _ and -", autocomplete: "off", spellcheck: "false" }));
+    const field = /** @type {HTMLInputElement} */ (make("input", { type: "text", id: "another-name", value: `my_${name}`, required: true, pattern: "[\\p{L}_][\\p{L}\\p{M}\\p{N}_\\-]*", title: "letters, digits, _ and -", autocomplete: "off", spellcheck: "false" }));
     const form = make("form", {}, make("h2", {}, "Save under another name"), make("p", { class: "soft data" }, says), make("label", { for: "another-name" }, "Name"), field,
       make("div", { class: "acts" }, make("button", { class: "first" }, "Save"), make("button", { type: "button", onclick: () => dialog.close() }, "Cancel")));
     const dialog = /** @type {HTMLDialogElement} */ (make("dialog", { class: "name", "aria-label": "Save under another name" }, form));

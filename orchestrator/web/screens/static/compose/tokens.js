@@ -138,11 +138,11 @@ function arrowTokens(line) {
   /** @type {Token[]} */
   const found = [];
   let label = false;
-  for (const [part] of line.matchAll(/#.*|->|[A-Za-z_](?:\w|-(?!>))*|\s+|./gu)) {
+  for (const [part] of line.matchAll(/#.*|->|[\p{L}_](?:[\p{L}\p{M}\p{N}_]|-(?!>))*|\s+|./gu)) {
     if (part[0] === "#") found.push([part, "comment"]);
     else if (part === "->") found.push([part, "arrow"]);
     else if (part === ":") { label = true; found.push([part, "mark"]); }
-    else if (/^[A-Za-z_*]/.test(part)) found.push([part, label ? (part === "each" ? "key" : "outcome") : nameKind(part)]);
+    else if (/^[\p{L}_*]/u.test(part)) found.push([part, label ? (part === "each" ? "key" : "outcome") : nameKind(part)]);
     else found.push([part, part.trim() ? "mark" : ""]);
   }
   return found;

@@ -15,7 +15,7 @@
  */
 
 const KEY = /^( *)(?:"([^"]*)"|'([^']*)'|([^\s#:'"{}[\],&*!|>%@`-][^:#]*?|-?\w[^:#]*?))\s*:(?=\s|$)/;
-const NAME = /^[A-Za-z_](?:\w|-(?!>))*$/;
+const NAME = /^[\p{L}_](?:[\p{L}\p{M}\p{N}_]|-(?!>))*$/u;
 /** What failures are called in edges. */
 export const FAILURES = ["error", "timeout", "exhausted"];
 
@@ -98,7 +98,7 @@ export class GraphText {
     const found = this.section(key);
     if (!found) return [];
     const text = this.lines.slice(found.first, found.last + 1).join("\n");
-    return [...text.slice(text.indexOf(":") + 1).matchAll(/[A-Za-z_]\w*/g)].map(([name]) => name);
+    return [...text.slice(text.indexOf(":") + 1).matchAll(/[\p{L}_][\p{L}\p{M}\p{N}_]*/gu)].map(([name]) => name);
   }
 
   /** What a node is written as. @param {string} name */

@@ -1,0 +1,50 @@
+"""Names of graphs, nodes, outcomes and pools: letters and digits of any script, `_` and `-`, in the form NFKC.
+
+The form NFKC has one spelling of what is written in several ways: full-width letters, ligatures, accents of their own.
+It is that of Python's identifiers, so names of state fields have it, too.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable, Iterator
+
+RULE = "use letters, digits, '_' and '-', and start with a letter or '_'"
+
+
+def plain_name(name: str) -> str:
+    """A name in the form NFKC."""
+    return unicodedata.normalize("NFKC", name) if isinstance(name, str) and not name.isascii() else name
+
+
+def is_name(text: str) -> bool:
+    """Whether a text can be a name."""
+    return text[:1] != "-" and text.replace("-", "_").isidentifier()
+
+
+def with_marks_as_letters(text: str) -> str:
+    """A text of the same length in which marks on letters, as of Hindi and Thai, match `\\w`, too."""
+    if text.isascii():
+        return text
+    return "".join("_" if unicodedata.category(one)[0] == "M" else one for one in text)
+
+
+_CYRILLIC, _AS_LATIN = "АВЕКМНОРСТУХЅІЈаеорсухѕіјһԁԛԝ", "ABEKMHOPCTYXSIJaeopcyxsijhdqw"
+_GREEK, _LIKE_LATIN = "ΑΒΕΖΗΙΚΜΝΟΡΤΥΧνορικυαγ", "ABEZHIKMNOPTYXvopikuay"
+_LIKE = str.maketrans(_CYRILLIC + _GREEK + "ı", _AS_LATIN + _LIKE_LATIN + "i")
+"""Letters of Cyrillic and Greek -> the Latin letters that they look like."""
+
+
+def look_of(name: str) -> str:
+    """The same for names that look alike."""
+    return name.translate(_LIKE)
+
+
+def look_alikes(names: Iterable[str]) -> Iterator[tuple[str, str, str]]:
+    """Pairs of different names that look alike, each with the name of a letter in which the second one differs."""
+    seen: dict[str, str] = {}
+    for name in dict.fromkeys(names):
+        first = seen.setdefault(look_of(name), name)
+        if first != name:
+            letter = next(two for one, two in zip(first, name, strict=True) if one != two)
+            yield first, name, unicodedata.name(letter, "another letter")
