@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Literal, Self
 
@@ -29,7 +30,8 @@ from orchestrator.memory import MemoryOptions
 from orchestrator.models.base import Model
 from orchestrator.seals import Seal
 from orchestrator.stores import Codec, open_store, with_archive, with_codec
-from orchestrator.stores.base import Store
+from orchestrator.stores.base import Reopening, Store
+from orchestrator.tasks import OwnTask
 from orchestrator.tools.collect import ToolsLike, toolbox_of
 from orchestrator.typevars import StateT
 from orchestrator.views.run import Run
@@ -110,7 +112,7 @@ class Executor(RunWorker, RunReplaying, RunStreams, ExecutorCode):
             raise ValueError(f"idle={idle!r}: use 'awake' or 'sleep'")
         if on_change not in ("continue", "strict"):
             raise ValueError(f"on_change={on_change!r}: use 'continue' or 'strict'")
-        self._owned = isinstance(store, str)
+        self._owned, self._closed = isinstance(store, str), False
         check_arguments(store=store, graphs=graphs, model=model, models=models, pools=pools, observers=observers)
         opened = open_store(store, archive=archive) if isinstance(store, str) else with_archive(store, archive)
         self.store: Store = with_codec(opened, codec)
@@ -119,7 +121,7 @@ class Executor(RunWorker, RunReplaying, RunStreams, ExecutorCode):
             graphs, model, models or {}, toolbox_of(tools), deps, clock, children=children, concurrency=concurrency,
             pools=pools, streams=streams, memory=memory,
         )  # fmt: skip
-        self._host = host = Host(
+        self._opened_host = host = Host(
             self.store, resources, lease_ttl=lease_ttl, strict=on_change == "strict", seal=seal, awake=idle == "awake"
         )
         children.host = host
@@ -136,30 +138,70 @@ class Executor(RunWorker, RunReplaying, RunStreams, ExecutorCode):
         return self._host.seal
 
     async def __aenter__(self) -> Self:
-        if self._host.tasks is not None:
-            raise RuntimeError("the executor is already open")
-        try:
-            await self._host.resources.tools.__aenter__()
-        except BaseException:
-            with anyio.CancelScope(shield=True):
-                await self.close()
-            raise
-        await self._host.begin()
+        return await self.open()
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
+    async def open(self) -> Self:
+        """Open the executor until `close`, which any task of this event loop may call. `async with` does both.
+
+        A closed executor can be opened again, also in another event loop. If the event loop ends first, the executor
+        is closed then, with a `ResourceWarning`.
+
+        Returns:
+            The executor.
+
+        Raises:
+            RuntimeError: it is open already.
+            ToolUnavailable: a server of its tools cannot be reached.
+        """
+        host = self._host
+        if host.own is not None and not host.own.over:
+            raise RuntimeError(f"{self!r} is already open")
+        host.own = OwnTask(self._life, repr(self), warns=True)
+        await host.own.open()
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+    async def close(self) -> None:
+        """Interrupt its runs, release what they hold, and close the store, if it was given as a URL.
+
+        Raises:
+            Exception: the error for which its background tasks had ended before.
+        """
+        host = self._host
+        own = host.own
+        with anyio.CancelScope(shield=True):
+            try:
+                if own is not None:
+                    await own.close()
+            finally:
+                if host.own is own:
+                    host.own = None
+                await self._close_store()
+        if host.fatal is not None:
+            raise host.fatal
+
+    @asynccontextmanager
+    async def _life(self) -> AsyncIterator[None]:
+        """All that happens while it is open, in a task of its own."""
         try:
-            await self._host.end(kind, error)
+            if self._closed and isinstance(self.store, Reopening):
+                self.store.reopen()
+            self._closed = False
+            async with self._host.opened():
+                yield
         finally:
             with anyio.CancelScope(shield=True):
-                await self.close()
-        if self._host.fatal is not None:
-            raise self._host.fatal
+                await self._close_store()
 
-    async def close(self) -> None:
-        """Close the store, if it was given as a URL. Leaving the `async with` block does so."""
+    async def _close_store(self) -> None:
         if self._owned:
+            self._closed = True
             await self.store.close()
+
+    def __repr__(self) -> str:
+        return f"Executor({self.store.url!r})"
 
     async def start(
         self,

@@ -85,7 +85,7 @@ _THREADS = 40
 """Threads for nodes that are sync functions."""
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Resources:
     """Everything that code of a run may come from."""
 
@@ -165,6 +165,12 @@ class Resources:
             if inner is not None:
                 found.graphs.setdefault(inner.name, inner)
         return found
+
+    def reset(self) -> None:
+        """Free all places: an executor may be opened again, and in another event loop."""
+        self.threads = anyio.CapacityLimiter(_THREADS)
+        self.gate = None if self.gate is None else anyio.CapacityLimiter(self.gate.total_tokens)
+        self.pools = {name: anyio.CapacityLimiter(one.total_tokens) for name, one in self.pools.items()}
 
     def gates_of(self, pool: str | None) -> tuple[anyio.CapacityLimiter, ...]:
         """What a step has to pass before it runs: the pool that its node names, then the limit of all steps."""

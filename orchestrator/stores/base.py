@@ -81,6 +81,15 @@ class Alerting(Protocol):
 
 
 @runtime_checkable
+class Reopening(Protocol):
+    """A store that can be opened again."""
+
+    def reopen(self) -> None:
+        """Open the store again after `close`."""
+        ...
+
+
+@runtime_checkable
 class Placing(Protocol):
     """A store whose list of runs can begin at a time. The lists of others are read from the newest run on."""
 

@@ -12,11 +12,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar, cast
 
 from anyio import CancelScope, Event, current_effective_deadline
+
+from orchestrator.tasks import in_trio
 
 if TYPE_CHECKING:
     import trio
@@ -46,7 +47,7 @@ class Pending(Generic[T]):
         Cancellation is held off until then (the work goes on anyway, and the caller must know what became of
         it). Only a bare `asyncio.Task.cancel()` breaks the wait; the work is then done all the same.
         """
-        signal = self.signal = _TrioSignal() if _in_trio() else _AsyncioSignal()
+        signal = self.signal = _TrioSignal() if in_trio() else _AsyncioSignal()
         if not self.done:
             await signal.wait()
 
@@ -82,7 +83,7 @@ class Bell:
 
     def __init__(self) -> None:
         self._event = Event()
-        if _in_trio():
+        if in_trio():
             import trio
 
             self._door: _Door = trio.lowlevel.current_trio_token().run_sync_soon
@@ -101,7 +102,7 @@ class Bell:
 
 async def give_way() -> None:
     """Let all other tasks that are ready run once. Cancellation is held off as in `Pending.wait`."""
-    if _in_trio():
+    if in_trio():
         import trio
 
         await trio.lowlevel.cancel_shielded_checkpoint()
@@ -168,15 +169,6 @@ class _TrioSignal:
         if not self._woken:
             self._task = self._trio.current_task()
             await self._trio.wait_task_rescheduled(lambda _: self._trio.Abort.FAILED)
-
-
-def _in_trio() -> bool:
-    # asked before asyncio: in trio's guest mode an asyncio loop may run as well
-    if "trio" not in sys.modules:
-        return False
-    import trio  # another thread may be in the middle of that: this waits for it
-
-    return trio.lowlevel.in_trio_run()
 
 
 def _comes_again() -> bool:

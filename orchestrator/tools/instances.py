@@ -13,6 +13,7 @@ import anyio.to_thread
 
 from orchestrator.containment import call_in_thread, contained
 from orchestrator.graph.signatures import is_async
+from orchestrator.tasks import OwnTask
 
 T = TypeVar("T")
 Factory: TypeAlias = Callable[[], Any]
@@ -42,7 +43,8 @@ class Instance(Generic[T]):
         made = await whole(factory)
         kind = type(made)
         if hasattr(kind, "__aenter__") and hasattr(kind, "__aexit__"):
-            return cls(await made.__aenter__(), partial(made.__aexit__, None, None, None))
+            task: OwnTask[Any] = OwnTask(lambda: made, f"an instance of {kind.__name__}")
+            return cls(await task.open(), task.close)
         if hasattr(kind, "__enter__") and hasattr(kind, "__exit__"):
             return cls(await whole(made.__enter__), partial(made.__exit__, None, None, None))
         return cls(made, getattr(made, "aclose", None) or getattr(made, "close", None))

@@ -18,11 +18,12 @@ import anyio.lowlevel
 
 from orchestrator.containment import stopped_by
 from orchestrator.errors import PoolTimeout
+from orchestrator.tasks import is_open
 from orchestrator.tools.deadlocks import in_vain
 from orchestrator.tools.instances import Factory, Instance, whole
 from orchestrator.tools.leases import InstanceLease
 from orchestrator.tools.pool_client import PoolClient
-from orchestrator.tools.waiters import Aside, is_open, locked
+from orchestrator.tools.waiters import Aside, locked
 
 T = TypeVar("T")
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from fnmatch import fnmatchcase
-from types import TracebackType
 from typing import Any, Self, TypeAlias
 
 from orchestrator.containment import contained
 from orchestrator.errors import GraphUnknown
 from orchestrator.graph.reducers import Reducer
+from orchestrator.tasks import OwnTask
 from orchestrator.tools.function import FunctionTool
 from orchestrator.tools.result import ToolFailure, ToolResult, worded
 from orchestrator.tools.tool import Tool
@@ -121,21 +121,31 @@ class Toolbox:
 
     async def __aenter__(self) -> Self:
         """Open all that it is made of. An executor does so with the toolbox that it was given."""
+        task = OwnTask(self._hold, repr(self)) if self.connections else None
+        if task is None:
+            self.current()
+        else:
+            await task.open()
+        self._opened().append(task)
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        task = self._opened().pop()
+        if task is not None:
+            await task.close()
+
+    def _opened(self) -> list[OwnTask[None] | None]:
+        opened: list[OwnTask[None] | None] = self.__dict__.setdefault("_tasks", [])
+        return opened
+
+    @asynccontextmanager
+    async def _hold(self) -> AsyncIterator[None]:
+        """What one opening holds until it is closed, in a task of its own."""
         async with AsyncExitStack() as stack:
             for one in self.connections:
                 await stack.enter_async_context(one)
             self.current()
-            self._opened().append(stack.pop_all())
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
-        return await self._opened().pop().__aexit__(kind, error, trace)
-
-    def _opened(self) -> list[AsyncExitStack]:
-        opened: list[AsyncExitStack] = self.__dict__.setdefault("_stacks", [])
-        return opened
+            yield
 
     # -- views -----------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,6 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeAlias
 
 import anyio
-import anyio.lowlevel
 
 Aside: TypeAlias = Callable[[], AbstractAsyncContextManager[Any]]
 """What is done around waiting: others can have meanwhile what the waiting one holds beside."""
@@ -29,15 +28,3 @@ async def locked(lock: anyio.Lock, aside: Aside) -> None:
         if owned:
             lock.release()
         raise
-
-
-def is_open(loop: anyio.lowlevel.EventLoopToken) -> bool:
-    """Return whether an event loop has not been closed."""
-    native: Any = loop.native_token
-    if hasattr(native, "is_closed"):
-        return not native.is_closed()
-    try:
-        native.run_sync_soon(lambda: None)
-    except RuntimeError:
-        return False
-    return True

@@ -14,7 +14,7 @@ from tests.support.sources import imports_of, text_of
 
 ROOT = Path(__file__).parents[2] / "orchestrator"
 
-FLOOR = "late distribution problem archived errors jsontypes typevars values visible redaction clock fence upward"
+FLOOR = "late distribution problem archived errors tasks jsontypes typevars values visible redaction clock fence upward"
 FLOOR = f"{FLOOR} containment"
 BELOW_EXECUTOR = f"{FLOOR} graph kernel stores models views tools memory context nodes seals"
 BELOW_GRAPH_CLASS = f"{BELOW_EXECUTOR} executor executor/effects executor/step executor/drive executor/host render"
@@ -33,6 +33,7 @@ ROOMS = {
     "containment": "errors",
     "archived": "",
     "errors": "problem archived",
+    "tasks": "",
     "values": "errors jsontypes",
     "graph": FLOOR,
     "kernel": f"{FLOOR} graph",

@@ -77,6 +77,11 @@ class Drive:
         """The run's machine."""
         return self.log.machine
 
+    @property
+    def begun(self) -> bool:
+        """Whether its steps were begun."""
+        return self._tasks is not None
+
     # -- what the log asks of it ---------------------------------------------------------------------------------
 
     @property

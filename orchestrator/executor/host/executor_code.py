@@ -8,7 +8,7 @@ from typing import Any, Self, cast
 
 from anyio.abc import TaskStatus
 
-from orchestrator.executor.host.host import Host
+from orchestrator.executor.host.host import HasHost
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.given_code import with_inner
 from orchestrator.models.base import Model
@@ -17,10 +17,8 @@ from orchestrator.tools.result import Risk
 from orchestrator.tools.toolbox import Toolbox
 
 
-class ExecutorCode:
+class ExecutorCode(HasHost):
     """The graphs, tools and models of an executor."""
-
-    _host: Host
 
     @property
     def graphs(self) -> Mapping[str, GraphDefinition]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from contextlib import ExitStack
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -42,6 +43,7 @@ from orchestrator.kernel.run_state import RunState
 from orchestrator.seals import Seal
 from orchestrator.stores.base import Store
 from orchestrator.stores.owner import Owner
+from orchestrator.tasks import OwnTask
 from orchestrator.tools.pool_leases import PoolLeases
 from orchestrator.views.run import Run
 
@@ -52,6 +54,19 @@ log = logging.getLogger("orchestrator")
 
 _LOOK = 0.05
 """Seconds between two looks at a lease that another holds."""
+
+
+class HasHost:
+    """Part of an executor: gives its methods the host, in the executor's own event loop only."""
+
+    _opened_host: Host
+
+    @property
+    def _host(self) -> Host:
+        host = self._opened_host
+        if host.own is not None:
+            host.own.check_loop()
+        return host
 
 
 class Host:
@@ -81,6 +96,8 @@ class Host:
         """Followers of runs that are not driven here."""
         self.holdings = PoolLeases()
         self.flusher, self.pace = Flusher(), YieldBudget()
+        self.own: OwnTask[None] | None = None
+        """Opens and closes the executor; None: it was never opened, or is closed."""
         self.tasks: TaskGroup | None = None
         self.fatal: SystemExit | None = None
         """The exit that a background run requested; it is raised when the executor closes."""
@@ -94,11 +111,31 @@ class Host:
         self.refs = References()
         self.watched = WatchedRuns(store, resources.clock, awake=awake)
 
-    async def begin(self) -> None:
-        """Start the background tasks. An executor may be opened again, also in another event loop."""
-        await self.observation.begin()
-        tasks = await anyio.create_task_group().__aenter__()
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[None]:
+        """Connect the tools and run the background tasks; then interrupt all runs and release what they hold.
+
+        An executor may be opened again, also in another event loop.
+        """
+        async with self.resources.tools, self.observation.opened():
+            await self._forget_abandoned()
+            try:
+                async with anyio.create_task_group() as tasks:
+                    self._begin(tasks)
+                    try:
+                        yield
+                    finally:
+                        self.tasks = None
+                        self.watched.close()
+                        tasks.cancel_scope.cancel()
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await self._interrupt()
+                    await self.holdings.close()
+
+    def _begin(self, tasks: TaskGroup) -> None:
         self.tasks = tasks
+        self.resources.reset()
         self.heartbeat.reset()
         self.flusher.reset()
         for work in (self.heartbeat.renew_leases, self.heartbeat.poll_inboxes, self.flusher.run):
@@ -106,19 +143,20 @@ class Host:
         self.watched.open(tasks)
         tasks.start_soon(guard, self.stop)
 
-    async def end(self, kind: type[BaseException] | None, error: BaseException | None) -> None:
-        """Interrupt all runs, release their pool instances and close the tools."""
-        tasks, self.tasks = self.tasks, None
-        self.watched.close()
-        try:
-            if tasks is not None:
-                tasks.cancel_scope.cancel()
-                await tasks.__aexit__(None, None, None)
-        finally:
-            await self.observation.end()
-            with anyio.CancelScope(shield=True):
-                await self.holdings.close()
-            await self.resources.tools.__aexit__(kind, error, None)
+    async def _interrupt(self) -> None:
+        """Interrupt the runs that callers drive in tasks of their own, and release those whose drives never began."""
+        for live in list(self.live.values()):
+            if live.begun:
+                live.stop()
+                await live.done.wait()
+            else:
+                await self.release(live)
+
+    async def _forget_abandoned(self) -> None:
+        """Release runs that were driven in an event loop which was closed without a word."""
+        for run_id, live in list(self.live.items()):
+            del self.live[run_id]
+            await self._drop(run_id, live.log.lease.token)
 
     async def stop(self) -> None:
         """Interrupt every run and wait until all leases are released. Tasks that wait for a run stay suspended."""
@@ -136,7 +174,8 @@ class Host:
             RuntimeError: the executor is not open.
         """
         if self.tasks is None:
-            raise RuntimeError("the executor is not open: use it in `async with Executor(...) as executor:`")
+            fault = None if self.own is None else self.own.fault
+            raise RuntimeError("the executor is not open: use it in `async with Executor(...) as executor:`") from fault
         return self.tasks
 
     async def open(self, run_id: str, how: Manner = AS_IT_IS, hold: leases.LeaseHandle | None = None) -> Drive:

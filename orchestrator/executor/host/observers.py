@@ -11,15 +11,14 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, cast
 
 import anyio
 import anyio.to_thread
-from anyio.abc import TaskGroup
 
 from orchestrator.containment import call_in_thread, contained
 from orchestrator.errors import OrchestratorError, RunConflict, RunEnded, RunUnknown, StoreError
@@ -183,32 +182,35 @@ class Observation:
         self._on_pause = None if on_pause is None else _Calls(on_pause, store)
         self._all = [*self._always, *((self._on_pause,) if self._on_pause is not None else ())]
         self._runs: dict[Drive, _Observed] = {}
-        self._tasks: TaskGroup | None = None
         self.reload: Callable[[str], Awaitable[Run]]
         """Reads a run from the store. Set once, when the executor is made."""
 
     def __bool__(self) -> bool:
         return bool(self._all)
 
-    async def begin(self) -> None:
-        """Start the tasks."""
-        if self._all:
-            self._tasks = await anyio.create_task_group().__aenter__()
-            self.notices.open()
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[None]:
+        """Make the calls while the block runs; then those that are left, for some seconds."""
+        async with anyio.create_task_group() as tasks:
+            if self._all:
+                self.notices.open()
             for calls in self._all:
                 calls.reset()
-                self._tasks.start_soon(calls.go, self)
+                tasks.start_soon(self._go, calls)
+            try:
+                yield
+            finally:
+                with anyio.move_on_after(_CLOSING, shield=True):
+                    for calls in self._all:
+                        await calls.idle.wait()
+                tasks.cancel_scope.cancel()
+                self.notices.close()
 
-    async def end(self) -> None:
-        """Make the calls that are left, for some seconds, and stop."""
-        tasks, self._tasks = self._tasks, None
-        if tasks is not None:
-            with anyio.move_on_after(_CLOSING, shield=True):
-                for calls in self._all:
-                    await calls.idle.wait()
-            tasks.cancel_scope.cancel()
-            await tasks.__aexit__(None, None, None)
-            self.notices.close()
+    async def _go(self, calls: _Calls) -> None:
+        try:
+            await calls.go(self)
+        finally:
+            calls.idle.set()  # the end of the event loop may cancel it first of all: nothing waits for it then
 
     # -- what a host says ----------------------------------------------------------------------------------------
 

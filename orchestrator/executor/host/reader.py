@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from orchestrator.errors import InvalidValue
 from orchestrator.executor.host.following import RunEvents
-from orchestrator.executor.host.host import Host
+from orchestrator.executor.host.host import HasHost, Host
 from orchestrator.executor.host.run_status import is_interrupted, standby_of, waits_to_be_taken_up
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.kernel.question import QuestionKind
@@ -27,10 +27,8 @@ if TYPE_CHECKING:
 QUESTION_KINDS: tuple[str, ...] = get_args(QuestionKind)
 
 
-class RunReader:
+class RunReader(HasHost):
     """The runs of a store, as they are and as they were."""
-
-    _host: Host
 
     async def load(self, run_id: str, at: int | None = None) -> Run:
         """Return a run as it is, or as it was after record `at`. This runs nothing and needs no code.

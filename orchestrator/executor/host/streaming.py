@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Generic, Self
 
 import anyio
+from anyio.abc import TaskStatus
 
 from orchestrator.errors import RunConflict, RunEnded
 from orchestrator.executor.answers import as_answer
 from orchestrator.executor.commands import AnswerQuestion
-from orchestrator.executor.failures import without_group
 from orchestrator.executor.host.delivery import answer_all, journal
 from orchestrator.executor.host.following import FOLLOW, RecordFollower
 from orchestrator.executor.host.host import Host
@@ -37,6 +37,8 @@ class Stream(Generic[StateT]):
     ) -> None:
         self._host, self._run_id, self._source, self._live = host, run_id, source, live
         self._run: Run[StateT] | None = None
+        self.scope, self.over = anyio.CancelScope(), anyio.Event()
+        """Of the task that drives the run."""
 
     @property
     def run_id(self) -> str:
@@ -66,6 +68,15 @@ class Stream(Generic[StateT]):
             raise StopAsyncIteration
         return seen if isinstance(seen, Event) else event_of(self.run_id, seen)
 
+    async def aclose(self) -> None:
+        """Read no more events, and interrupt the run if this stream drives it. Leaving the block does so."""
+        if isinstance(self._source, RecordFollower):
+            self._source.leave()
+            return
+        self.scope.cancel()
+        with anyio.CancelScope(shield=True):
+            await self.over.wait()
+
     def goes_on(self, live: Drive) -> None:
         """Another drive follows the one before, which waited for a timer."""
         self._live = live
@@ -91,9 +102,8 @@ class Stream(Generic[StateT]):
             self._run = await load(self._host, self._run_id)
 
 
-@asynccontextmanager
-async def streamed(host: Host, live: Drive, after: int = 0) -> AsyncIterator[Stream]:
-    """Drive a run that was taken up here while the block runs. Leaving it interrupts the run."""
+async def streamed(host: Host, live: Drive, after: int = 0) -> Stream:
+    """Drive a run that was taken up here until the stream is left."""
     watcher = watch(host, live.run_id, after)
     stream: Stream = Stream(host, live.run_id, watcher, live)
     relay = _Relay(watcher)
@@ -103,21 +113,22 @@ async def streamed(host: Host, live: Drive, after: int = 0) -> AsyncIterator[Str
         relay.follow(further)
         stream.goes_on(further)
 
-    async def drive() -> None:
+    async def drive(*, task_status: TaskStatus[None]) -> None:
+        task_status.started()
         try:
-            run = await drive_on(host, live, began)
-            watcher.catch_up(run.seq)  # another executor may have driven it in the end
-            stream.concluded(run)
+            with stream.scope:
+                run = await drive_on(host, live, began)
+                watcher.catch_up(run.seq)  # another executor may have driven it in the end
+                stream.concluded(run)
         except (Exception, SystemExit) as error:
             stream.failed(error)
         finally:
             watcher.close()
+            stream.over.set()
 
-    with without_group():
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(drive)
-            yield stream
-            tasks.cancel_scope.cancel()
+    with anyio.CancelScope(shield=True):  # once it has begun, it releases the run whatever happens
+        await host.background().start(drive)
+    return stream
 
 
 class _Relay:
@@ -136,13 +147,18 @@ class _Relay:
         """A drive is over; the next one may follow when a timer is due."""
 
 
-@asynccontextmanager
-async def followed(host: Host, run_id: str, follower: RecordFollower) -> AsyncIterator[Stream]:
-    """Read the events of a run that others drive. Leaving the block leaves the run alone."""
-    try:
-        yield Stream(host, run_id, follower)
-    finally:
-        follower.leave()
+class StreamBlock(AbstractAsyncContextManager[Stream]):
+    """A stream while a block runs. Not made by a generator, which would be closed late where a block is abandoned."""
+
+    def __init__(self, opening: Callable[[], Awaitable[Stream]]) -> None:
+        self._opening = opening
+
+    async def __aenter__(self) -> Stream:
+        self._stream = await self._opening()
+        return self._stream
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._stream.aclose()
 
 
 async def existing(
@@ -154,7 +170,7 @@ async def existing(
     resume: bool,
     after: int | None,
     manner: Manner,
-) -> AbstractAsyncContextManager[Stream]:
+) -> Stream:
     """Answer questions of a run, go on with it if no executor drives it, and return its stream.
 
     Raises:
@@ -192,9 +208,9 @@ async def existing(
                 raise
     if held is not None:
         follower.leave()
-        return streamed(host, held, after)
+        return await streamed(host, held, after)
     if not follower.watches(host.live.get(run_id)):  # who drove it has given it back meanwhile
         follower.leave()
         follower = RecordFollower(host, run_id, after, follow=True, joined=joined)
         follower.join()
-    return followed(host, run_id, follower)
+    return Stream(host, run_id, follower)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Collection, Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, overload
 
 from orchestrator.errors import RunExists
-from orchestrator.executor.host.host import Host
+from orchestrator.executor.host.host import HasHost
 from orchestrator.executor.host.manner import Manner
 from orchestrator.executor.host.start import begin
 from orchestrator.graph.definition import GraphDefinition
@@ -22,10 +22,8 @@ else:
     (streaming,) = later("orchestrator.executor.host", "streaming")
 
 
-class RunStreams:
+class RunStreams(HasHost):
     """Streams of runs."""
-
-    _host: Host
 
     @overload
     def stream(
@@ -61,8 +59,7 @@ class RunStreams:
         retry: bool = False,
         limits: Limits | None = None,
     ) -> AbstractAsyncContextManager[Stream]: ...
-    @asynccontextmanager
-    async def stream(
+    def stream(
         self,
         graph: GraphDefinition | str | None = None,
         input: object = None,  # noqa: A002  the argument's name in the documentation
@@ -83,7 +80,7 @@ class RunStreams:
         pause_after: Collection[str] | None = None,
         context: object = None,
         retry: bool = False,
-    ) -> AsyncIterator[Stream[Any]]:
+    ) -> AbstractAsyncContextManager[Stream[Any]]:
         """Read the events of a run while it is driven, until it ends or pauses.
 
             async with executor.stream(graph, {"question": "..."}) as live:
@@ -110,9 +107,9 @@ class RunStreams:
             accept_changes, wait, trust_answers, retry, limits: see `resume`.
             pause_before, pause_after, context: see `start` and `resume`; for both forms.
 
-        Yields:
-            The stream of events. After the last event, its `run` is the run. It is `interrupted` if another executor
-            drove it and no longer does.
+        Returns:
+            The stream of events, for `async with`. After the last event, its `run` is the run. It is `interrupted` if
+            another executor drove it and no longer does.
 
         Raises:
             RunExists: a run has the id, even one of the same graph and input.
@@ -132,16 +129,17 @@ class RunStreams:
         if wrong:
             whose = "a new run: give its graph" if graph is None else "an existing run: give its run_id alone"
             raise TypeError(f"stream(): {', '.join(wrong)} can be given only for {whose}")
-        if graph is not None:
-            live = await begin(self._host, graph, input, run_id, labels, approve, limits, refs, how=manner)
-            if isinstance(live, str):
-                raise RunExists(live, "stream(graph) starts a new run, stream(run_id=...) reads an existing one")
-            opened: AbstractAsyncContextManager[Stream] = streaming.streamed(self._host, live)
-        elif run_id is not None:
-            opened = await streaming.existing(
+
+        async def opening() -> Stream:
+            if graph is not None:
+                live = await begin(self._host, graph, input, run_id, labels, approve, limits, refs, how=manner)
+                if isinstance(live, str):
+                    raise RunExists(live, "stream(graph) starts a new run, stream(run_id=...) reads an existing one")
+                return await streaming.streamed(self._host, live)
+            if run_id is None:
+                raise TypeError("stream(): give a graph, or the run_id of an existing run")
+            return await streaming.existing(
                 self._host, run_id, answers=answers or {}, by=by, resume=resume, after=after, manner=manner
             )
-        else:
-            raise TypeError("stream(): give a graph, or the run_id of an existing run")
-        async with opened as stream:
-            yield stream
+
+        return streaming.StreamBlock(opening)

@@ -6,12 +6,12 @@ from collections.abc import Collection, Mapping, Sequence
 
 from orchestrator.jsontypes import JsonObject
 from orchestrator.stores.archivable import Archiving
-from orchestrator.stores.base import Alerting, Changing, Finding, Holder, Lease, Placing, StatsRow, Store
+from orchestrator.stores.base import Alerting, Changing, Finding, Holder, Lease, Placing, Reopening, StatsRow, Store
 from orchestrator.stores.items import Area, ItemUsage, ItemWrite, Namespace
 from orchestrator.stores.owner import Owner
 from orchestrator.stores.rows import RunTotals
 
-_OPTIONAL = (Alerting, Archiving, Changing, Placing)
+_OPTIONAL = (Alerting, Archiving, Changing, Placing, Reopening)
 """Protocols that a store may have beside `Store`. The store around it has those that it has."""
 
 

@@ -488,6 +488,10 @@ class MemoryStore(MemoryArchived, MemoryItems):
     async def close(self) -> None:
         self._closed = True
 
+    def reopen(self) -> None:
+        """See `Reopening`."""
+        self._closed = False
+
     # ------------------------------------------------------------------------------- helpers
 
     def _has_run(self, run_id: str) -> bool:

@@ -63,6 +63,10 @@ class PostgresStore(PostgresLists, PostgresItems):
 
     def __init__(self, url: str) -> None:
         self._address = address_of(url)
+        self.reopen()
+
+    def reopen(self) -> None:
+        """See `Reopening`."""
         self._readers = Readers(self._address)
         self._writer = Writer(self._address)
         self._texts: tuple[tuple[JsonObject, str], ...] = ()

@@ -107,6 +107,10 @@ class SQLiteStore(SQLiteItems):
         self.path = Path(path).absolute()  # a later change of directory must not lead to another file
         self._url = url if url is not None else f"sqlite:///{path}"
         check_filesystem(self.path, self._url, allowed=network)
+        self.reopen()
+
+    def reopen(self) -> None:
+        """See `Reopening`."""
         check_log(self.path, self._url)
         file = StoreFile(self.path, self._url)
         self._readers = Readers(self.path, self._url, file)

@@ -86,7 +86,9 @@ class McpConnection:
         self._not_before = 0.0
 
     def add_host(self, host: TaskGroup) -> None:
-        """Let a task group hold its tasks."""
+        """Let a task group hold its tasks. The first one may be in another event loop than those before."""
+        if not self._hosts:
+            self._live, self._lock, self._not_before = None, anyio.Lock(), 0.0
         self._hosts.append(host)
 
     def drop_host(self, host: TaskGroup) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Self
 
 import anyio
-from anyio.abc import TaskGroup
 
 from orchestrator.errors import GraphUnknown
 from orchestrator.tools.mcp.connection import McpConnection, Progress
@@ -114,7 +114,6 @@ class McpToolbox(Toolbox):
         self._prefix, self._risk, self._effect, self._timeout = prefix, risk, effect, timeout
         self._trusting = trust_hints
         self._connection = McpConnection(server, patience=connect_timeout, pause=backoff)
-        self._hosting: list[tuple[int, TaskGroup]] = []
 
     @classmethod
     def stdio(
@@ -163,35 +162,21 @@ class McpToolbox(Toolbox):
     def __repr__(self) -> str:
         return f"McpToolbox({self.server.name!r}, {', '.join(self.current()) if self.ready else 'not connected'})"
 
-    async def __aenter__(self) -> Self:
+    @asynccontextmanager
+    async def _hold(self) -> AsyncIterator[None]:
         """Connect the server, if it is not, and list its tools.
 
         Raises:
             ToolUnavailable: it cannot be reached; the message has the last that it said.
         """
-        host = await anyio.create_task_group().__aenter__()
-        self._connection.add_host(host)
-        try:
-            self._take(await self._connection.listed())
-        except BaseException as error:
-            self._connection.drop_host(host)
-            host.cancel_scope.cancel()
+        async with anyio.create_task_group() as host:
+            self._connection.add_host(host)
             try:
-                await host.__aexit__(type(error), error, error.__traceback__)
-            except ExceptionGroup:
-                raise error from None  # alone, as it was raised
-            raise
-        self._hosting.append((anyio.get_current_task().id, host))
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        # A task group is left by the task that entered it, whoever else has the toolbox open.
-        mine = anyio.get_current_task().id
-        at = max((number for number, (task, _) in enumerate(self._hosting) if task == mine), default=-1)
-        host = self._hosting.pop(at)[1]
-        self._connection.drop_host(host)
-        host.cancel_scope.cancel()
-        await host.__aexit__(None, None, None)
+                self._take(await self._connection.listed())
+                yield
+            finally:
+                self._connection.drop_host(host)
+                host.cancel_scope.cancel()
 
     async def refresh(self) -> Self:
         """Take the tools as the server has them now. Until then one that it changed is refused when it is called.

@@ -118,7 +118,7 @@ async def test_it_is_closed_and_opened_again(rough: Rough, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("view", [False, True])
 async def test_it_is_opened_by_several_at_once(rough: Rough, tmp_path: Path, view: bool) -> None:
-    """The connection is in the hands of who opened it first; when they leave, the next call makes a new one."""
+    """They share one connection, which lasts until the last of them leaves."""
     box, first, last = rough().exclude("die") if view else rough(), anyio.Event(), anyio.Event()
 
     async def one() -> None:
@@ -134,7 +134,7 @@ async def test_it_is_opened_by_several_at_once(rough: Rough, tmp_path: Path, vie
             await anyio.sleep(0.05)
             for _ in range(2):
                 assert (await box.execute(name="echo", tool_input={"text": "hi"})).error is None
-    _none_left(tmp_path, 2)
+    _none_left(tmp_path, 1)
 
 
 async def test_arguments_may_have_any_name(rough: Rough) -> None:

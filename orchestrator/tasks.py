@@ -1,0 +1,161 @@
+"""Async context managers that are opened and closed by any task: a task of their own enters and leaves them.
+
+Task groups and cancel scopes must be left by the task that entered them, but what holds them is often closed
+elsewhere: by the teardown of a test fixture, a web application's lifespan, another cell of a notebook, or the event
+loop, which closes generators that were left early. So executors, toolboxes, connections to servers and instances of
+pools each have an `OwnTask`, in which their task groups live.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import warnings
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, suppress
+from contextvars import copy_context
+from typing import Any, Generic, TypeVar
+
+import anyio
+import anyio.lowlevel
+
+T = TypeVar("T")
+
+log = logging.getLogger("orchestrator")
+
+_running: set[OwnTask[Any]] = set()
+"""asyncio itself keeps no task alive."""
+
+
+class OwnTask(Generic[T]):
+    """Enters an async context manager in a task of its own, and leaves it there when it is closed.
+
+    The task has a copy of the opener's context variables. If its event loop ends first, it leaves the context manager
+    then: `asyncio.run` and `trio.run` cancel it, and wait for it.
+
+    Args:
+        make: makes the context manager.
+        name: names it in errors.
+        warns: whether to warn if it is not closed before its event loop ends.
+    """
+
+    def __init__(self, make: Callable[[], AbstractAsyncContextManager[T]], name: str, *, warns: bool = False) -> None:
+        self._make, self._name, self._warns = make, name, warns
+        self._loop = anyio.lowlevel.current_token()
+        self._scope = anyio.CancelScope()
+        self._ready, self._closing, self._ended = anyio.Event(), anyio.Event(), anyio.Event()
+        self._value: T
+        self.fault: BaseException | None = None
+        """The error that it ended with."""
+
+    @property
+    def over(self) -> bool:
+        """Whether it was left, or its event loop was closed."""
+        return self._ended.is_set() or not is_open(self._loop)
+
+    async def open(self) -> T:
+        """Enter the context manager, and return its value. Errors are raised here; a group of one is unwrapped."""
+        _running.add(self)
+        if in_trio():
+            import trio
+
+            trio.lowlevel.spawn_system_task(self._run, name=self._name, context=copy_context())
+        else:
+            asyncio.create_task(self._run(), name=self._name).add_done_callback(self._end)
+        await self._wait(self._ready)
+        if self.over:
+            raise self.fault or RuntimeError(f"{self._name}: its event loop ended while it was opened")
+        return self._value
+
+    async def close(self) -> None:
+        """Leave the context manager, and raise what it, or a task of its own, raised. Closing again waits too.
+
+        Cancelling this call cancels what is left to do, and waits for that.
+        """
+        if not self.over:
+            self._closing.set()
+            await self._wait(self._ended)
+        if self.fault is not None:
+            raise self.fault
+
+    def check_loop(self) -> None:
+        """Refuse a call from another event loop; a thread without one may read what takes no waiting.
+
+        Raises:
+            RuntimeError: another event loop runs here.
+        """
+        try:
+            here = anyio.lowlevel.current_token()
+        except RuntimeError:
+            return
+        if here != self._loop and not self.over:
+            raise RuntimeError(
+                f"{self._name} is open in another event loop: call it there, from a thread with "
+                "`asyncio.run_coroutine_threadsafe(call, loop).result()`, or with `anyio.from_thread.run(function)` "
+                "in a thread that AnyIO began"
+            )
+
+    async def _wait(self, event: anyio.Event) -> None:
+        try:
+            await event.wait()
+        except anyio.get_cancelled_exc_class():
+            self._scope.cancel()
+            with anyio.CancelScope(shield=True):
+                await self._ended.wait()
+            raise
+
+    async def _run(self) -> None:
+        # Nothing but cancellation leaves this: trio ends the program for an error of a system task.
+        try:
+            with self._scope:
+                async with self._make() as self._value:
+                    self._ready.set()
+                    await self._closing.wait()
+        except anyio.get_cancelled_exc_class():
+            if self._warns and self._is_in_use:
+                with suppress(ResourceWarning):  # where warnings are errors
+                    warnings.warn(
+                        f"{self._name} was not closed before its event loop ended", ResourceWarning, stacklevel=1
+                    )
+            raise
+        except BaseException as error:
+            self.fault = error
+            while isinstance(self.fault, BaseExceptionGroup) and len(self.fault.exceptions) == 1:
+                self.fault = self.fault.exceptions[0]
+            if self._is_in_use:
+                log.error("%s has ended because of an error", self._name, exc_info=error)
+            if isinstance(error, KeyboardInterrupt) and not in_trio():
+                raise
+        finally:
+            self._end()
+
+    @property
+    def _is_in_use(self) -> bool:
+        return self._ready.is_set() and not self._closing.is_set()
+
+    def _end(self, _: object = None) -> None:
+        _running.discard(self)
+        self._ended.set()
+        self._ready.set()
+
+
+def in_trio() -> bool:
+    """Whether this is called in trio. Asked before asyncio: in trio's guest mode an asyncio loop may run as well."""
+    if "trio" not in sys.modules:
+        return False
+    import trio  # another thread may be in the middle of that: this waits for it
+
+    return trio.lowlevel.in_trio_run()
+
+
+def is_open(loop: anyio.lowlevel.EventLoopToken) -> bool:
+    """Return whether an event loop has not been closed."""
+    native: Any = loop.native_token
+    if hasattr(native, "is_closed"):
+        return not native.is_closed()
+    try:
+        native.run_sync_soon(lambda: None)
+    except RuntimeError:
+        return False
+    return True
