@@ -167,9 +167,12 @@ class Executor(RunWorker, RunReplaying, RunStreams, ExecutorCode):
         """Interrupt its runs, release what they hold, and close the store, if it was given as a URL.
 
         Raises:
+            RuntimeError: a node of one of its runs calls it, which would wait for itself.
             Exception: the error for which its background tasks had ended before.
         """
         host = self._host
+        if host.drives_here:
+            raise RuntimeError(f"{self!r} cannot be closed by a run that it drives: close it where it was opened")
         own = host.own
         with anyio.CancelScope(shield=True):
             try:

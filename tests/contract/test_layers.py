@@ -195,6 +195,7 @@ LONG_LISTS = {
     "orchestrator/cli/retention_commands.py: archive": OPTIONS,
     "orchestrator/cli/run_commands.py: resume": OPTIONS,
     "orchestrator/cli/schedule_command.py: schedule": OPTIONS,
+    "orchestrator/cli/serve_command.py: serve": OPTIONS,
     "orchestrator/cli/view_commands.py: runs": OPTIONS,
     "orchestrator/cli/worker_command.py: worker": OPTIONS,
     "graphs/react.py: react": "a strategy's options are its parameters",

@@ -443,3 +443,20 @@ async def test_threads_call_it_in_its_event_loop(anyio_backend_name: str) -> Non
 
             threading.Thread(target=other).start()
             assert (await asyncio.wrap_future(done)).output == ["a"]
+
+
+@pytest.mark.anyio
+async def test_a_node_cannot_close_the_executor_that_runs_it_and_may_close_one_of_its_own() -> None:
+    @node
+    async def closes(state: Log) -> Update:
+        async with Executor(graphs=[single(says("inner"))]) as inner:
+            await inner.start("single", {})
+        await executor.close()
+        return {"log": "closed"}
+
+    async with Executor(graphs=[single(closes)]) as executor:
+        with anyio.fail_after(60):
+            run = await executor.start("single", {})
+        assert run.error is not None
+        assert (run.status, run.error.type) == ("failed", "RuntimeError")
+        assert "cannot be closed by a run that it drives" in run.error.message

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
+from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("orchestrator")
 
+_driving: ContextVar[tuple[Host, ...]] = ContextVar("driving", default=())
+"""The hosts in whose drives this task is, the outermost first: a node may open an executor of its own."""
 _LOOK = 0.05
 """Seconds between two looks at a lease that another holds."""
 
@@ -353,6 +356,7 @@ class Host:
         Raises:
             see `Drive.run`
         """
+        outer = _driving.set((*_driving.get(), self))
         try:
             with contained:
                 await self.observation.driving(live)
@@ -363,6 +367,7 @@ class Host:
             live.fault = live.fault or error
             raise
         finally:
+            _driving.reset(outer)
             if not live.done.is_set():  # it failed before its steps could run
                 with anyio.CancelScope(shield=True):
                     await self.release(live)
@@ -375,6 +380,11 @@ class Host:
         if self.stopping:
             await anyio.sleep_forever()
         return self.run_of(live)
+
+    @property
+    def drives_here(self) -> bool:
+        """Whether this task is part of a run that the executor drives."""
+        return self in _driving.get()
 
     async def release(self, live: Drive) -> None:
         """Release a run that was opened and is not driven."""
