@@ -14,17 +14,20 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
+from pydantic import ValidationError
 
 from orchestrator.distribution import NAME, install
 from orchestrator.errors import OrchestratorError, ToolDisconnected, ToolError, ToolUnavailable, message_of
 from orchestrator.fence import pass_fence
 from orchestrator.tools.mcp.listing import Listed, listed_by
+from orchestrator.tools.mcp.origin import is_marked
 from orchestrator.tools.mcp.servers import HttpServer, Server
 from orchestrator.tools.mcp.tail import Tail, plain, without
+from orchestrator.tools.truncation import in_words, refused
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
-    from mcp import Client
+    from mcp import Client, MCPError
     from mcp.client._transport import TransportStreams
     from mcp.types import CallToolResult
 
@@ -114,6 +117,7 @@ class McpConnection:
             ToolUnavailable: the server cannot be reached; nothing was called.
             ToolDisconnected: it was lost during the call.
             ToolError: it says that it cannot do it, or the tool is not what it was when it was listed.
+            ResultRefused: its answer cannot be read.
         """
         for last in (False, True):
             async with self._lock:
@@ -255,22 +259,19 @@ class McpConnection:
             # Not `call_tool`, which would check the result by the server's own schema, however long that takes.
             result = await live.client.session.send_request(request, kinds, progress_callback=progress)
         except MCPError as error:
-            await self._settle(live, error.code)
-            raise self._told(live, error.code, error.message) from None
+            raise await self._told(live, error) from None
         except (anyio.ClosedResourceError, anyio.BrokenResourceError):
-            await self._settle(live, None)
+            await self._clear(live)
             raise self._lost(live) from None
-        except (ValueError, RecursionError) as error:  # pydantic's ValidationError is a ValueError
-            raise ToolError(f"MCP server {self.server.name!r} gave no result: {self._words(error)}") from None
+        except (ValueError, RecursionError) as error:
+            raise self.refused(f"gave no result: {self._words(error)}", _refused_part(error)) from None
         if not isinstance(result, CallToolResult):
             raise ToolError(f"MCP server {self.server.name!r} wants to ask its user something, which is not supported")
         return result
 
-    async def _settle(self, live: _OpenSession, code: int | None) -> None:
+    async def _clear(self, live: _OpenSession) -> None:
         """Clears a connection away that a call has found lost."""
-        from mcp.types import CONNECTION_CLOSED
-
-        if code not in (None, CONNECTION_CLOSED) or isinstance(self.server, HttpServer):
+        if isinstance(self.server, HttpServer):
             return
         live.over.set()
         with anyio.move_on_after(_LAST_WORDS):
@@ -279,19 +280,28 @@ class McpConnection:
             self._live = None
             self._postpone()
 
-    def _told(self, live: _OpenSession, code: int, message: str) -> Exception:
+    async def _told(self, live: _OpenSession, error: MCPError) -> Exception:
+        """What an error says: in the words of the server if that sent it, else by a code of the transport."""
         from mcp.types import CONNECTION_CLOSED
 
         from orchestrator.tools.mcp.http import EXPIRED, LOST, NOT_REACHED
 
+        code, said = error.code, self._safe(error.message)
+        if is_marked(error.data):
+            return ToolError(f"MCP server {self.server.name!r}: {said}")
+        if code == CONNECTION_CLOSED:
+            await self._clear(live)
         if code == EXPIRED:
             return _Expired()
         if code in (CONNECTION_CLOSED, LOST):
-            return self._lost(live, message if code == LOST else "")
-        said = self._safe(message)
+            return self._lost(live, said if code == LOST else "")
         if code == NOT_REACHED:
             return self._unavailable(said)
-        return ToolError(f"MCP server {self.server.name!r}: {said}")
+        return self.refused(f"gave no result: {said}", said)
+
+    def refused(self, why: str, returned: object) -> ToolError:
+        """The error of a call that the server answered, and whose answer cannot be used."""
+        return refused(ToolError(f"MCP server {self.server.name!r} {why}"), self._safe(in_words(returned)))
 
     # -- words -----------------------------------------------------------------------------------------------------
 
@@ -314,7 +324,7 @@ class McpConnection:
 
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
-        if isinstance(error, MCPError) and error.code == CONNECTION_CLOSED:
+        if isinstance(error, MCPError) and error.code == CONNECTION_CLOSED and not is_marked(error.data):
             return "it ended before it answered"
         kind = "" if isinstance(error, MCPError | OrchestratorError) else f"{type(error).__name__}: "
         return f"{kind}{self._safe(message_of(error))}"
@@ -330,6 +340,13 @@ class _Late(ToolUnavailable):
 
 class _Expired(Exception):
     """The server has forgotten the connection, and did nothing."""
+
+
+def _refused_part(error: Exception) -> object:
+    """The outermost part of an answer in which a fault was found; the error itself if it does not say."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    return min(error.errors(include_url=False, include_context=False), key=lambda fault: len(fault["loc"]))["input"]
 
 
 def _said(tail: Tail) -> str:

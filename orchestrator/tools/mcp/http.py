@@ -2,7 +2,8 @@
 
 The client's transport lets an error of one request end the connection, and with it all calls that are under way; who
 called learns no more than that it was closed. Here such an error is made the server's answer to that one request, with
-codes that say whether the call can have happened. Answers are read up to a length only.
+codes that say whether the call can have happened. They count only in an error that no server sent (see `origin`).
+Answers are read up to a length only.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import anyio
 import httpx2
 
 from orchestrator.tools.mcp.lines import LONGEST
+from orchestrator.tools.mcp.origin import marked_error
 from orchestrator.tools.mcp.process import UNREADABLE
 
 if TYPE_CHECKING:
@@ -51,16 +53,48 @@ class _Client(httpx2.AsyncClient):
     async def send(self, request: httpx2.Request, *, stream: bool = False, **how: Any) -> httpx2.Response:
         asked = _asked(request)
         if asked is None:
-            return await super().send(request, stream=stream, **how)
+            return _marked(request, await super().send(request, stream=stream, **how))
         try:
             response = await super().send(request, stream=True, **how)
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.UnsupportedProtocol, httpx2.ProxyError) as error:
             return _error(request, asked, NOT_REACHED, _why(error))
         except httpx2.TransportError as error:
             return _error(request, asked, LOST, f"the connection broke: {_why(error)}")
-        if response.headers.get("content-type", "").startswith("text/event-stream") and response.is_success:
-            return response  # its events are bounded by the transport
-        return await _whole(request, response, asked)
+        marked = _marked(request, response)
+        return await _whole(request, response, asked) if marked is response else marked
+
+
+class _Events(httpx2.AsyncByteStream):
+    """The events of a stream, with the server's errors marked."""
+
+    def __init__(self, response: httpx2.Response) -> None:
+        self._response = response
+        self._events = aiter(httpx2.EventSource(response, max_event_size=LONGEST))
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
+        event = await anext(self._events)
+        lines = [f"event: {event.event}", f"id: {event.id}", f"retry: {event.retry}"]  # one that is none is ignored
+        lines += [f"data: {line}" for line in (marked_error(event.data) or event.data).split("\n")]
+        return "\n".join([*lines, "\n"]).encode()
+
+    async def aclose(self) -> None:
+        await self._response.aclose()
+
+
+def _marked(request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
+    """A stream of events as `_Events`; any other response as it is."""
+    if not (response.headers.get("content-type", "").startswith("text/event-stream") and response.is_success):
+        return response
+    return httpx2.Response(response.status_code, headers=_plain(response), stream=_Events(response), request=request)
+
+
+def _plain(response: httpx2.Response) -> dict[str, str]:
+    """The headers of a response that is read already."""
+    read = ("content-encoding", "content-length", "transfer-encoding")
+    return {name: value for name, value in response.headers.items() if name.lower() not in read}
 
 
 async def _whole(request: httpx2.Request, response: httpx2.Response, asked: Mapping[str, object]) -> httpx2.Response:
@@ -85,28 +119,29 @@ async def _whole(request: httpx2.Request, response: httpx2.Response, asked: Mapp
     if size > LONGEST:
         return _error(request, asked, UNREADABLE, f"it answered with more than {LONGEST:,} bytes")
     content = b"".join(parts)
-    if "mcp-session-id" in request.headers and _forgets(response.status_code, content):
+    told, headers = marked_error(content), _plain(response)
+    if "mcp-session-id" in request.headers and _forgets(response.status_code, content, told is not None):
         return _error(request, asked, EXPIRED, "it has forgotten this connection")
     # `server/discover` is how the client finds out what a server is: older ones answer it with such a status.
-    if response.status_code >= 400 and asked["method"] != "server/discover" and not _is_error(content):
+    if response.status_code >= 400 and asked["method"] != "server/discover" and told is None:
         said = f"it answered with HTTP {response.status_code}{_words_of(content)}"
         return _error(request, asked, _code(response.status_code), said)
-    headers = {
-        name: value
-        for name, value in response.headers.items()
-        if name.lower() not in ("content-encoding", "content-length", "transfer-encoding")
-    }
+    if told is not None:
+        content, headers = told.encode(), headers | {"content-type": "application/json"}
     found = httpx2.Response(response.status_code, headers=headers, content=content, request=request)
     found.next_request = response.next_request
     return found
 
 
-def _forgets(status: int, content: bytes) -> bool:
+def _forgets(status: int, content: bytes, is_error: bool) -> bool:
     """Whether a server that refuses a request says that it does not know the connection.
 
     The specification has 404 for that. The reference servers answer 400 and say that the session ID is not valid.
     """
-    return status == 404 or (status == 400 and b"session" in content[:_SAID].lower())
+    said = content[:_SAID].lower()
+    if status == 404:
+        return not is_error or b"session" in said
+    return status == 400 and any(word in said for word in (b"session id", b"session-id", b"session_id", b"sessionid"))
 
 
 def _words_of(content: bytes) -> str:
@@ -129,14 +164,6 @@ def _asked(request: httpx2.Request) -> Mapping[str, object] | None:
     except (ValueError, httpx2.RequestNotRead):
         return None
     return sent if isinstance(sent, dict) and "id" in sent and "method" in sent else None
-
-
-def _is_error(content: bytes) -> bool:
-    try:
-        said = json.loads(content)
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(said, dict) and "error" in said
 
 
 def _error(request: httpx2.Request, asked: Mapping[str, object], code: int, message: str) -> httpx2.Response:

@@ -18,6 +18,7 @@ import anyio
 
 from orchestrator.errors import ToolUnavailable
 from orchestrator.tools.mcp.lines import Cut, Lines, id_of
+from orchestrator.tools.mcp.origin import marked
 from orchestrator.tools.mcp.tail import Tail
 
 if TYPE_CHECKING:
@@ -126,7 +127,10 @@ def _message(line: bytes | Cut, tail: Tail) -> Any:
         if not line.strip():
             return None
         try:
-            return jsonrpc_message_adapter.validate_json(line, by_name=False)
+            said = jsonrpc_message_adapter.validate_json(line, by_name=False)
+            if isinstance(said, JSONRPCError):
+                said.error.data = marked(said.error.data)
+            return said
         except (ValueError, RecursionError):
             first, last, fault = line, line[-1000:], "its answer cannot be read: it is not JSON, or nested too deeply"
             if not line.lstrip().startswith(b"{"):

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import anyio
 
-from orchestrator.errors import GraphUnknown
+from orchestrator.errors import GraphUnknown, message_of
 from orchestrator.tools.mcp.connection import McpConnection, Progress
 from orchestrator.tools.mcp.listing import Listed, names_of
 from orchestrator.tools.mcp.results import as_result
@@ -49,7 +49,10 @@ class McpTool(Tool):
 
     async def _remote(self, args: Mapping[str, object], key: str, ctx: object) -> ToolResult:
         found = await self._connection.call(self.listed, args, _progress(ctx, key))
-        return as_result(found, hidden(self._connection.server), wrapped=self.listed.wrapped)
+        try:
+            return as_result(found, hidden(self._connection.server), wrapped=self.listed.wrapped)
+        except Exception as error:
+            raise self._connection.refused(f"gave no result: {message_of(error)}", found) from error
 
     def failure(self, error: Exception) -> ToolFailure:
         """As of every tool; a connection that was lost says so itself."""

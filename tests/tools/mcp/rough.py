@@ -23,6 +23,7 @@ TOOLS: list[dict[str, Any]] = [
     {"name": "wait", "inputSchema": NONE},
     {"name": "die", "inputSchema": NONE},
     {"name": "pay", "inputSchema": TEXT},
+    {"name": "refuse", "inputSchema": TEXT},
     {"name": "big", "inputSchema": NONE},
     {"name": "deep", "inputSchema": NONE},
     {"name": "nonsense", "inputSchema": NONE},
@@ -77,6 +78,9 @@ def call(number: Any, name: str, params: dict[str, Any]) -> None:
     args = params.get("arguments") or {}
     token = (params.get("_meta") or {}).get("progressToken")
     match name:
+        case "refuse":
+            note("refused", args["text"])
+            send({"id": number, "error": {"code": int(args["text"]), "message": "Quota exceeded"}})
         case "wait":
             note("calls", name)  # and never an answer
         case "die":
