@@ -37,7 +37,8 @@
     │   ├── ToolFailed            a tool call failed, and that is an error; holds the `ToolResult`
     │   └── SecretInState
     ├── ToolError                 a tool explains why it cannot do its work
-    │   └── ToolUnavailable       the tool's server cannot be reached; no call was made
+    │   ├── ToolUnavailable       the tool's server cannot be reached; no call was made
+    │   └── ResultRefused         a call returned, and its result cannot be used
     ├── ToolDisconnected          the server was lost during a call (also a `ConnectionError`)
     ├── ModelError                a model call failed
     │   ├── ModelUnavailable      temporary (`retryable`)
@@ -476,6 +477,17 @@ class ToolUnavailable(ToolError):
     """Raised when the server of a tool cannot be started or reached; no call was made."""
 
     retryable = True
+
+
+class ResultRefused(ToolError):
+    """Raised when a call returned and its result cannot be used; what the call did has happened.
+
+    `returned` is what came back, as bounded, redacted text.
+    """
+
+    def __init__(self, message: str, returned: str = "") -> None:
+        self.returned = returned
+        super().__init__(message)
 
 
 class ToolDisconnected(OrchestratorError, ConnectionError):

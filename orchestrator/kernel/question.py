@@ -75,9 +75,12 @@ class UnknownOutcomePayload(TypedDict):
     """How many times it began, from 1."""
     began: str
     """When the last attempt began: ISO 8601, UTC, in seconds."""
-    why: Literal["interrupted", "timeout", "connection", "cancelled"]
+    why: Literal["interrupted", "timeout", "connection", "cancelled", "refused"]
+    """`refused`: it returned, and its result was refused."""
     error: NotRequired[str]
-    """What it ended with."""
+    """What it ended with; of a refused result, why it was refused."""
+    returned: NotRequired[str]
+    """What came back, if its result was refused: a text, cut and without secrets."""
     reconcile: NotRequired[str]
     """Why `reconcile` could not say what became of it."""
     result: NotRequired[str]

@@ -41,7 +41,7 @@ from orchestrator.tools.keywords import schema_faults
 from orchestrator.tools.leases import in_thread
 from orchestrator.tools.result import EFFECTS, RISKS, Effect, Risk, ToolFailure, ToolResult, result_of
 from orchestrator.tools.schema import Spec, Wants, bare_schema, spec_of, wants_of
-from orchestrator.tools.truncation import KEPT, SHOWN
+from orchestrator.tools.truncation import KEPT, SHOWN, refused
 from orchestrator.tools.validation import faults
 
 if TYPE_CHECKING:
@@ -362,17 +362,22 @@ class Tool:
 
         Raises:
             TimeoutError: the call took longer than the tool's `timeout`.
+            ResultRefused: it returned what no result can hold.
         """
         told: dict[str, JsonValue] = {}
         waits_at_fence(key)
         try:
-            result = result_of(await self._call(args, key, ctx, told=told))
+            value = await self._call(args, key, ctx, told=told)
         except ExceptionGroup as group:  # a task group of the tool's wraps what went wrong
             inner = _inside(group)
             if len(inner) == 1:
                 raise inner[0] from group
             raise
-        return result.model_copy(update={"metadata": {**told, **result.metadata}}) if told else result
+        try:
+            result = result_of(value)
+            return result.model_copy(update={"metadata": {**told, **result.metadata}}) if told else result
+        except Exception as error:
+            raise refused(error, value) from error
 
     async def invoke(self, args: Mapping[str, object], *, key: str | None = None, ctx: object = None) -> ToolResult:
         """Call the tool as `perform` does, and return every error as a result.

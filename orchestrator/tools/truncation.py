@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import reprlib
 from collections import deque
 from typing import TypeVar
 
 from pydantic import JsonValue
 
+from orchestrator.errors import ResultRefused, ToolError, message_of
 from orchestrator.models.messages import Image
+from orchestrator.redaction import redact, without_known
 from orchestrator.tools.content import Blob, Part, size_of
 from orchestrator.tools.result import ToolResult, as_text
 
@@ -20,6 +23,8 @@ KEPT = 1_000_000
 """Characters of a result that the journal keeps."""
 CONTENT = 20_000_000
 """Characters of pictures and other binary data, as base64, that the journal keeps of a result."""
+_SAID = 2_000
+"""Characters of a result that was refused which the journal keeps."""
 _LINE = 100
 """Characters, at most, of the line that says how much is missing."""
 _TAIL = 3
@@ -41,6 +46,32 @@ def _cut(begin: str, end: str, length: int, most: int, hint: str) -> str:
     tail = most // _TAIL
     missing = f"[... {length - most:,} of {length:,} characters are left out here{hint and '; '}{hint} ...]"
     return f"{begin[: most - tail]}\n{missing}\n{end[len(end) - tail :] if tail else ''}"
+
+
+_short = reprlib.Repr()
+_short.maxlevel, _short.maxlist, _short.maxtuple, _short.maxset, _short.maxdict = 4, 10, 10, 10, 10
+_short.maxstring = _short.maxother = _short.maxlong = 400
+
+
+def in_words(value: object) -> str:
+    """Any value as a short text without secrets, in bounded time: shown to a person if the value cannot be stored."""
+    if isinstance(value, ToolResult):
+        value = value.output
+    if isinstance(value, str | bytes | bytearray):
+        value = value[: 4 * _SAID]  # blanked before it is cut: half a secret does not look like one
+    try:
+        text = value if isinstance(value, str) else _short.repr(value)
+    except Exception:  # a class that has the name of a built-in one
+        text = f"a value of type {type(value).__name__}"
+    text = redact(without_known(text[: 4 * _SAID])).encode("utf-8", "backslashreplace").decode()
+    return text if len(text) <= _SAID else f"{text[:_SAID]} [...]"
+
+
+def refused(error: Exception, value: object) -> ResultRefused:
+    """The error of a call that returned a value which a result cannot hold."""
+    why = message_of(error)
+    known = isinstance(error, ToolError)
+    return ResultRefused(why if known else f"the call was made, but its result was refused: {why}", in_words(value))
 
 
 class Gathered:

@@ -300,7 +300,8 @@ async def test_a_result_that_cannot_be_kept_is_a_failed_result_and_the_run_goes_
         again = await ex.load(run.run_id)
         assert again.output == run.output
         (settled,) = [one for one in await ex.store.read(run.run_id) if isinstance(one, EffectSettled)]
-    assert (settled.ok, calls) == (True, [1])
+    refused = effect == "irreversible" and words is not None
+    assert (settled.ok, settled.unknown, settled.returned is not None, calls) == (not refused, refused, refused, [1])
     if words is None:
         assert run.output["error"] is None
     else:

@@ -14,7 +14,7 @@ import pytest
 from pydantic import BaseModel, SecretStr
 
 from orchestrator import Context, Executor, Graph, Retry, Tool, Toolbox, ToolResult, node, tool
-from orchestrator.errors import SecretInState, ToolError
+from orchestrator.errors import ResultRefused, ToolError
 from orchestrator.tools import IdempotencyKey, ToolFailure
 
 pytestmark = pytest.mark.anyio
@@ -189,8 +189,9 @@ async def test_a_secret_that_a_tool_returns_is_refused() -> None:
         """Leak."""
         return {"key": SecretStr("s3cret-value")}
 
-    with pytest.raises(SecretInState) as caught:
+    with pytest.raises(ResultRefused, match="a secret must not enter the state") as caught:
         await leak.perform({})
+    assert "s3cret-value" not in caught.value.returned
     assert "s3cret-value" not in str(caught.value)
     assert "s3cret-value" not in str(await leak.invoke({}))
 

@@ -30,6 +30,7 @@ from orchestrator.values import MAX_DEPTH, MAX_REQUEST_BYTES, checked
 
 T = TypeVar("T")
 
+_REFUSALS = (errors.InvalidValue, errors.InvalidOutcome, errors.SecretInState, errors.ResultRefused)
 INSIDE = 10
 """Levels of lists and objects that requests and results are themselves, around the values in them."""
 
@@ -58,6 +59,8 @@ class Effect(Generic[T]):
     usage: Callable[[T], Usage | None] | None = None
     unknown: Callable[[T], bool] | None = None
     """Whether a result leaves open whether it happened."""
+    reread: bool = False
+    """Whether the caller gets the result as it is read back, also if the call has just been made."""
     reconcile: Callable[[str], Awaitable[T | None] | T | None] | None = None
     validate: Callable[[object], object] | None = None
     """The result that a person gives, as it is journaled; raises if it cannot be the result. None: as it was given."""
@@ -99,6 +102,7 @@ class Effect(Generic[T]):
         Raises:
             EffectFailed: it failed.
             ModelError: it failed so, as it was raised the first time.
+            InvalidValue, InvalidOutcome, SecretInState, ResultRefused: its result was refused, as the first time.
         """
         if settled is not None and settled.ok:
             return self.decode(settled.result)
@@ -106,7 +110,8 @@ class Effect(Generic[T]):
         if error is None:
             raise EffectFailed(f"{self.name}: failed")
         kind = getattr(errors, error.type, None)
-        if isinstance(kind, type) and issubclass(kind, ModelError):
+        refused = settled is not None and settled.returned is not None
+        if isinstance(kind, type) and issubclass(kind, (ModelError, *_REFUSALS) if refused else ModelError):
             raised = kind(error.message)
             if isinstance(raised, ModelUnavailable):
                 raised.retry_after = error.retry_after
@@ -281,6 +286,8 @@ class Ticket:
     tries: int = 1
     entered: bool | None = None
     """Whether the call was made; False: it still waits, None: not known."""
+    returned: str | None = None
+    """What came back, once the call has returned and its result was refused."""
 
     @property
     def held(self) -> bool:

@@ -176,9 +176,9 @@ async def known_calls(
             if intended.key in asked_for or (made_by != name and made_by in family.journals):
                 continue  # the journal of the run that made it knows best
             if intended.activation == activation.key:
-                exact.setdefault(intended.key, _known(made_by, entry, effect.digest))
+                exact.setdefault(intended.key, known_of(made_by, entry, effect.digest))
             elif (intended.path, intended.node) == (activation.path, activation.node) and intended.key not in copied:
-                near.setdefault(intended.key, _known(made_by, entry, effect.digest))
+                near.setdefault(intended.key, known_of(made_by, entry, effect.digest))
     calls = [*(exact or near).values()]
     return [call for call in calls if call.same] or calls, family.gone
 
@@ -201,7 +201,7 @@ def irreversible_calls(family: Relatives, records: Sequence[Record]) -> list[tup
             intended = entry.intended
             made_by = family.maker(name, intended.seq)
             if intended.key not in has and (made_by == name or made_by not in family.journals):
-                found.setdefault(intended.key, (intended.name, _known(made_by, entry, "")))
+                found.setdefault(intended.key, (intended.name, known_of(made_by, entry, "")))
     return [*found.values()]
 
 
@@ -230,14 +230,18 @@ def _calls(records: Sequence[Record], wanted: Callable[[EffectIntended], bool]) 
     yield from found.values()
 
 
-def _known(run: str, entry: EffectEntry, digest: str) -> FamilyCall:
+def known_of(run: str, entry: EffectEntry, digest: str) -> FamilyCall:
+    """A call of a run, by the run's journal. `digest`: of the request that it is compared with."""
     intended, settled = entry.intended, entry.settled
     status: Literal["returned", "failed", "unknown"] = "unknown"
     result: object = None
     error = ""
     if settled is not None and settled.seq > intended.seq:
-        failed = str(settled.error) if settled.error is not None else failed_result(settled.result)
+        told = failed_result(settled.result) if intended.kind == "tool" else None
+        failed = told if settled.error is None else str(settled.error)
         error = failed or ""
+        if settled.returned is not None:
+            error = f"it returned {settled.returned}, which was refused: {error}"
         if not settled.unknown:
             status = "failed" if failed else "returned"
             result = None if failed else settled.result

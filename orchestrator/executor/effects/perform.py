@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import anyio
 
 from orchestrator.containment import contained
-from orchestrator.errors import ModelError
+from orchestrator.errors import ModelError, ResultRefused
 from orchestrator.executor.effects import mismatches, replay
 from orchestrator.executor.effects.effect import Attempt, Effect, Ticket, witness
 from orchestrator.executor.effects.questions import find_outcome, outcome_question_id
@@ -26,6 +26,7 @@ from orchestrator.fence import current_fence
 from orchestrator.kernel.ledger import EffectEntry
 from orchestrator.kernel.records import EffectSettled
 from orchestrator.redaction import without_known_in
+from orchestrator.tools.truncation import in_words
 
 T = TypeVar("T")
 
@@ -110,6 +111,8 @@ class AttemptEffects:
                 if found is not None:
                     self._reused.add(found.key)
                     return found, None
+                if decision.entry.intended.taken is not None:  # a replay makes no call that the replayed run made again
+                    return await self._begin_new(effect, wanted, occurrence, decision.entry)
                 more = replay.again(decision.entry)
                 return None, await self._intend(effect, more.key, wanted, occurrence, more.tries)
 
@@ -172,15 +175,22 @@ class AttemptEffects:
     # -- how it ended --------------------------------------------------------------------------------------------
 
     def end(self, ticket: Ticket, effect: Effect[T], value: T) -> T:
-        """Journal the result of an effect and return it in the form in which a replay returns it."""
+        """Journal the result of an effect and return it in the form in which a replay returns it.
+
+        What it raises refuses the result of a call that has happened.
+        """
         unknown = ticket.irreversible and effect.unknown is not None and effect.unknown(value)
         usage = None if effect.usage is None else effect.usage(value)
-        encoded = effect.encoded(value)
-        result = without_known_in(encoded)
-        if result is not encoded:  # a key that was repeated: the node gets what a replay will give it
-            value = effect.decode(result)
+        try:
+            encoded = effect.encoded(value)
+            result = without_known_in(encoded)
+            # A key that was repeated: the node gets what a replay will give it.
+            found = effect.decode(result) if effect.reread or result is not encoded else value
+        except BaseException:
+            ticket.returned = in_words(value)
+            raise
         self.under_way.land(ticket, Ending(result, usage=usage, unknown=unknown))
-        return value
+        return found
 
     def settle_failure(self, ticket: Ticket, error: BaseException, effect: Effect[Any] | None = None) -> bool:
         """Journal that an effect failed or was stopped by the run. If the process stops, it stays unsettled.
@@ -207,7 +217,9 @@ class AttemptEffects:
             asked = attempt.failure_named(replay.SUSPENDED, "it asked something first")
             return Ending(error=asked) if ticket.irreversible else None
         if isinstance(error, Exception):
-            unknown = ticket.irreversible and ticket.entered is not False and outcome_is_open(error)
+            returned = error.returned if isinstance(error, ResultRefused) else ticket.returned
+            open_ = ticket.entered is not False and outcome_is_open(error)
+            unknown = ticket.irreversible and (open_ or returned is not None)
             wait = (
                 None
                 if effect is None or unknown
@@ -216,7 +228,7 @@ class AttemptEffects:
             if isinstance(error, ModelError) and error.resumable:
                 self._failed.append((error, ticket))
             next_at = None if wait is None else attempt.log.clock.now() + wait
-            return Ending(error=attempt.failure(error), unknown=unknown, next_at=next_at)
+            return Ending(error=attempt.failure(error), unknown=unknown, next_at=next_at, returned=returned)
         why = attempt.stopped()
         if why is None:
             return None

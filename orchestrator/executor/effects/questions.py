@@ -5,6 +5,7 @@ interrupted   the process, or what in the node waited for the call, was stopped 
 timeout       time ran out before the other side answered
 connection    the connection to the other side broke
 cancelled     the run stopped it: a cancel, a lost race, a limit
+refused       it returned, and its result could not be used
 """
 
 from __future__ import annotations
@@ -185,24 +186,29 @@ def answer_to(attempt: Attempt, question: Question) -> Answer:
 
 def why_unknown(entry: EffectEntry) -> str:
     """Why the end of an effect is not known, as one word."""
-    kind, _ = _error_of(entry)
+    kind, _, returned = _error_of(entry)
+    if returned is not None:
+        return "refused"
     if kind in ("", "Cancelled"):
         return "cancelled" if kind else "interrupted"
     return "timeout" if "Timeout" in kind else "connection"
 
 
-def _error_of(entry: EffectEntry) -> tuple[str, str]:
-    """Class and words of the error that an effect ended with; empty if it did not end."""
+def _error_of(entry: EffectEntry) -> tuple[str, str, str | None]:
+    """Class and words of the error that an effect ended with, and what came back if its result was refused.
+
+    Empty if it did not end.
+    """
     settled = settled_of(entry)
     if settled is None:
-        return "", ""
+        return "", "", None
     if settled.error is not None:
-        return settled.error.type, settled.error.message
+        return settled.error.type, settled.error.message, settled.returned
     # A tool's result that stands for an error.
     result: Mapping[str, object] = settled.result if isinstance(settled.result, Mapping) else {}
     metadata = result.get("metadata")
     kind = metadata.get("exception") if isinstance(metadata, Mapping) else None
-    return str(kind or "Error"), str(result.get("error", ""))
+    return str(kind or "Error"), str(result.get("error", "")), None
 
 
 def outcome_question_id(activation: Activation, entry: EffectEntry, again: int = 0) -> str:
@@ -223,9 +229,12 @@ def outcome_question(
         effect: the effect as the step asks for it; its `returns` is the schema of the result.
     """
     intended, activation = entry.intended, attempt.activation
-    why, (_, error) = why_unknown(entry), _error_of(entry)
+    why, (_, error, returned) = why_unknown(entry), _error_of(entry)
     began = datetime.fromtimestamp(intended.ts, UTC).isoformat(timespec="seconds")
-    prompt = f"It is not known whether {intended.name} happened: {_WORDS[why]}."
+    prompt = f"It is not known whether {intended.name} happened: {_WORDS.get(why)}."
+    if returned is not None:
+        refused = f"but its result was refused: {error}; it returned: {returned}."
+        prompt = f"{intended.name} was called and returned, {refused}"
     payload: dict[str, object] = {
         "tool": intended.name,
         "args": intended.request.get("args", intended.request),
@@ -235,6 +244,7 @@ def outcome_question(
         "began": began,
         "why": why,
         **({"error": error} if error else {}),
+        **({} if returned is None else {"returned": returned}),
         **doubts,
     }
     name = outcome_question_id(activation, entry, again)
@@ -275,7 +285,11 @@ async def find_outcome(
         except Exception as error:
             doubts["reconcile"] = f"reconcile failed: {message_of(error)}"
         else:
-            return None if value is None else under_way.settle_now(intended.key, Ending(result))
+            if value is not None:
+                return under_way.settle_now(intended.key, Ending(result))
+            if why_unknown(entry) != "refused":
+                return None
+            doubts["reconcile"] = "reconcile knows nothing of it, and it has returned"
     asked = 0
     while True:
         question = outcome_question(attempt, entry, asked, doubts, effect)

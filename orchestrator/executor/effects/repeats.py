@@ -13,7 +13,7 @@ import anyio
 
 from orchestrator.executor.call_guard import CallDenied
 from orchestrator.executor.effects.effect import Attempt, Effect
-from orchestrator.executor.effects.family import FamilyCall
+from orchestrator.executor.effects.family import FamilyCall, known_of
 from orchestrator.executor.effects.fork_questions import said_of
 from orchestrator.executor.effects.questions import answer_to, asking_again, unused_id
 from orchestrator.executor.effects.reopened import certainly_failed
@@ -44,7 +44,7 @@ async def ask_before_another(under_way: UnderWay, effect: Effect[Any], key: str,
         return
     waits = patience()
     while True:
-        calls = [_as_known(attempt, entry) for entry in _left(attempt, effect, asked_for)]
+        calls = [known_of(attempt.log.run_id, entry, effect.digest) for entry in _left(attempt, effect, asked_for)]
         pause = next(waits, None) if calls else None
         if pause is None:
             break
@@ -73,16 +73,6 @@ def _left(attempt: Attempt, effect: Effect[Any], asked_for: Collection[str]) -> 
         and not is_suspended(entry)
         and not certainly_failed(entry.intended, settled_of(entry))
     ]
-
-
-def _as_known(attempt: Attempt, entry: EffectEntry) -> FamilyCall:
-    intended, settled = entry.intended, settled_of(entry)
-    happened = settled is not None and settled.ok and not settled.unknown
-    return FamilyCall(
-        run=attempt.log.run_id, seq=intended.seq, same=False, args=intended.request.get("args", intended.request),
-        status="returned" if happened else "unknown", result=settled.result if settled and happened else None,
-        error="" if settled is None or settled.error is None else str(settled.error),
-    )  # fmt: skip
 
 
 def _question(attempt: Attempt, effect: Effect[Any], name: str, calls: list[FamilyCall]) -> Question:

@@ -8,7 +8,8 @@ that kind in the attempt). `decide` maps what the journal knows of it to what is
     suspended by a question that it asked, or stopped
       before the call was made                     Again       begun anew
     outcome unknown, may run again                 Again       called again under the same key
-    outcome unknown, irreversible                  Reconcile   `reconcile` is asked what became of it
+    outcome unknown, or result refused, and
+      irreversible                                 Reconcile   `reconcile` is asked what became of it
                                                    AskOutcome  there is none, or a person has answered already
     not known                                      Begin       called
     open, or unknown, in the run that was forked   Begin       called, under a key of the fork's own
@@ -175,7 +176,9 @@ class Ending:
     error: Failure | None = None
     usage: Usage | None = None
     unknown: bool = False
-    """Whether it is open what it did."""
+    """Whether it is open what it did, or what its result is."""
+    returned: str | None = None
+    """What came back, if its result was refused."""
     next_at: float | None = None
     """When the call is tried again, Unix seconds."""
 
@@ -269,7 +272,7 @@ def left_behind(
             and intended.attempt == attempt
             and intended.key not in asked_for
             and settled is not None
-            and settled.ok
+            and (settled.ok or settled.returned is not None)
         ):
             return entry
     return None

@@ -178,12 +178,13 @@ def _settle(under_way: UnderWay, key: str, call: RecordedCall) -> EffectSettled:
     if call.inner is not None:
         stamp = log.at(attempt.activation)
         log.push(Spent(**stamp, key=key, run=call.inner.run, usage=call.inner.usage))
-    ending = Ending(settled.result, settled.error, settled.usage, settled.unknown)
+    ending = Ending(settled.result, settled.error, settled.usage, settled.unknown, settled.returned)
     record = under_way.settle(key, log.clock.now(), ending, tries=settled.tries)
     if call.late:
         raise attempt.signalled(TimedOut())
-    if settled.error is not None and not issubclass(_class_of(settled.error), ModelError):
-        raise as_raised(settled.error)
+    error = None if settled.returned is not None else settled.error
+    if error is not None and not issubclass(_class_of(error), ModelError):
+        raise as_raised(error)
     return record
 
 

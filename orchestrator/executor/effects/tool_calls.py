@@ -13,7 +13,7 @@ import anyio
 
 from orchestrator.containment import contained
 from orchestrator.context import Context
-from orchestrator.errors import AgentError, GraphUnknown, InvalidUpdate, ToolFailed
+from orchestrator.errors import AgentError, GraphUnknown, InvalidUpdate, ResultRefused, ToolFailed
 from orchestrator.executor.call_guard import CallDenied
 from orchestrator.executor.effects.effect import Effect
 from orchestrator.executor.effects.perform import AttemptEffects
@@ -30,7 +30,7 @@ from orchestrator.tools.function_runner import run_function
 from orchestrator.tools.result import ToolFailure, ToolResult, storable, worded
 from orchestrator.tools.tool import Tool
 from orchestrator.tools.toolbox import Toolbox
-from orchestrator.tools.truncation import kept
+from orchestrator.tools.truncation import in_words, kept, refused
 
 T = TypeVar("T")
 
@@ -135,8 +135,8 @@ async def perform_tool(
         kind="tool", name=tool.name, effect=tool.effect,
         request={"args": dict(args), "schema": tool.schema_digest}, risk=tool.risk,
         run=lambda key: _call(effects, ctx, tool, args, key), encode=lambda found: _data(found[0]),
-        decode=lambda found: (_tool_result(found), False), unknown=lambda found: found[1], reconcile=_reconciler(tool),
-        returns=lambda: tool.output_schema, continues=tool.continues,
+        decode=lambda found: (_tool_result(found), False), reread=True, unknown=lambda found: found[1],
+        reconcile=_reconciler(tool), returns=lambda: tool.output_schema, continues=tool.continues,
         graph=str(getattr(getattr(tool, "graph", None), "content", "")),
     )  # fmt: skip
     log = effects.attempt.log
@@ -152,6 +152,8 @@ async def perform_tool(
                 args = dict(tool.validate(answer.args))
                 effect = replace(effect, request={"args": args, "schema": tool.schema_digest})
         result, _ = await effects.perform(effect)
+    except ResultRefused as refusal:
+        result = tool.failure(refusal)
     except CallDenied as denied:
         _note_failed(effects)
         return ToolFailure(error=denied.words)
@@ -167,17 +169,17 @@ async def _call(
 
     The tool's own `retry` makes the call again inside the same effect, but never one of an irreversible tool whose
     error leaves its outcome open (see `outcome_is_open`), whatever the retry allows: a connection that broke or time
-    that ran out ends that call, its result is journaled as unknown, and a further attempt of the step asks first.
+    that ran out ends that call, its result is journaled as unknown, and a further attempt of the step asks first. So it
+    does if its result is refused.
     """
     attempt, tries = effects.attempt, 1
-    passing: tuple[type[Exception], ...] = (GraphUnknown, *tool.passes)
+    returned = (ResultRefused,) if tool.effect == "irreversible" else ()
+    passing: tuple[type[Exception], ...] = (GraphUnknown, *returned, *tool.passes)
     while True:
         try:
             with contained:
                 done = await tool.perform(args, key=key, ctx=ctx)
-            if done.metadata.get("new_instance") and await _began_anew(effects, tool, key):
-                done = done.model_copy(update={"metadata": {**done.metadata, "began_anew": True}})
-            return _as_replayed(storable(kept(done, tool.max_kept))), False
+            return await _landed(effects, tool, done, key), False
         except passing:
             raise
         except Exception as error:
@@ -189,11 +191,37 @@ async def _call(
                 again = decide(tool.retry, error, tries, random.random(), irreversible=irreversible)
             if not isinstance(again, TryAgain):
                 failure = tool.failure(error).model_copy(update={"traceback": traceback_of_tool(error)})
-                return _as_replayed(storable(kept(failure, tool.max_kept))), open_
+                return storable(kept(failure, tool.max_kept)), open_
             await anyio.sleep(again.wait)
             tries += 1
         if not attempt.log.lease.fresh:
             await attempt.ensure_held()
+
+
+async def _landed(effects: AttemptEffects, tool: Tool, done: ToolResult, key: str) -> ToolResult:
+    """The result of a call that was made, as the journal keeps it.
+
+    Raises:
+        ResultRefused: something went wrong behind the call.
+    """
+    try:
+        if done.metadata.get("new_instance") and await _began_anew(effects, tool, key):
+            done = done.model_copy(update={"metadata": {**done.metadata, "began_anew": True}})
+        return _kept(tool, done)
+    except Exception as error:
+        raise refused(error, done) from error
+
+
+def _kept(tool: Tool, done: ToolResult) -> ToolResult:
+    """A result as the journal keeps it; a failed one if it cannot keep what was given.
+
+    Raises:
+        ResultRefused: it cannot, and the call cannot be made again.
+    """
+    result = storable(kept(done, tool.max_kept))
+    if result.failed and not done.failed and tool.effect == "irreversible":
+        raise ResultRefused(str(result.error), in_words(done))
+    return result
 
 
 async def _began_anew(effects: AttemptEffects, tool: Tool, key: str) -> bool:
@@ -229,11 +257,6 @@ def _tool_result(found: object) -> ToolResult:
     return ToolResult(output=cast("Any", found))
 
 
-def _as_replayed(result: ToolResult) -> ToolResult:
-    """A result as a replay will give it."""
-    return _tool_result(_data(result))
-
-
 def _reconciler(tool: Tool) -> Callable[[str], Awaitable[tuple[ToolResult, bool] | None]] | None:
     reconcile = getattr(tool, "reconcile", None)
     if reconcile is None:
@@ -243,7 +266,7 @@ def _reconciler(tool: Tool) -> Callable[[str], Awaitable[tuple[ToolResult, bool]
         found = await run_function(partial(reconcile, key))
         if found is None:
             return None
-        return storable(found if isinstance(found, ToolResult) else ToolResult(output=found)), False
+        return _kept(tool, found if isinstance(found, ToolResult) else ToolResult(output=found)), False
 
     return ask
 
@@ -263,10 +286,10 @@ async def call_function(
     """See `Context.effect`."""
     codec, threads = Codec(returns), effects.attempt.resources.threads
 
-    async def run(key: str) -> object:
+    async def run(key: str) -> T:
         given: dict[str, Any] = {"idempotency_key": key} if _wants_key(fn) else {}
         waits_at_fence(key)
-        return encode(cast(T, await run_function(partial(fn, *args, **given), limiter=threads)))
+        return cast(T, await run_function(partial(fn, *args, **given), limiter=threads))
 
     def encode(value: T) -> object:
         try:
@@ -274,25 +297,24 @@ async def call_function(
         except Unfit as error:
             raise InvalidUpdate(f"effect {name!r} returned a value that does not fit `returns`: {error}") from None
 
-    async def look(key: str) -> object:
+    def decode(found: object) -> T:
+        try:
+            return cast(T, codec.load(json_copy(found)))  # from a copy, because the journal keeps what was found
+        except Unfit as error:
+            raise InvalidUpdate(f"effect {name!r} has a result that does not fit `returns`: {error}") from None
+
+    async def look(key: str) -> T | None:
         assert reconcile is not None
-        found = await run_function(partial(reconcile, key), limiter=threads)
-        return None if found is None else encode(cast(T, found))
+        return cast("T | None", await run_function(partial(reconcile, key), limiter=threads))
 
     asked = as_json(list(args), f"the arguments of effect {name!r}", inside=1)
-    found = await effects.perform(
-        Effect[object](
-            kind="effect", name=name, effect=effect, request={"args": asked}, run=run,
-            encode=lambda value: value, decode=lambda value: value, validate=lambda value: encode(codec.load(value)),
+    return await effects.perform(
+        Effect[T](
+            kind="effect", name=name, effect=effect, request={"args": asked}, run=run, encode=encode, decode=decode,
+            reread=True, validate=lambda value: encode(codec.load(value)),
             returns=partial(type_schema, returns, "validation"), reconcile=None if reconcile is None else look,
         )
     )  # fmt: skip
-    # Read from its JSON also when it has just been made, so that a replay gives the same; from a copy, because the
-    # journal keeps what was found.
-    try:
-        return cast(T, codec.load(json_copy(found)))
-    except Unfit as error:
-        raise InvalidUpdate(f"effect {name!r} has a result that does not fit `returns`: {error}") from None
 
 
 def _wants_key(function: Callable[..., object]) -> bool:

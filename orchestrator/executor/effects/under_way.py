@@ -161,6 +161,7 @@ class UnderWay:
             started=started,
             ended=stamp["ts"],
             unknown=ending.unknown,
+            returned=ending.returned,
             tries=tries,
             next_at=ending.next_at,
         )

@@ -8,7 +8,7 @@ import random
 import anyio
 
 from orchestrator.containment import flatten, native_task, outside
-from orchestrator.errors import GraphUnknown, InvalidOutcome, ModelError, ReplayMismatch, StepError, StepTimeout
+from orchestrator.errors import GraphUnknown, ModelError, ReplayMismatch, StepError, StepTimeout
 from orchestrator.executor.effects.effect import Attempt
 from orchestrator.executor.failures import failure_of, find_exception, traceback_of, unwrap_single
 from orchestrator.executor.interrupts import Lost, Refused, Suspend, TimedOut
@@ -17,12 +17,12 @@ from orchestrator.executor.retry import GiveUp, TryAgain, decide
 from orchestrator.executor.run_log import RunLog
 from orchestrator.executor.step.context import StepContext
 from orchestrator.executor.step.node_call import call_node, subgraph_step
-from orchestrator.executor.step.results import encoded
+from orchestrator.executor.step.results import landed
 from orchestrator.graph.limits import Retry
 from orchestrator.graph.node import Node
 from orchestrator.graph.outcome import Failing, Guarded
 from orchestrator.jsontypes import JsonObject
-from orchestrator.kernel.queries import reduced_values, validate_outcome
+from orchestrator.kernel.queries import reduced_values
 from orchestrator.kernel.question import Question
 from orchestrator.kernel.records import (
     Asked,
@@ -88,10 +88,7 @@ async def run_step(log: RunLog, resources: Resources, activation: Activation) ->
                 raise _timeout(attempt)
         if attempt.signal is not None:
             raise attempt.signal
-        outcome, values, ops = encoded(attempt, result)
-        fault = validate_outcome(activation, outcome, values, ops)
-        if fault is not None:
-            raise InvalidOutcome(fault.message)
+        outcome, values, ops = landed(attempt, result)
         if activation.key in machine.ledger:
             # Also of a node that calls nothing any more: what it did before may not be left behind.
             context.stop_reading(will_resume=False)

@@ -15,9 +15,10 @@ from orchestrator.executor.effects.effect import Attempt, Effect
 from orchestrator.executor.run_log import RunLog
 from orchestrator.executor.step.context import StepContext
 from orchestrator.executor.step.node_cache import cached
-from orchestrator.executor.step.results import encoded, given_result, recorded, result_schema
+from orchestrator.executor.step.results import decided, given_result, landed, recorded, result_schema
 from orchestrator.fence import current_fence, pass_fence, pass_fence_in_thread, waits_at_fence
 from orchestrator.graph.node import Node
+from orchestrator.graph.outcome import Failing
 from orchestrator.graph.shared_list import listed
 from orchestrator.graph.signatures import is_awaitable
 from orchestrator.kernel.queries import reduced_values, start_fault, validate_outcome
@@ -61,18 +62,16 @@ async def _as_effect(attempt: Attempt, context: StepContext, state: object) -> o
             await pass_fence()
         else:
             waits_at_fence(key)
-        return await _plainly(attempt, context, state)
+        result = await _plainly(attempt, context, state)
+        return decided(attempt, result) if isinstance(result, Failing) else result
 
     def encode(result: object) -> object:
-        outcome, values, ops = encoded(attempt, result)
+        outcome, values, ops = landed(attempt, result)
+        reduced_values(attempt.activation, values, ops)  # refuses what a reducer does
         return {"outcome": outcome, "update": values, "ops": ops}
 
     def validate(found: object) -> object:
-        given = given_result(attempt.activation.frame.plan.schema, found)
-        fault = validate_outcome(attempt.activation, given["outcome"], given["update"], given["ops"])
-        if fault is not None:
-            raise InvalidOutcome(fault.message)
-        return given
+        return encode(recorded(given_result(attempt.activation.frame.plan.schema, found)))
 
     effect = Effect[object](
         kind="effect", name=attempt.activation.node, effect="irreversible", request={}, run=run, encode=encode,

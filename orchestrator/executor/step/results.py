@@ -17,6 +17,7 @@ from orchestrator.graph.outcome import RESERVED, Failing, Outcome
 from orchestrator.graph.state import StateSchema
 from orchestrator.graph.statedata import fields_form
 from orchestrator.jsontypes import JsonObject
+from orchestrator.kernel.queries import validate_outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ def encoded(attempt: Attempt, result: object) -> tuple[str, JsonObject, dict[str
         return result.outcome, result.update, result.ops
     else:
         if isinstance(result, Failing):
-            result = _decided(attempt, result)
+            result = decided(attempt, result)
         outcome, update = _read(activation.node, result)
     plain = plain_name(outcome)
     if plain != outcome and outcome not in attempt.spec.outcomes:
@@ -77,6 +78,19 @@ def encoded(attempt: Attempt, result: object) -> tuple[str, JsonObject, dict[str
     if update:
         _check_declared(attempt, update)
     values, ops = activation.frame.plan.schema.encode_update(update)
+    return outcome, values, ops
+
+
+def landed(attempt: Attempt, result: object) -> tuple[str, JsonObject, dict[str, str]]:
+    """The same, after all checks: the outcome leads somewhere, and its reducers take the update.
+
+    Raises:
+        InvalidOutcome: it does not.
+    """
+    outcome, values, ops = encoded(attempt, result)
+    fault = validate_outcome(attempt.activation, outcome, values, ops)
+    if fault is not None:
+        raise InvalidOutcome(fault.message)
     return outcome, values, ops
 
 
@@ -93,7 +107,7 @@ def _check_declared(attempt: Attempt, update: Mapping[str, object]) -> None:
         raise InvalidUpdate(f"{attempt.activation.node} updates {others}, and says that it writes {only}")
 
 
-def _decided(attempt: Attempt, failing: Failing[Any]) -> Outcome[Any]:
+def decided(attempt: Attempt, failing: Failing[Any]) -> Outcome[Any]:
     """What becomes of an outcome that stands for a failure: an edge names it, or another one is taken.
 
     Raises:

@@ -48,7 +48,11 @@ class EffectSettled(ActivationRecord):
     started: Moment = 0.0
     ended: Moment = 0.0
     unknown: bool = False
-    """Whether it may or may not have happened, as a cancelled or timed-out irreversible call."""
+    """Whether it may or may not have happened, as a cancelled or timed-out irreversible call; or it has, and its result
+    was refused."""
+    returned: str | None = None
+    """What came back, as bounded, redacted text, if the call returned and its result was refused; `error`, or the
+    error in a tool's result, says why."""
     tries: int = 1
     """Number of tries."""
     next_at: Moment | None = None
