@@ -78,12 +78,12 @@ class CallGuard:
                 self._shown[record.question.id] = payload["tool"], payload.get("args")
         elif isinstance(record, Answered):
             self._answered(record.question, record.answer, believed=believed, policy=record.policy)
-        elif isinstance(record, EffectIntended) and record.kind == "tool":
-            if believed:
+        elif isinstance(record, EffectIntended):
+            call = _call(record.name, record.request.get("args", record.request))
+            if record.kind == "tool" and believed:
                 self._intended.add(record.key)
             if not record.again:
-                call = _call(record.name, record.request.get("args"))
-                self._approved[call] -= 1
+                self._approved[call] -= record.kind == "tool"
                 self._by_person[call] -= self._by_person[call] > 0
 
     def _answered(self, question: str, answer: Answer | None, *, believed: bool, policy: bool) -> None:

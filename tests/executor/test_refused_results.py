@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import anyio
 import pytest
@@ -131,6 +131,11 @@ def by_map(world: World) -> tuple[Graph, list[Any]]:
 def inside(world: World) -> tuple[Graph, list[Any]]:
     inner, tools = by_effect(world)
     return one(world, Subgraph(inner, outputs={"said": "said"}, retry=world.retry)), tools
+
+
+def again(state: State) -> Outcome[Literal["again", "enough"]]:
+    """Go round once more."""
+    return Outcome("enough" if state.total else "again", total=1)
 
 
 Door = Callable[[World], tuple[Graph, list[Any]]]
@@ -267,15 +272,34 @@ async def test_a_fork_asks_and_a_replay_gives_the_same_refusal(
         assert (question.kind, call["status"]) == ("approval", "unknown")
         assert shown in call["error"]
         assert "which was refused: " in question.prompt
-        late = await executor.fork("r")
+        late = await executor.fork("r")  # it has the call
         if late.status == "failed":
             late = await executor.resume(late.run_id, retry=True)
-        assert late.waiting
+        (later,) = late.waiting
+        (call,) = later.payload["family"]
+        assert (later.kind, call["status"], shown in call["error"]) == ("approval", "unknown", True)
         assert world.paid == ["paid"]
         world.wrong = right
         done = await executor.answer(fork.run_id, question.id, Approve())
         assert world.paid == ["paid", "paid"]
         assert done.status in ("completed", "failed")
+
+
+@pytest.mark.parametrize("door", [by_effect, by_tool, by_node])
+async def test_an_approval_in_a_fork_is_for_one_call(door: Door) -> None:
+    world = World({"id": 1} if door is by_node else 1)
+    graph, tools = door(world)
+    twice = Graph(
+        name="twice", state=State, nodes={"n": graph.nodes["n"], "again": node(effect="pure")(again)},
+        edges="START -> n -> again\nagain -> n : again\nagain -> END : enough",
+    )  # fmt: skip
+    async with world.executor(twice, *tools) as executor:
+        await executor.enqueue(twice, {}, run_id="r")  # and it is not driven
+        fork = await executor.fork("r", at=1)
+        for made in (0, 1):
+            assert len(world.paid) == made
+            fork = await executor.answer(fork.run_id, fork.waiting[0].id, Approve())
+        assert (fork.status, world.paid) == ("completed", ["paid"] * 2)
 
 
 @all_doors

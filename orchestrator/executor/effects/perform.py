@@ -100,6 +100,8 @@ class AttemptEffects:
                 why = f"the code now calls {effect.name!r} with another request instead"
                 raise mismatches.mismatch(self.attempt.log.run_id, other, why)
             case replay.Begin():
+                if entry is not None:  # a fork may make it again: what its parent knows of it is asked for
+                    self._asked_for.discard(entry.intended.key)
                 return await self._begin_new(effect, wanted, occurrence)
             case replay.RetryLater(key, until, meant, tries):
                 await self._sleep(until, meant)
