@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -63,7 +64,8 @@ async def test_another_event_loop_than_asyncio_is_refused() -> None:
 async def test_recorded_histories_are_replayed(path: Path) -> None:
     """Workflows that began with an older version go on with this one: a change that they cannot follow fails here."""
     history = WorkflowHistory.from_json(f"run:{path.stem}", path.read_text())
-    await Replayer(workflows=[RunWorkflow]).replay_workflow(history)
+    with ThreadPoolExecutor() as threads:
+        await Replayer(workflows=[RunWorkflow], workflow_task_executor=threads).replay_workflow(history)
 
 
 def test_histories_have_the_id_of_the_run_and_nothing_else_of_it() -> None:

@@ -199,6 +199,8 @@ async def test_a_stream_goes_on_with_a_run_that_slept_elsewhere_when_its_process
     async with Executor(url, graphs=[graph]) as executor:
         async with Executor(url) as other:
             await bring(other, "sleeping")
+            while "r" in other._host.live:  # noqa: ASYNC110  its drive has asked, and is about to end
+                await anyio.sleep(0.01)
             held = await other._host.borrow("r")  # so the stream follows it
             async with executor.stream(run_id="r", after=0) as live:
                 await other._host.release(held)

@@ -11,11 +11,11 @@ from typing import Any
 import nbformat
 import pytest
 from fastapi import FastAPI
-from jupyter_client import KernelManager
 from nbclient import NotebookClient
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
+from tests.notebooks.books import kernel
 from tests.web.server import PAGE
 
 _COMMON = """
@@ -217,6 +217,11 @@ _CELLS = (
 def test_cells_of_a_notebook_open_use_and_close_an_executor(tmp_path: Path) -> None:
     (tmp_path / "server.py").write_text(_SERVER)
     book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in _CELLS])
-    NotebookClient(book, km=KernelManager(), timeout=120, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    with kernel(tmp_path) as manager:
+        client = NotebookClient(book, km=manager, timeout=120)
+        try:
+            client.execute()
+        finally:
+            client.kc.stop_channels()
     said = [[out.get("text") or out["data"]["text/plain"] for out in cell.outputs] for cell in book.cells]
     assert said == [[], [], ["1"], ["run_started\n"], ["'ended'"], [], ["'interrupted'"], []]

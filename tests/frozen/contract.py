@@ -61,9 +61,9 @@ class State(BaseModel):
 
 
 def graph_of(edges: str, name: str = "g", **nodes: Any) -> Graph:
-    """A graph of these nodes; `limits` and `output` are its own."""
-    options = {key: nodes.pop(key) for key in ("limits", "output") if key in nodes}
-    return Graph(name=name, state=State, input="question", nodes=nodes, edges=edges, **{"output": "log", **options})
+    """A graph of these nodes; `limits`, `input` and `output` are its own."""
+    options = {key: nodes.pop(key) for key in ("limits", "input", "output") if key in nodes}
+    return Graph(name=name, state=State, nodes=nodes, edges=edges, **{"input": "question", "output": "log", **options})
 
 
 def says(word: str, join: Any = None, outcome: str | None = None, effect: Any = "irreversible", **more: Any) -> Node:
@@ -403,16 +403,30 @@ def _branches() -> Iterator[Piece]:
     yield Piece("conflict", graph_of("START -> a -> b, c -> j -> END", **one_field, **last))
     yield Piece("conflict-at-end", graph_of("START -> a -> b, c -> END", **one_field))
     mapped = "START -> a -> b : each items\nb -> j -> END"
-    yield Piece("map", graph_of(mapped, **_named("ab"), **last), three)
-    yield Piece("map-limited", graph_of(mapped, **_named("ab"), **last, limits=Limits(concurrency=1)), three)
-    yield Piece("map-empty", graph_of(mapped, **_named("ab"), **last), {"items": []})
-    yield Piece("map-two-of", graph_of(mapped, **_named("ab"), j=says("j", 2)), three)
-    yield Piece("map-no-list", graph_of("START -> a -> b : each tasks\nb -> END", **_named("ab")), {"tasks": [{}]})
-    yield Piece("map-needs", graph_of("START -> a -> b : each tasks\nb -> j -> END", **_named("ab"), **last), tasks)
+    yield Piece("map", graph_of(mapped, input="items", **_named("ab"), **last), three)
+    yield Piece(
+        "map-limited", graph_of(mapped, input="items", **_named("ab"), **last, limits=Limits(concurrency=1)), three
+    )
+    yield Piece("map-empty", graph_of(mapped, input="items", **_named("ab"), **last), {"items": []})
+    yield Piece("map-two-of", graph_of(mapped, input="items", **_named("ab"), j=says("j", 2)), three)
+    yield Piece(
+        "map-no-list",
+        graph_of("START -> a -> b : each tasks\nb -> END", input="tasks", **_named("ab")),
+        {"tasks": [{}]},
+    )
+    yield Piece(
+        "map-needs",
+        graph_of("START -> a -> b : each tasks\nb -> j -> END", input="tasks", **_named("ab"), **last),
+        tasks,
+    )
     circle = {"tasks": [{"id": "x", "needs": ["y"]}, {"id": "y", "needs": ["x"]}]}
-    yield Piece("map-circle", graph_of("START -> a -> b : each tasks\nb -> j -> END", **_named("ab"), **last), circle)
+    yield Piece(
+        "map-circle",
+        graph_of("START -> a -> b : each tasks\nb -> j -> END", input="tasks", **_named("ab"), **last),
+        circle,
+    )
     nested = "START -> a -> b : each items\nb -> c, d -> k -> j -> END"
-    yield Piece("map-fork", graph_of(nested, **_named("abcd"), k=says("k", "all"), **last), three)
+    yield Piece("map-fork", graph_of(nested, input="items", **_named("abcd"), k=says("k", "all"), **last), three)
     choice = {"a": says("a", outcome="x"), **_named("bc")}
     yield Piece("choice", graph_of("START -> a\na -> b : x\na -> c : y\nb -> END\nc -> END", **choice))
     race = "START -> a -> b, c, d -> j -> e -> END"

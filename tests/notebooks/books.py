@@ -48,12 +48,12 @@ def paths() -> list[Path]:
 
 
 @contextmanager
-def kernel() -> Iterator[KernelManager]:
+def kernel(place: Path = FOLDER) -> Iterator[KernelManager]:
     """A kernel for notebooks, one after the other. It sees no settings of this machine."""
     manager = KernelManager()
     hidden = ("OPENAI_", "ORCHESTRATOR_")
     seen = {name: value for name, value in os.environ.items() if not name.startswith(hidden)}
-    manager.start_kernel(cwd=str(FOLDER), env=seen)
+    manager.start_kernel(cwd=str(place), env=seen)
     try:
         yield manager
     finally:
