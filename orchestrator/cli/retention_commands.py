@@ -101,20 +101,21 @@ def delete(runs: Runs, no_children: NoChildren = False, json: options.Json = Fal
     from orchestrator.cli.run_lookup import one_run
     from orchestrator.cli.storage import store_url
 
-    async def remove(executor: Executor) -> list[str]:
+    deleted: list[str] = []
+
+    async def remove(executor: Executor) -> None:
         for run in runs:
             await executor.store.info(run)  # a misspelt id is reported before anything is deleted
-        deleted: list[str] = []
         for run in dict.fromkeys(runs):
             if run not in deleted:
-                deleted += await executor.delete(run, children=not no_children)
-        return deleted
+                deleted.extend(await executor.delete(run, children=not no_children))
 
-    deleted = one_run(store_url(store), runs[0], remove, writes=True)
-    if json:
-        out_json({"deleted": deleted})
-    else:
-        for run in deleted:
+    try:
+        one_run(store_url(store), runs[0], remove, writes=True)
+    finally:  # an error about one run does not hide which were deleted before
+        if json and deleted:
+            out_json({"deleted": deleted})
+        for run in () if json else deleted:
             out(run)
     return COMPLETED
 
@@ -166,15 +167,22 @@ def prune(
         return COMPLETED
     found = looking(url, remove, writes=not dry_run)
     if json:
-        out_json({"runs": list(found.runs), "children": list(found.children), "items": found.items, "dry_run": dry_run})
-        return COMPLETED
+        out_json(
+            {
+                "runs": list(found.runs), "children": list(found.children), "skipped": dict(found.skipped),
+                "items": found.items, "dry_run": dry_run,
+            }
+        )  # fmt: skip
+        return FAILED if found.skipped else COMPLETED
     for run_id in found.runs:
         out(run_id)
+    for why in found.skipped.values():
+        warn(f"not deleted: {why}")
     more = f", and {len(found.children)} that they had started" if found.children else ""
     warn(f"{len(found.runs)} runs {'would be ' if dry_run else ''}deleted{more}")
     if found.items:
         warn(f"{found.items} expired items {'would be ' if dry_run else ''}removed")
-    return COMPLETED
+    return FAILED if found.skipped else COMPLETED
 
 
 def archive(

@@ -145,3 +145,14 @@ class Archiving(Protocol):
             StoreUnavailable: the archive cannot be reached.
         """
         ...
+
+    async def reach(self, run_id: str) -> None:
+        """Check, before a run is deleted, that the archive with its objects can be reached.
+
+        Args:
+            run_id: the run's id.
+
+        Raises:
+            StoreError: it cannot be reached or read.
+        """
+        ...

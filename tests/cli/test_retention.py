@@ -106,3 +106,18 @@ def test_runs_are_archived_read_and_restored(ran: Shell) -> None:
     assert ran("restore", "nosuch").code == 4
     del ran.env["ORCHESTRATOR_ARCHIVE"]
     assert ran("show", "bad").out == before
+
+
+def test_a_deletion_says_what_it_did_and_did_not_do(ran: Shell) -> None:
+    place = ran.place / "archive"
+    ran("archive", "--to", place, "--older-than", "0s")
+    for words in (("delete", "two", "bad"), ("prune", "--keep", "0")):
+        refused = ran(*words)
+        assert refused.code == 1
+        assert f"in the archive {place.as_uri()}" in refused.err
+        assert refused.out == ("two\n" if words[0] == "delete" else "")
+    assert "bad" in ran("prune", "--keep", "0", "--json").json["skipped"]
+    ran.env["ORCHESTRATOR_ARCHIVE"] = str(place)
+    done = ran("delete", "bad")
+    assert (done.code, done.out) == (0, "bad\n")
+    assert not [one for one in place.rglob("*.jsonl") if one.is_file()]

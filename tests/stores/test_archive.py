@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sqlite3
 import stat
 from collections.abc import AsyncIterator
+from contextlib import closing
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -168,6 +170,124 @@ async def test_a_deleted_run_leaves_nothing_in_the_archive(store: ArchivedStore)
         assert again.name != archived.name
         assert (await executor.prune(older_than=SECONDS)).runs == ("r",)
         assert store.archive.get(again.name, most=9) is None
+
+
+@pytest.mark.parametrize("coded", [False, True], ids=["clear", "coded"])
+async def test_a_run_is_not_deleted_without_its_archive(store: ArchivedStore, coded: bool) -> None:
+    """Neither an archived run nor a restored one, whose object is there, too."""
+    async with Executor(store, graphs=[GRAPH]) as executor:
+        for run_id in ("archived", "restored"):
+            await executor.start(GRAPH, "x", run_id=run_id)
+        await executor.archive(older_than=SECONDS)
+        await executor.restore("restored")
+        await executor.start(GRAPH, "x", run_id="other")
+        objects = [one for run_id in ("archived", "restored") for one in await store.inner.objects(run_id)]  # type: ignore[attr-defined]
+    codec = AESGCMCodec({"k1": bytes(32)}) if coded else None
+    async with Executor(store.inner, graphs=[GRAPH], codec=codec) as executor:
+        for run_id in ("archived", "restored"):
+            with pytest.raises(RunArchived, match="give that archive"):
+                await executor.delete(run_id)
+        dry = await executor.prune(older_than=SECONDS, dry_run=True)
+        pruned = await executor.prune(older_than=SECONDS)
+        assert dry.runs == pruned.runs == ("other",)
+        assert dry.skipped == pruned.skipped
+        assert {run_id: "give that archive" in why for run_id, why in pruned.skipped.items()} == {
+            "archived": True, "restored": True,
+        }  # fmt: skip
+    assert [store.archive.get(one.name, most=1) is None for one in objects] == [False, False]
+    async with Executor(store, graphs=[GRAPH]) as executor:
+        assert sorted((await executor.prune(older_than=SECONDS)).runs) == ["archived", "restored"]
+    assert [store.archive.get(one.name, most=1) for one in objects] == [None, None]
+
+
+async def test_a_run_is_not_deleted_while_its_archive_cannot_be_reached(tmp_path: Path) -> None:
+    folder, away = tmp_path / "archive", tmp_path / "away"
+    async with Executor(f"sqlite:///{tmp_path}/runs.db", graphs=[GRAPH], archive=str(folder)) as executor:
+        await executor.start(GRAPH, "x", run_id="r")
+        await executor.archive(older_than=SECONDS)
+        await executor.start(GRAPH, "x", run_id="newer")
+        folder.rename(away)
+        for call in (executor.delete("r"), executor.load("r")):
+            with pytest.raises(StoreUnavailable, match=r"no such folder .*nothing was lost"):
+                await call
+        pruned = await executor.prune(older_than=SECONDS)
+        assert (pruned.runs, list(pruned.skipped)) == (("newer",), ["r"])
+        with pytest.raises(StoreUnavailable, match="no such folder"):
+            await executor.prune(older_than=SECONDS)
+        away.rename(folder)
+        assert (await executor.load("r")).status == "completed"
+        assert await executor.delete("r") == ["r"]
+    assert [one for one in folder.rglob("*.jsonl*") if one.is_file()] == []
+
+
+async def test_a_deletion_says_that_its_object_could_not_be_removed(tmp_path: Path) -> None:
+    """Found only when the run is deleted: then a later command removes the object."""
+    folder = tmp_path / "archive"
+    opened = open_store(f"sqlite:///{tmp_path}/runs.db", archive=str(folder))
+    assert isinstance(opened, ArchivedStore)
+    async with Executor(opened, graphs=[GRAPH]) as executor:
+        await executor.start(GRAPH, "x", run_id="r")
+        await executor.archive(older_than=SECONDS)
+        file = the_object(tmp_path)
+        working, opened.archive = opened.archive, Fixed(opened.archive)
+        with pytest.raises(StoreUnavailable, match=r"run 'r' was deleted, but not its objects .*later `delete`"):
+            await executor.delete("r")
+        with pytest.raises(RunUnknown):
+            await executor.load("r")
+        a_day_passes(tmp_path)
+        await executor.start(GRAPH, "x", run_id="next")
+        assert await executor.delete("next") == ["next"]  # a sweep that fails is no failure of this deletion
+        assert file.exists()
+        opened.archive = working
+        assert (await executor.prune(older_than=SECONDS)).runs == ()
+        assert not file.exists()
+    await opened.close()
+
+
+class Fixed:
+    """An archive that can be read only."""
+
+    def __init__(self, inner: Archive) -> None:
+        self.url, self.gzip = inner.url, inner.gzip
+        self.get, self.put = inner.get, inner.put
+
+    def remove(self, name: str) -> None:
+        raise StoreUnavailable(f"object {name!r} cannot be changed")
+
+
+def a_day_passes(folder: Path) -> None:
+    """Let the objects in the file of a store have been noted long ago."""
+    with closing(sqlite3.connect(folder / "runs.db")) as connection, connection:
+        connection.execute("UPDATE archive_objects SET data = json_set(data, '$.at', 1000.0)")
+
+
+@pytest.mark.parametrize("command", ["prune", "archive", "delete"])
+async def test_an_object_that_was_left_is_removed_from_wherever_its_archive_is(
+    command: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    url, folder, moved, other = f"sqlite:///{tmp_path}/runs.db", *(tmp_path / name for name in ("archive", "b", "c"))
+    async with Executor(url, graphs=[GRAPH], archive=str(folder)) as executor:
+        await executor.start(GRAPH, "x", run_id="r")
+        await executor.archive(older_than=SECONDS)
+        file = the_object(tmp_path).relative_to(folder)
+        await executor.start(GRAPH, "x", run_id="next")
+    other.mkdir()
+    async with Executor(url, archive=str(other)) as executor:
+        assert await executor.delete("r") == ["r"]
+        assert f"its object {file} was not in the archive {other.as_uri()}" in caplog.text
+        a_day_passes(tmp_path)
+        await executor.prune(older_than=timedelta(days=1))  # it is not forgotten, as this archive does not have it
+    folder.rename(moved)
+    async with Executor(url, archive=str(moved)) as executor:
+        if command == "delete":
+            await executor.delete("next")
+        elif command == "prune":
+            assert (await executor.prune(older_than=timedelta(days=1))).runs == ()
+        else:
+            assert (await executor.archive(older_than=timedelta(days=1))).runs == []
+    assert not (moved / file).exists()
+    with closing(sqlite3.connect(tmp_path / "runs.db")) as connection:
+        assert connection.execute("SELECT count(*) FROM archive_objects").fetchone() == (0,)
 
 
 async def test_only_the_runs_that_are_meant_are_archived(store: ArchivedStore) -> None:

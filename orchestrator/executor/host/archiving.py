@@ -63,7 +63,7 @@ async def archive(
         cursor = page.cursor
         if cursor is None:
             break
-    if done.runs and not dry_run:
+    if not dry_run:
         done.freed = await host.store.compact()
     return done
 

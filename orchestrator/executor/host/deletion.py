@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from orchestrator.errors import RunConflict, RunUnknown, StoreCorrupt
+from orchestrator.errors import RunArchived, RunConflict, RunUnknown, StoreCorrupt
 from orchestrator.executor import lease as leases
 from orchestrator.executor.effects.callers import child_id
 from orchestrator.executor.host.host import Host
 from orchestrator.kernel.records import EffectIntended, Record
 from orchestrator.kernel.records.coded import check_readable
+from orchestrator.stores.archivable import Archivable, Archiving
+from orchestrator.stores.base import Store
 
 
 async def delete(host: Host, run_id: str, *, children: bool) -> list[str]:
@@ -34,6 +36,8 @@ async def delete(host: Host, run_id: str, *, children: bool) -> list[str]:
                 continue  # deleted meanwhile
             if children:
                 todo += await children_of(host, name)
+        for name in holds:
+            await check_objects(host.store, name)
         # Children first: interrupted in between, the run is still there and names those that are left.
         for name in reversed(holds):
             await host.store.delete(name)
@@ -41,6 +45,21 @@ async def delete(host: Host, run_id: str, *, children: bool) -> list[str]:
         for hold in holds.values():
             await host.give_back(hold)
     return list(holds)
+
+
+async def check_objects(store: Store, run_id: str) -> None:
+    """Refuse to delete a run whose objects in an archive would stay.
+
+    Raises:
+        RunArchived: no archive is given.
+        StoreError: the archive cannot be reached.
+    """
+    if isinstance(store, Archiving):
+        await store.reach(run_id)
+        return
+    rows = getattr(store, "inner", store)  # a codec is around it
+    for left in await rows.objects(run_id) if isinstance(rows, Archivable) else ():
+        raise RunArchived(run_id, left)
 
 
 async def children_of(host: Host, run_id: str) -> list[str]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from orchestrator.errors import RunConflict, RunUnknown
-from orchestrator.executor.host.deletion import delete
+from orchestrator.errors import RunArchived, RunConflict, RunUnknown, StoreError
+from orchestrator.executor.host.deletion import check_objects, delete
 from orchestrator.executor.host.host import Host
 from orchestrator.kernel.records import FINAL
 from orchestrator.stores.base import Placing, RunInfo
@@ -25,6 +25,8 @@ class Pruned:
     """Ids of the runs that those had started and that were deleted with them; not known for a `dry_run`."""
     items: int = 0
     """Expired items of memory and cache that were removed; with `dry_run`, that would be."""
+    skipped: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Id -> why a run was not deleted, or not whole: its archive is not given, or failed, which ends a pruning."""
 
 
 async def prune(
@@ -65,22 +67,33 @@ async def prune(
         enough = matching >= (keep or 0) and bool(page.runs)
         if enough and before is not None and ahead is not None and page.runs[-1].created >= before:
             cursor = ahead
-    if dry_run:
-        expired = [(await host.store.item_usage(area)).expired for area in AREAS]
-        return Pruned(tuple(found), items=sum(expired))
     deleted: list[str] = []
     children: list[str] = []
+    skipped: dict[str, str] = {}
     for run_id in found:
         try:
+            if dry_run:
+                await check_objects(host.store, run_id)
+                deleted.append(run_id)
+                continue
             first, *others = await delete(host, run_id, children=True)
         except (RunUnknown, RunConflict):  # another process deleted it, or took it up again
             continue
+        except StoreError as error:
+            skipped[run_id] = str(error)
+            if isinstance(error, RunArchived):
+                continue
+            if not deleted:
+                raise
+            break
         deleted.append(first)
         children += others
+    if dry_run:
+        expired = [(await host.store.item_usage(area)).expired for area in AREAS]
+        return Pruned(tuple(deleted), items=sum(expired), skipped=skipped)
     items = sum([await host.store.prune_items(area) for area in AREAS])
-    if deleted or items:
-        await host.store.compact()
-    return Pruned(tuple(deleted), tuple(children), items)
+    await host.store.compact()  # also if nothing was deleted: an archive may have objects of runs deleted before
+    return Pruned(tuple(deleted), tuple(children), items, skipped)
 
 
 async def _is_called(host: Host, info: RunInfo) -> bool:

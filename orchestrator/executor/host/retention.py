@@ -70,7 +70,9 @@ class RunRetention(RunForking):
         Raises:
             RunUnknown: the store has no such run.
             RunConflict: the run, or a run that it started, is being driven; nothing was deleted.
-            StoreError: the store cannot be written. Deleting the run again deletes the rest of the runs it started.
+            RunArchived: an archive, which is not given, has objects of such a run; nothing was deleted.
+            StoreError: the store, or its archive, cannot be reached. Deleting the run again deletes the rest of the
+                runs it started.
         """
         from orchestrator.executor.host import deletion
 
@@ -101,11 +103,12 @@ class RunRetention(RunForking):
             dry_run: whether only to report which runs would be deleted.
 
         Returns:
-            The ids of the deleted runs, and how many items of memory and cache were removed.
+            The ids of the deleted runs, and of those that were skipped, with the reason; and how many items of memory
+            and cache were removed.
 
         Raises:
             ValueError: neither `older_than` nor `keep` is given, or one of the arguments cannot be used.
-            StoreError: the store cannot be written. Pruning again continues.
+            StoreError: the store cannot be written, or its archive fails at the first run. Pruning again continues.
         """
         from orchestrator.executor.host import pruning
 

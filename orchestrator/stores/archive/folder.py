@@ -61,7 +61,11 @@ class FolderArchive:
             with _opened(self.folder / name) as file:
                 return file.read(max(most, 0) + 1)
         except (FileNotFoundError, NotADirectoryError):
-            return None
+            if self.folder.is_dir():
+                return None
+            raise StoreUnavailable(
+                f"archive {self.url} cannot be read: there is no such folder (is it mounted?); nothing was lost"
+            ) from None
         except OSError as error:
             if error.errno == errno.ELOOP:
                 error = OSError(errno.ELOOP, "it is a symbolic link")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -14,7 +15,15 @@ from anyio import CapacityLimiter, to_thread
 from anyio.lowlevel import RunVar
 
 from orchestrator.archived import Archived
-from orchestrator.errors import GraphUnknown, InvalidValue, RunArchived, RunConflict, RunUnknown, StoreUnavailable
+from orchestrator.errors import (
+    GraphUnknown,
+    InvalidValue,
+    RunArchived,
+    RunConflict,
+    RunUnknown,
+    StoreError,
+    StoreUnavailable,
+)
 from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel.records import FINAL
 from orchestrator.stores.archivable import Archivable, Archiving
@@ -29,6 +38,7 @@ if TYPE_CHECKING:
     from orchestrator.kernel.records import Record
 
 T = TypeVar("T")
+log = logging.getLogger("orchestrator")
 
 _THREADS = 16
 _TRIES = 3
@@ -95,7 +105,7 @@ class ArchivedStore(PassedThrough):
         if (await self.inner.info(run_id)).created != info.created:  # of a deletion behind this, `move_out` knows
             raise RunConflict(run_id, "it was deleted meanwhile, and another run has its id")
         _check_name(run_id, noted)
-        await _in_thread(lambda: self._write(run_id, noted, data, records))
+        await _in_thread(lambda: self._write(run_id, noted, data, records, again=noted.name != name))
         try:
             await self._rows.move_out(run_id, noted, head=info.head)
         except RunUnknown:  # deleted meanwhile, maybe before the object was there
@@ -184,33 +194,62 @@ class ArchivedStore(PassedThrough):
 
     async def delete(self, run_id: str) -> bool:
         objects = await self._rows.objects(run_id)  # also those that are left of a run of this id before it
+        await self.reach(run_id)
         deleted = await self.inner.delete(run_id)
-        await self._remove(objects)
+        try:
+            missing = await self._remove(objects)
+        except StoreError as error:
+            raise StoreUnavailable(
+                f"run {run_id!r} was deleted, but not its objects in the archive {self.archive.url}, which failed "
+                f"({error}); a later `delete`, `prune` or `archive` with this archive removes them"
+            ) from error
+        for one in missing if deleted else ():
+            log.warning(
+                "run %s was deleted; its object %s was not in the archive %s (it was written to %s)",
+                run_id, one.name, self.archive.url, one.place,
+            )  # fmt: skip
         return deleted
 
+    async def reach(self, run_id: str) -> None:
+        """See `Archiving`."""
+        for one in (await self._rows.objects(run_id))[:1]:
+            if is_name(one.name):
+                await _in_thread(partial(self.archive.get, one.name, most=0), abandon=True)
+
     async def compact(self) -> int:
-        await self._sweep()
+        try:
+            await self._sweep()
+        except StoreError as error:  # what was done before, as a deletion, is done
+            log.warning("objects of deleted runs are left in the archive until it can be written: %s", error)
         return await self.inner.compact()
 
     async def copy(self, run_id: str, to: Store) -> None:
         await copy_run(self, run_id, to)
 
     async def _sweep(self) -> None:
-        """Remove objects of deleted runs that a process which died has left."""
+        """Remove objects of deleted runs that a process which died, or had no archive, has left."""
         old = time.time() - _LONGEST_WRITE
-        left = [one for one in await self._rows.left_objects() if one.at < old]
-        await self._remove([one for one in left if one.archive == self.archive.url])
+        await self._remove([one for one in await self._rows.left_objects() if one.at < old])
 
-    async def _remove(self, objects: Sequence[Archived]) -> None:
-        """Remove the objects of a deleted run. New ones stay noted: a process that is slow may be writing them."""
+    async def _remove(self, objects: Sequence[Archived]) -> list[Archived]:
+        """Remove the objects of a deleted run, and return those that are not in this archive.
+
+        New ones stay noted, because a slow process may be writing them; and so do missing ones that were written to
+        another archive, which may be given later.
+        """
+        old = time.time() - _LONGEST_WRITE
+        missing: list[Archived] = []
         for one in objects:
             self._kept.forget(one)
+            here = False
             if is_name(one.name):
+                here = await _in_thread(partial(self.archive.get, one.name, most=0)) is not None
                 await _in_thread(partial(self.archive.remove, one.name))
-        old = time.time() - _LONGEST_WRITE
-        names = [one.name for one in objects if one.at < old and one.archive == self.archive.url]
-        if names:
-            await self._rows.forget_objects(names)
+            if not here:
+                missing.append(one)
+            if one.at < old and (here or one.archive == self.archive.url):
+                await self._rows.forget_objects([one.name])
+        return missing
 
     # --------------------------------------------------------------------------------- objects
 
@@ -225,15 +264,15 @@ class ArchivedStore(PassedThrough):
                 self._graphs.popitem(last=False)
         return self._graphs.get(digest)
 
-    def _write(self, run_id: str, noted: Archived, data: bytes, records: Sequence[Record]) -> None:
-        """Write an object, read it back, and compare it. Blocks.
+    def _write(self, run_id: str, noted: Archived, data: bytes, records: Sequence[Record], *, again: bool) -> None:
+        """Write an object, read it back, and compare it. Blocks. `again`: it was noted before.
 
         Raises:
             StoreUnavailable: it is not what was written.
         """
         most = len(data)
         # It may be there: a process that died has written it, or the run was restored.
-        if self.archive.get(noted.name, most=most) != data:
+        if not again or self.archive.get(noted.name, most=most) != data:
             self.archive.put(noted.name, data)
             if self.archive.get(noted.name, most=most) != data:
                 raise StoreUnavailable(
