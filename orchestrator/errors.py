@@ -533,13 +533,14 @@ class StoreError(OrchestratorError):
 class StoreCorrupt(StoreError):
     """Raised when a stored record is damaged; the records before it stay readable.
 
-    `seq` is 0 if the damage is in the run's row in the list of runs.
+    `seq` is 0 if the damage is in the run's row in the list of runs, or in its object in an archive (`archive`).
     """
 
-    def __init__(self, run_id: str, seq: int, why: str) -> None:
+    def __init__(self, run_id: str, seq: int, why: str, *, archive: bool = False) -> None:
         self.run_id, self.seq = run_id, seq
         what = f"record {seq}" if seq else "its row in the list of runs"
-        fault, mend = f"run {run_id!r}: {what} is damaged ({why})", "restore the store from a copy"
+        fault = f"run {run_id!r}: {why}" if archive else f"run {run_id!r}: {what} is damaged ({why})"
+        mend = f"restore the {'archive' if archive else 'store'} from a copy"
         if seq < 2:
             super().__init__(f"{fault}; {mend}")
             return

@@ -96,8 +96,8 @@ def check(
 ) -> int:
     """Check a store: every record, graph and row.
 
-    Says what it found and what it did. Exit code 1 if something is wrong and was not repaired, or if the store cannot
-    be read.
+    Says what it found and what it did. Exit code 1 if something is wrong and was not repaired, or could not be read, as
+    without its key or archive.
 
     Example: orchestrator store check --repair
     """
@@ -130,7 +130,8 @@ def check(
             {"run_id": one.run_id or None, "what": one.what, "repaired": one.repaired or None, "note": one.note}
             for one in found.findings
         ]
-        out_json({"ok": found.ok, "runs": found.runs, "records": found.records, "findings": findings})
+        counts = {"runs": found.runs, "records": found.records, "unread": found.unread}
+        out_json({"ok": found.ok, **counts, "findings": findings})
         return COMPLETED if found.ok else FAILED
     for one in found.findings:
         about = f"run {one.run_id}: " if one.run_id else ""
@@ -138,5 +139,7 @@ def check(
         out(f"{'note' if one.note else 'wrong'}: {about}{one.what}{done}")
     left = sum(not one.note and not one.repaired for one in found.findings)
     said = f"{left} {'thing is' if left == 1 else 'things are'} wrong" if left else "in order"
+    if found.unread:
+        said = f"{f'{said}; ' if left else ''}{found.unread} runs and items could not be read"
     warn(f"{found.runs} runs with {found.records} records checked: {said}")
     return COMPLETED if found.ok else FAILED

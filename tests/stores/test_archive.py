@@ -366,7 +366,9 @@ async def test_what_is_missing_torn_or_changed_is_told_by_name(tmp_path: Path) -
                 with pytest.raises(StoreCorrupt, match=f"object '{name}' of the archive {archive} (is )?{why}"):
                     await call
             (finding,) = (await executor.check()).findings
-            assert (finding.run_id, name in finding.what) == ("r", True)
+            assert (finding.run_id, name in finding.what, finding.note) == ("r", True, False)
+            assert "restore the archive from a copy" in finding.what
+            assert "row" not in finding.what
             assert (await executor.store.info("r")).archived is not None
     file.write_bytes(whole)
     async with Executor(url, graphs=[GRAPH], archive=archive) as executor:
@@ -388,14 +390,37 @@ async def test_a_store_without_its_archive_says_which_it_is(tmp_path: Path, monk
             await executor.archive(older_than=SECONDS)
         with pytest.raises(StoreError, match="has no archive"):
             await executor.restore("r")
-        (finding,) = (await executor.check()).findings
+        checked = await executor.check()
+        (finding,) = checked.findings
         assert finding.note
         assert "ORCHESTRATOR_ARCHIVE" in finding.what
+        assert (checked.ok, checked.runs, checked.unread) == (False, 0, 1)
     moved = tmp_path / "elsewhere"
     (tmp_path / "archive").rename(moved)
     monkeypatch.setenv("ORCHESTRATOR_ARCHIVE", str(moved))
     async with Executor(url, graphs=[GRAPH]) as executor:
         assert (await executor.load("r")).status == "completed"
+
+
+async def test_a_check_says_once_that_its_archive_cannot_be_reached(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    bucket: Bucket = request.getfixturevalue("bucket")
+    folder = tmp_path / "archive"
+    nowhere = bucket.url.replace(bucket.name, "no-such-bucket")
+    url = f"sqlite:///{tmp_path}/runs.db"
+    async with Executor(url, graphs=[GRAPH], archive=str(folder)) as executor:
+        for number in range(3):
+            await executor.start(GRAPH, "x", run_id=f"r{number}")
+        await executor.archive(older_than=SECONDS)
+    folder.rename(tmp_path / "away")
+    for archive, why in ((str(folder), "no such folder"), (nowhere, "'no-such-bucket' does not exist")):
+        async with Executor(url, graphs=[GRAPH], archive=archive) as executor:
+            checked = await executor.check()
+            (finding,) = checked.findings
+            assert finding.what.startswith("3 runs were not checked: archive ")
+            assert why in finding.what
+            assert (checked.ok, checked.runs, checked.unread) == (False, 0, 3)
 
 
 async def test_encrypted_values_stay_encrypted(tmp_path: Path) -> None:

@@ -151,9 +151,16 @@ async def test_without_a_codec_everything_says_which_key_is_missing(inner: Store
         assert failed.status != "completed", "the run must not take the ciphertext for the value"
         await ex.store.move_schedule("s", at=(await ex.schedules())[0].next_at, to=1.0)
         assert await fire_due(ex._host) == []
-        found = await ex.check()
-        assert found.ok
-        assert any("encrypted with key 'k1'" in one.what and one.run_id == "r" for one in found.findings)
+    other_key = AESGCMCodec({"k1": bytes(range(1, 33))})
+    for opened in (None, codec(k2=OLD), other_key):
+        async with executor(inner, opened) as ex:
+            found = await ex.check()
+            assert not found.ok
+            read = [info.run_id for info in (await ex.runs()).runs if info.run_id in ("clear", "n")]
+            assert (found.runs, found.unread) == (len(read), 4), "two runs, an item and a schedule are not checked"
+            told = [one for one in found.findings if "not checked: " in one.what]
+            assert {one.run_id for one in told} == {"r", "m", ""}
+            assert all("encrypted with key 'k1'" in one.what and one.note for one in told)
 
 
 async def test_a_worker_without_the_key_leaves_a_run_to_one_that_has_it(inner: Store) -> None:

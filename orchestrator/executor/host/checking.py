@@ -8,18 +8,21 @@ from dataclasses import dataclass, field
 from orchestrator.errors import (
     EncryptionKeyMissing,
     OrchestratorError,
-    RunArchived,
     RunConflict,
     RunUnknown,
     StoreCorrupt,
+    StoreError,
 )
 from orchestrator.executor import lease as leases
 from orchestrator.executor.host.host import Host
+from orchestrator.executor.memory_access import value_of
 from orchestrator.executor.run_row import questions_of, row_of, totals_of
 from orchestrator.kernel.machine import apply_stored
 from orchestrator.kernel.records import FINAL
 from orchestrator.kernel.run_state import RunState
 from orchestrator.stores.base import Finding, RunInfo, Store
+from orchestrator.stores.codec import encoded_in, key_of
+from orchestrator.stores.items import AREAS
 from orchestrator.stores.rows import MAX_DEATHS
 
 _AT_ONCE = 200
@@ -32,31 +35,75 @@ class Checked:
     runs: int = 0
     """Runs that were checked."""
     records: int = 0
+    unread: int = 0
+    """Runs and items that could not be read, and so were not checked: a key or an archive is missing, for example."""
     findings: list[Finding] = field(default_factory=list)
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong any more."""
-        return all(one.note or one.repaired for one in self.findings)
+        """Whether everything was read, and nothing is wrong any more."""
+        return not self.unread and all(one.note or one.repaired for one in self.findings)
+
+    def skip(self, why: str, names: list[str], what: str) -> None:
+        """Report runs or items that could not be read for the same reason."""
+        self.unread += len(names)
+        about = "" if len(names) == 1 else f"{len(names)} {what} were "
+        run_id = names[0] if what == "runs" and len(names) == 1 else ""
+        self.findings.append(Finding(f"{about}not checked: {why}", run_id, note=True))
 
 
 async def check(host: Host, *, repair: bool, progress: Callable[[int], object] | None) -> Checked:
     """See `Executor.check`."""
     found = Checked(findings=await host.store.check(repair=repair))
+    unread: dict[str, list[str]] = {}
+    seen = 0
     cursor: str | None = None
     while True:
         page = await host.store.runs(after=cursor, limit=_AT_ONCE)
         for info in page.runs:
             if progress is not None:
-                progress(found.runs)
-            found.runs += 1
-            await _check_run(host, info.run_id, found, repair=repair)
+                progress(seen)
+            seen += 1
+            try:
+                await _check_run(host, info.run_id, found, repair=repair)
+                found.runs += 1
+            except StoreError as error:
+                unread.setdefault(str(error), []).append(info.run_id)
         cursor = page.cursor
         if cursor is None:
-            return found
+            break
+    for why, names in unread.items():
+        found.skip(why, names, "runs")
+    await _check_items(host.store, found)
+    sealed = [(one.name, text) for one in await host.store.schedules() if (text := encoded_in(one.values)) is not None]
+    for name, text in sealed:
+        found.skip(str(EncryptionKeyMissing(f"schedule {name!r}", key_of(text))), [name], "schedules")
+    return found
+
+
+async def _check_items(store: Store, found: Checked) -> None:
+    rows = getattr(store, "inner", store)  # with a codec: the store around it lists no item that it cannot decode
+    for area in AREAS:
+        unread: dict[str, list[str]] = {}
+        after: tuple[str, str] | None = None
+        while page := await rows.items(area, after=after, limit=_AT_ONCE):
+            after = page[-1].place
+            for item in page:
+                try:
+                    if (kept := await store.item(area, item.namespace, item.key)) is not None:
+                        value_of(kept)
+                except (StoreError, ValueError) as error:
+                    unread.setdefault(type(error).__name__, []).append(str(error))
+        for texts in unread.values():
+            found.skip(texts[0], texts, f"items of {area}")
 
 
 async def _check_run(host: Host, run_id: str, found: Checked, *, repair: bool) -> None:
+    """Check a run.
+
+    Raises:
+        StoreError: it cannot be read.
+    """
     store = host.store
     try:
         info = await store.info(run_id)
@@ -69,9 +116,8 @@ async def _check_run(host: Host, run_id: str, found: Checked, *, repair: bool) -
     except StoreCorrupt as error:
         found.findings.append(Finding(f"{error}", run_id))
         return
-    except (EncryptionKeyMissing, RunArchived) as error:
-        found.findings.append(Finding(f"not checked: {error}", run_id, note=True))
-        return
+    except StoreError:
+        raise
     except (OrchestratorError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         found.findings.append(Finding(f"its journal cannot be folded: {error or type(error).__name__}", run_id))
         return

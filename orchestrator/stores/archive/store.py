@@ -21,6 +21,7 @@ from orchestrator.errors import (
     RunArchived,
     RunConflict,
     RunUnknown,
+    StoreCorrupt,
     StoreError,
     StoreUnavailable,
 )
@@ -293,15 +294,16 @@ class ArchivedStore(PassedThrough):
         data = self.archive.get(archived.name, most=archived.size)
         if data is None:
             moved = "" if archived.archive == self.archive.url else f"; it was written to {archived.place}"
-            raise corrupt(run_id, 0, f"{what} is missing{moved}", ())
+            raise StoreCorrupt(run_id, 0, f"{what} is missing{moved}", archive=True)
         if hashlib.sha256(data).hexdigest() != archived.sha256:
             has = f"more than {archived.size}" if len(data) > archived.size else f"{len(data)} of {archived.size}"
             cut = f" (it has {has} bytes)" if len(data) != archived.size else ""
-            raise corrupt(run_id, 0, f"{what} was changed{cut}: its SHA-256 is not {archived.sha256}", ())
+            why = f"{what} was changed{cut}: its SHA-256 is not {archived.sha256}"
+            raise StoreCorrupt(run_id, 0, why, archive=True)
         try:
             records = records_of(run_id, data)
         except ValueError as error:
-            raise corrupt(run_id, 0, f"{what} cannot be read: {error}", ()) from error
+            raise StoreCorrupt(run_id, 0, f"{what} cannot be read: {error}", archive=True) from error
         self._kept.put(run_id, archived, records, len(data))
         return records
 
