@@ -17,7 +17,15 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
 import anyio
 
 from orchestrator.clock import SYSTEM_CLOCK
-from orchestrator.errors import GraphUnknown, InvalidValue, OrchestratorError, RunConflict, RunUnknown, StoreError
+from orchestrator.errors import (
+    GraphUnknown,
+    InvalidValue,
+    OrchestratorError,
+    RunConflict,
+    RunUnknown,
+    StoreError,
+    StoreUnavailable,
+)
 from orchestrator.executor.host.run_status import is_parked
 from orchestrator.executor.host.start import check_run_id
 from orchestrator.kernel.records import FINAL
@@ -27,7 +35,7 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskStatus
 
-    from orchestrator.executor import Executor
+    from orchestrator.executor import Executor, WorkerHealth
 
 log = logging.getLogger("orchestrator.worker")
 
@@ -126,17 +134,26 @@ class Deliveries:
         slots: how many runs are driven at the same time. Further deliveries wait.
         graphs: names of graphs whose runs are driven; None: of all graphs of the executor.
         wait: seconds that a delivery waits for another executor which drives the run.
+        health: what counts the drives, and has the slots; that of `Executor.work(health=)`.
 
     Raises:
         ValueError: `slots` or `wait` is out of range.
     """
 
     def __init__(
-        self, executor: Executor, *, slots: int = 20, graphs: Collection[str] | None = None, wait: float = 1.0
+        self,
+        executor: Executor,
+        *,
+        slots: int = 20,
+        graphs: Collection[str] | None = None,
+        wait: float = 1.0,
+        health: WorkerHealth | None = None,
     ) -> None:
         if slots < 1 or wait < 0:
             raise ValueError(f"slots={slots}, wait={wait}: slots is 1 or more, and wait is 0 seconds or more")
-        self._executor, self._graphs, self._wait = executor, graphs, wait
+        self._executor, self._graphs, self._wait, self._health = executor, graphs, wait, health
+        if health is not None:
+            health.delivery_slots = slots
         self.slots = slots
         """How many runs are driven at the same time."""
         self.draining = anyio.Event()
@@ -213,10 +230,12 @@ class Deliveries:
                 return Delivered(info.status)
             if info.status not in FINAL and info.retry_at is not None and info.retry_at > SYSTEM_CLOCK.now():
                 return Delivered(info.status, info.retry_at, tries)
-            driven = await self._executor.drive(run_id, wait=self._wait)
+            driven = await self._executor.drive(run_id, wait=self._wait, health=self._health)
         except RunUnknown:
             return Delivered("unknown")
         except (GraphUnknown, RunConflict, StoreError) as error:
+            if self._health is not None and isinstance(error, StoreUnavailable):
+                self._health.fail(error)
             log.info("run %s is delivered again later: %s", run_id, error)
             return _again("running", tries + 1)
         except Exception as error:  # whatever it is, the other deliveries go on

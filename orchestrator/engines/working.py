@@ -43,20 +43,22 @@ async def work(
         stop: when it is set, no further run is driven, and the call returns when those under way have been interrupted:
             each when the steps that run have ended.
         grace: seconds that these steps get.
-        health: what probes and metrics are read from; its figures are those of the looks at the store.
+        health: what probes and metrics are read from: both of delivered runs, and of those that were found by looking.
 
     Raises:
         EngineUnavailable: this process cannot receive deliveries, for example because its port is taken.
         ValueError: `slots` or `poll` is out of range.
     """
     stop, drained = stop or anyio.Event(), anyio.Event()
-    deliveries = Deliveries(executor, slots=slots, graphs=graphs)
+    deliveries = Deliveries(executor, slots=slots, graphs=graphs, health=health)
 
     async def serve() -> None:
         await engine.serve(deliveries, stop=drained)
 
     async def reconcile() -> None:
-        await executor.work(slots=slots, poll=poll, graphs=graphs, eager=False, stop=stop, grace=grace, health=health)
+        await executor.work(
+            slots=slots, poll=poll, graphs=graphs, eager=False, stop=stop, grace=grace, drained=drained, health=health
+        )
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(serve)

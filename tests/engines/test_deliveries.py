@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from functools import partial
 
 import anyio
 import pytest
 from pydantic import BaseModel
 
-from orchestrator import Context, Executor, Graph, Update, node
-from orchestrator.engines import Delivered, Deliveries, engine_at
+from orchestrator import Context, Executor, Graph, Update, engines, node
+from orchestrator.engines import Delivered, Deliveries, EngineStatus, engine_at
 from orchestrator.engines.restate.address import address_of
 from orchestrator.errors import InvalidValue
+from orchestrator.executor import WorkerHealth
 from orchestrator.stores.base import Lease
 from orchestrator.stores.rows import MAX_DEATHS
 
@@ -133,6 +136,69 @@ async def test_a_drained_worker_lets_steps_end_and_leaves_the_rest_to_others() -
         assert (await deliveries.deliver(run_id)).due is not None, "it takes nothing more"
         assert await Deliveries(executor).deliver(run_id) == ("completed", None, 0)
         assert gate.times == 1
+
+
+class Handed:
+    """An engine in this process: runs are delivered as they are submitted."""
+
+    def __init__(self) -> None:
+        self.send, self.receive = anyio.create_memory_object_stream[str](16)
+
+    async def submit(self, run_id: str, *, at: float | None = None) -> None:
+        await self.send.send(run_id)
+
+    async def cancel(self, run_id: str) -> None:
+        """Nothing waits here."""
+
+    async def status(self, run_id: str) -> EngineStatus:
+        return "unknown"
+
+    async def serve(self, deliveries: Deliveries, *, stop: anyio.Event) -> None:
+        async with anyio.create_task_group() as tasks:
+
+            async def hand() -> None:
+                with self.receive:
+                    async for run_id in self.receive:
+                        tasks.start_soon(deliveries.deliver, run_id)
+
+            tasks.start_soon(hand)
+            await stop.wait()
+            await self.aclose()
+
+    async def aclose(self) -> None:
+        self.send.close()
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    while not holds():  # noqa: ASYNC110  a thread's view has no event
+        await anyio.sleep(0.01)
+
+
+async def test_health_and_metrics_know_delivered_runs_until_they_are_drained() -> None:
+    gate, engine, health, stop = Gate(), Handed(), WorkerHealth(), anyio.Event()
+    async with Executor(graphs=[gated(gate)], idle="sleep") as executor, anyio.create_task_group() as tasks:
+        with anyio.fail_after(60):
+            tasks.start_soon(
+                partial(
+                    engines.work, executor, engine, slots=3, poll=3600.0, stop=stop, grace=60.0, health=health
+                )
+            )  # fmt: skip
+            await until(lambda: not health.readiness())
+            run_id = await executor.enqueue("gated", 1)
+            await engine.submit(run_id)
+            await gate.entered.wait()
+            assert (health.counts.taken["gated"], health.counts.driving["gated"], health.slots) == (1, 1, 6)
+            stop.set()
+            await until(lambda: "draining" in health.readiness())
+            await anyio.wait_all_tasks_blocked()
+            assert health.liveness() == "", "steps of a delivered run still work"
+            (worker,) = await executor.workers()
+            assert worker.state == "draining"
+            gate.opened.set()
+            await until(lambda: bool(health.liveness()))
+            assert health.counts.driving["gated"] == 0
+            assert health.counts.ended == {("gated", "interrupted"): 1}
+            assert health.counts.given_up["gated"] == 0
 
 
 async def test_an_answer_that_comes_when_the_run_has_just_paused_is_delivered() -> None:

@@ -14,6 +14,7 @@ from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.manner import Manner
 from orchestrator.executor.host.run_status import waits_to_be_taken_up, with_status
 from orchestrator.executor.host.start import NewRun
+from orchestrator.executor.host.worker_health import WorkerHealth
 from orchestrator.kernel.records import FINAL
 
 
@@ -56,7 +57,7 @@ async def put(host: Host, new: NewRun, at: float | None) -> str:
     return new.started.run_id
 
 
-async def drive(host: Host, run_id: str, wait: float) -> Driven:
+async def drive(host: Host, run_id: str, wait: float, health: WorkerHealth | None) -> Driven:
     """See `Executor.drive`."""
     until = anyio.current_time() + wait
     while True:
@@ -78,8 +79,9 @@ async def drive(host: Host, run_id: str, wait: float) -> Driven:
             if run_id not in host.live:
                 raise
             continue  # another task of this executor was quicker
-        host.resumed(live, unpause=False)
-        await host.drive(live)
+        with (health or WorkerHealth()).counting(info.graph) as ended:
+            host.resumed(live, unpause=False)
+            ended((await host.drive(live)).status)
         return await _driven(host, run_id)
 
 

@@ -47,6 +47,7 @@ async def work(
     eager: bool,
     stop: anyio.Event,
     grace: float,
+    drained: anyio.Event | None,
     health: WorkerHealth | None,
 ) -> None:
     """See `Executor.work`."""
@@ -65,6 +66,8 @@ async def work(
             worker.facts.draining = True
             await worker_presence.show(host)
             await worker.drain(grace)
+            if drained is not None:
+                await drained.wait()
             tasks.cancel_scope.cancel()
     finally:
         health.end()

@@ -5,10 +5,11 @@ from __future__ import annotations
 import bisect
 import contextlib
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 
 from orchestrator.clock import SYSTEM_CLOCK
+from orchestrator.errors import RunConflict
 
 CLAIM_BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0)
 """Seconds: upper bounds of the classes in which durations of claims are counted."""
@@ -54,6 +55,8 @@ class WorkerHealth:
         self.graphs: frozenset[str] = frozenset()
         self.claim_buckets = CLAIM_BUCKETS
         self.slots = 0
+        self.delivery_slots = 0
+        """Further slots, for runs that an engine delivers."""
         self.asked = False
         """Whether probes are served, so that the worker asks the store also while it rests."""
         self._ttl = 30.0
@@ -128,7 +131,7 @@ class WorkerHealth:
 
     def begin(self, graphs: Collection[str], slots: int, ttl: float) -> None:
         """Note that the worker begins."""
-        self.graphs, self.slots, self._ttl, self._draining = frozenset(graphs), slots, ttl, False
+        self.graphs, self.slots, self._ttl, self._draining = frozenset(graphs), slots + self.delivery_slots, ttl, False
         self.turn(None)
 
     def turn(self, beat: float | None) -> None:
@@ -162,6 +165,20 @@ class WorkerHealth:
         """Note how long a claim took."""
         self.counts.claims[bisect.bisect_left(CLAIM_BUCKETS, seconds)] += 1
         self.counts.claim_seconds += seconds
+
+    @contextlib.contextmanager
+    def counting(self, graph: str) -> Iterator[Callable[[str], None]]:
+        """Count a drive. What the `with` statement gives is called with the run's status at the end of the drive."""
+        statuses: list[str] = []
+        given_up = False
+        self.take(graph)
+        try:
+            yield statuses.append
+        except Exception as error:
+            given_up = not isinstance(error, RunConflict)
+            raise
+        finally:
+            self.leave(graph, statuses[-1] if statuses else None, given_up=given_up)
 
     def take(self, graph: str) -> None:
         """Note that a run was taken up."""

@@ -66,7 +66,7 @@ class RunWorker(RunRetention):
         new = await new_run(self._host, graph, input, run_id, labels, approve, limits, refs)
         return await work_queue.put(self._host, new, due)
 
-    async def drive(self, run_id: str, *, wait: float = 0.0) -> Driven:
+    async def drive(self, run_id: str, *, wait: float = 0.0, health: WorkerHealth | None = None) -> Driven:
         """Go on with a run until it ends or pauses. For programs that deliver runs to workers by their own queue.
 
         Calling it again is safe: of an ended run, and of one that is to begin later, nothing is done. If this executor
@@ -75,6 +75,7 @@ class RunWorker(RunRetention):
         Args:
             run_id: the run's id.
             wait: seconds to wait for another executor that holds the run.
+            health: what counts the drive, if this call drives the run.
 
         Returns:
             The run's status, and when to call again.
@@ -87,7 +88,7 @@ class RunWorker(RunRetention):
         """
         from orchestrator.executor.host import work_queue
 
-        return await work_queue.drive(self._host, run_id, wait)
+        return await work_queue.drive(self._host, run_id, wait, health)
 
     def wind_down(self, run_id: str) -> bool:
         """Interrupt a run that this executor drives once the steps that run have ended: no other step begins.
@@ -113,6 +114,7 @@ class RunWorker(RunRetention):
         eager: bool = True,
         stop: anyio.Event | None = None,
         grace: float = 10.0,
+        drained: anyio.Event | None = None,
         health: WorkerHealth | None = None,
     ) -> None:
         """Take up runs of this executor's graphs that no executor drives, and drive them, until cancelled.
@@ -137,6 +139,8 @@ class RunWorker(RunRetention):
             stop: when it is set, no further run is taken up, and the call returns when its runs have been interrupted:
                 each when the steps that run have ended.
             grace: seconds that these steps get.
+            drained: the call is a worker that drains until this is set, too. For programs that also drive runs which
+                an engine delivers, and whose steps end later.
             health: what probes and metrics of this call are read from.
 
         Raises:
@@ -147,7 +151,7 @@ class RunWorker(RunRetention):
 
         await worker.work(
             self._host, slots=slots, poll=poll, graphs=graphs, graph_slots=graph_slots, fair_by=fair_by, eager=eager,
-            stop=stop or anyio.Event(), grace=grace, health=health,
+            stop=stop or anyio.Event(), grace=grace, drained=drained, health=health,
         )  # fmt: skip
 
     async def workers(self) -> list[WorkerInfo]:
