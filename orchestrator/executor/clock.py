@@ -73,8 +73,9 @@ class Standstill:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._seen: dict[str, tuple[int, float]] = {}
-        """Run -> its head when it was last looked at, and since when it is that, by the steady clock."""
+        self._seen: dict[str, tuple[tuple[int, float], float]] = {}
+        """Run -> its head when it was last looked at, when it was created (its id may be that of a deleted run), and
+        since when its head is that, by the steady clock."""
 
     def overdue(self, info: RunInfo) -> bool:
         """Whether a deadline of a run has passed, by the clock or by how long the run was seen to stand still.
@@ -86,15 +87,15 @@ class Standstill:
             self._seen.pop(info.run_id, None)
             return False
         now_steady = self._clock.steady()
-        head, since = self._seen.get(info.run_id, (0, 0.0))
-        if head != info.head:
+        seen, since = self._seen.get(info.run_id, ((0, 0.0), 0.0))
+        if seen != (info.head, info.created):
             if len(self._seen) >= self._MOST:
                 self._seen.clear()
             since = now_steady
-            self._seen[info.run_id] = info.head, since
+            self._seen[info.run_id] = (info.head, info.created), since
         return info.due <= self._clock.now() or now_steady - since >= max(0.0, info.due - info.updated)
 
     def seconds(self, run_id: str, head: int) -> float:
         """For how long the run was seen to stand still at this record. It is forgotten: the run goes on."""
-        seen, since = self._seen.pop(run_id, (0, 0.0))
+        (seen, _), since = self._seen.pop(run_id, ((0, 0.0), 0.0))
         return self._clock.steady() - since if seen == head else 0.0

@@ -56,6 +56,11 @@ class Alignments:
                 self._kept.pop(next(iter(self._kept)))
         return made.alignment
 
+    def forget(self, run_id: str) -> None:
+        """Drop what has a run that is deleted."""
+        for ids in [ids for ids in self._kept if run_id in ids]:
+            del self._kept[ids]
+
     def rest(self, ids: Sequence[str]) -> float:
         """Seconds for which a reader of these runs should wait before it asks again, because an answer costs much."""
         made = self._kept.get(tuple(ids))

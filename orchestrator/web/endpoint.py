@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeAlias
 
 from typing_extensions import TypeVar
 
@@ -43,6 +43,16 @@ JSON = "application/json"
 _RISKS: tuple[Risk, ...] = ("none", "read", "write", "dangerous")
 
 
+class Surroundings(NamedTuple):
+    """What a card shows beside a question."""
+
+    version: object
+    """Of which run and question they are: another run may have the same id after this one is deleted."""
+    input: str
+    """The first line of the run's input."""
+    context: ApprovalContext
+
+
 @dataclass(frozen=True)
 class Service:
     """What all requests of an application share."""
@@ -59,8 +69,16 @@ class Service:
     """Where texts are tried; None: nowhere."""
     saved: SavedGraphs | None = None
     """The graphs that pages save; None: they save none."""
-    surroundings: dict[tuple[str, str], tuple[str, ApprovalContext]] = field(default_factory=dict)
-    """(run, question) -> the first line of the run's input, and what surrounds the question in its journal."""
+    surroundings: dict[tuple[str, str], Surroundings] = field(default_factory=dict)
+    """By run and question."""
+
+    def forget(self, run_id: str) -> None:
+        """Drop what was kept of a run that is deleted."""
+        for key in [key for key in self.surroundings if key[0] == run_id]:
+            del self.surroundings[key]
+        self.feeds.forget(run_id)
+        self.alignments.forget(run_id)
+        self.replays.results.pop(run_id, None)
 
 
 @dataclass(frozen=True)

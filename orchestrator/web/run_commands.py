@@ -154,4 +154,7 @@ async def send(call: Call[NoQuery, SendBody]) -> RunResult:
 
 async def delete(call: Call[DeleteQuery]) -> Deleted:
     """Delete a run."""
-    return Deleted(deleted=await call.executor.delete(call.run_id, children=call.query.children))
+    deleted = await call.executor.delete(call.run_id, children=call.query.children)
+    for run_id in deleted:
+        call.service.forget(run_id)
+    return Deleted(deleted=deleted)

@@ -18,7 +18,7 @@ from orchestrator.web import questions
 from orchestrator.web import runs as run_lists
 from orchestrator.web import workers as worker_lists
 from orchestrator.web.documents import AskedDocument, RunPage, blank, first_line, question_of
-from orchestrator.web.endpoint import Call, Endpoint
+from orchestrator.web.endpoint import Call, Endpoint, Surroundings
 from orchestrator.web.requests import NoQuery, Query, QuestionsQuery, RunsQuery, WorkersQuery
 from orchestrator.web.screens import compare as comparison
 from orchestrator.web.screens import compose as composition
@@ -161,18 +161,22 @@ async def page_css(call: Call[NoQuery]) -> Response:
 async def _surroundings(call: Call[Any, Any], one: AskedDocument) -> tuple[str, ApprovalContext]:
     """The first line of the run's input, and what surrounds the question in its journal."""
     kept, key = call.service.surroundings, (one.run_id, one.question.id)
-    found = kept.get(key)
-    if found is None:
-        try:
-            info = await call.executor.store.info(one.run_id)
+    try:
+        info = await call.executor.store.info(one.run_id)
+        version = info.created, one.question.digest
+        found = kept.get(key)
+        if found is None or found.version != version:
             records = await call.executor.store.read(one.run_id, upto=info.head)
-        except (RunUnknown, StoreCorrupt):
-            return "", ApprovalContext(0)
-        found = first_line(info.input), context_of(records, one.question.id, one.question.payload)
-        kept[key] = found
-        while len(kept) > _KEPT:
-            kept.pop(next(iter(kept)))
-    return found
+            context = context_of(records, one.question.id, one.question.payload)
+            found = kept[key] = Surroundings(version, first_line(info.input), context)
+    except RunUnknown:
+        call.service.forget(one.run_id)
+        return "", ApprovalContext(0)
+    except StoreCorrupt:
+        return "", ApprovalContext(0)
+    while len(kept) > _KEPT:
+        kept.pop(next(iter(kept)))
+    return found.input, found.context
 
 
 SCREENS: tuple[Endpoint, ...] = (

@@ -76,6 +76,10 @@ class RunFeeds:
             self._feeds.pop(next(iter(self._feeds)))
         return feed
 
+    def forget(self, run_id: str) -> None:
+        """Drop a run that is deleted."""
+        self._feeds.pop(run_id, None)
+
     def _crowded(self, lately: float) -> bool:
         """Whether there are so many records that the run is forgotten that was not asked for the longest time."""
         oldest = next(iter(self._feeds.values()))
