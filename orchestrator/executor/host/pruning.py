@@ -45,28 +45,7 @@ async def prune(
     if keep is not None and keep < 0:
         raise ValueError(f"keep={keep}: use 0 or more")
     before = time_of(older_than, host.resources.clock.now())
-    statuses = final_statuses(status, "pruned")
-    found: list[str] = []
-    # Runs that were created later were written to later, too: they are counted to `keep`, and else not looked at.
-    ahead = store.cursor_before(before) if before is not None and isinstance(store := host.store, Placing) else None
-    cursor = None if keep else ahead
-    matching = 0
-    while True:
-        page = await host.store.runs(
-            status=statuses, graph=graph, labels=check_labels(labels or {}), after=cursor, limit=500
-        )
-        for info in page.runs:  # the newest first
-            if await _is_called(host, info):
-                continue
-            matching += 1
-            if matching > (keep or 0) and (before is None or info.updated < before):
-                found.append(info.run_id)
-        cursor = page.cursor
-        if cursor is None:
-            break
-        enough = matching >= (keep or 0) and bool(page.runs)
-        if enough and before is not None and ahead is not None and page.runs[-1].created >= before:
-            cursor = ahead
+    found = await _found(host, before, final_statuses(status, "pruned"), check_labels(labels or {}), graph, keep or 0)
     deleted: list[str] = []
     children: list[str] = []
     skipped: dict[str, str] = {}
@@ -94,6 +73,36 @@ async def prune(
     items = sum([await host.store.prune_items(area) for area in AREAS])
     await host.store.compact()  # also if nothing was deleted: an archive may have objects of runs deleted before
     return Pruned(tuple(deleted), tuple(children), items, skipped)
+
+
+async def _found(
+    host: Host,
+    before: float | None,
+    statuses: frozenset[str],
+    labels: Mapping[str, str],
+    graph: str | None,
+    keep: int,
+) -> list[str]:
+    """The ids of the runs to prune, the newest first."""
+    found: list[str] = []
+    # Runs that were created later were written to later, too: they are counted to `keep`, and else not looked at.
+    ahead = store.cursor_before(before) if before is not None and isinstance(store := host.store, Placing) else None
+    cursor = None if keep else ahead
+    matching = 0
+    while True:
+        page = await host.store.runs(status=statuses, graph=graph, labels=labels, after=cursor, limit=500)
+        for info in page.runs:
+            if await _is_called(host, info):
+                continue
+            matching += 1
+            if matching > keep and (before is None or info.updated < before):
+                found.append(info.run_id)
+        cursor = page.cursor
+        if cursor is None:
+            return found
+        enough = matching >= keep and bool(page.runs)
+        if enough and before is not None and ahead is not None and page.runs[-1].created >= before:
+            cursor = ahead
 
 
 async def _is_called(host: Host, info: RunInfo) -> bool:
