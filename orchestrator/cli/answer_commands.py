@@ -101,7 +101,7 @@ def deny(
 
 
 def _answer(run_id: str, given: Callable[[Question], Answer], how: options.Answering, then: options.Continuing) -> int:
-    from orchestrator.cli.engines import engine_of, submit
+    from orchestrator.cli.engines import engine_of, going_on, submit
     from orchestrator.cli.environment import user_name
     from orchestrator.cli.output import warn
     from orchestrator.cli.report import NextCommands
@@ -143,7 +143,7 @@ def _answer(run_id: str, given: Callable[[Question], Answer], how: options.Answe
         manner = manner_of(told, url, then.store, json=then.json)
         manner = replace(manner, shows=False, next_commands=replace(manner.next_commands, code=typed(then)))
         if (told.queued or told.status == "interrupted") and not then.json:
-            warn(f"{run_id} is answered; to continue:\n  {manner.next_commands.resume(run_id)}")
+            warn(f"{run_id} is answered; {going_on(engine, manner.next_commands.resume(run_id))}")
         else:
             conclude(told, manner)
         return COMPLETED

@@ -29,6 +29,11 @@ def engine_of(given: str | None) -> ServedEngine | None:
         raise UsageError(f"--engine {url}: {error}") from None
 
 
+def going_on(engine: ServedEngine | None, resume: str) -> str:
+    """How a run goes on whose answer was recorded. `resume`: the command that continues it here."""
+    return f"to continue:\n  {resume}" if engine is None else "a worker continues it"
+
+
 async def submit(engine: ServedEngine | None, run_id: str, at: float | None = None) -> None:
     """Have a run delivered, if there is an engine. `at`: when, in Unix seconds; None: at once."""
     from orchestrator.cli.output import warn

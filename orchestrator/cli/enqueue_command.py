@@ -44,7 +44,7 @@ def enqueue(
 
     risk, labels, url = options.risk(approve), options.pairs(label), store_url(store)
     due, by = _time(at), engine_of(engine)
-    launch = Given.of(graph, tools, model, trust).new()
+    launch = Given.of(graph, tools, model, trust).new().quiet()  # this command asks no model
     code = launch.load()
     given = input_of(code.graph, question, input)
     name = new_run_id(run_id)

@@ -113,7 +113,7 @@ def _made(
     from orchestrator.errors import InvalidValue
 
     risk, labels = options.risk(approve), options.pairs(label)
-    found = Given.of(graph, None, None, trust).new().load().graph
+    found = Given.of(graph, None, None, trust).new().quiet().load().graph
     values = input_of(found, question, given)
 
     async def put(executor: Executor) -> Schedule:

@@ -14,6 +14,7 @@ from orchestrator.cli.exits import COMPLETED, UsageError
 
 if TYPE_CHECKING:
     from orchestrator.cli.run_session import Manner
+    from orchestrator.engines import ServedEngine
     from orchestrator.executor import Executor, Run
 
 
@@ -56,15 +57,16 @@ def send(
     if every and not labels:
         raise UsageError("--all goes with --label K=V")
     url, who = store_url(then.store), user_name() if by is None else by
+    delivers = engine_of(engine) if no_resume else None
 
     async def tell(executor: Executor, *, to: str, resume: bool) -> Run:
         told = await executor.send(to, event, data, id=name, by=who, resume=resume)
         if not resume:
-            await submit(engine_of(engine), to)
+            await submit(delivers, to)
         return told
 
     codes = [
-        _kept(url, one, partial(tell, to=one, resume=False), then)
+        _kept(url, one, partial(tell, to=one, resume=False), then, delivers)
         if no_resume
         else _driven(url, one, partial(tell, to=one, resume=True), then)
         for one in ([run_id] if run_id is not None else _labelled(url, labels, every=every))
@@ -72,8 +74,15 @@ def send(
     return next((code for code in codes if code != COMPLETED), COMPLETED)
 
 
-def _kept(url: str, run_id: str, tell: Callable[[Executor], Awaitable[Run]], then: options.Continuing) -> int:
+def _kept(
+    url: str,
+    run_id: str,
+    tell: Callable[[Executor], Awaitable[Run]],
+    then: options.Continuing,
+    engine: ServedEngine | None,
+) -> int:
     """Record the event, and say how the run goes on."""
+    from orchestrator.cli.engines import going_on
     from orchestrator.cli.output import warn
     from orchestrator.cli.run_lookup import one_run
     from orchestrator.cli.run_session import conclude
@@ -82,7 +91,7 @@ def _kept(url: str, run_id: str, tell: Callable[[Executor], Awaitable[Run]], the
     told = one_run(url, run_id, tell, writes=True)
     manner = replace(manner_of(told, url, then.store, json=then.json), shows=False)
     if (told.queued or told.status == "interrupted") and not then.json:
-        warn(f"{run_id} has the event; to continue:\n  {manner.next_commands.resume(run_id)}")
+        warn(f"{run_id} has the event; {going_on(engine, manner.next_commands.resume(run_id))}")
     else:
         conclude(told, manner)
     return COMPLETED

@@ -112,3 +112,11 @@ def test_a_run_that_sleeps_says_until_when(shop: Shell) -> None:
     assert "resume r" in show.out
     assert resumed.code == 3
     assert "nothing to recover" in recovered.err
+
+
+def test_with_an_engine_a_worker_goes_on_with_the_event(shop: Shell) -> None:
+    shop("run", "shop.yaml", "7", "--run-id", "r")
+    sent = shop("send", "r", "paid", '{"order": 7}', "--no-resume", "--engine", "restate://127.0.0.1:9")
+    assert sent.code == 0
+    assert "r has the event; a worker continues it" in sent.err
+    assert "resume r" not in sent.err
