@@ -112,6 +112,10 @@ def fault_of(error: BaseException | None) -> str | None:
     return bounded(f"{_kind(error)}: {error}", 2000)
 
 
+REFUSALS = ("ContextMissing: ", "GraphChanged: ", "GraphUnknown: ", "StoreTooNew: ", "ToolsChanged: ")
+"""How `fault_of` begins where a run did not fit the code of a worker: no step was made, and other code may fit."""
+
+
 def failure_of(error: BaseException, activation: Activation) -> Failure:
     """An error as data, with where it happened."""
     error = as_error(unwrap_single(error))

@@ -13,10 +13,10 @@ import pytest
 from orchestrator import Context, Executor, Graph, OfflineModel, Update, node
 from orchestrator.errors import StoreUnavailable
 from orchestrator.nodes import Sleep
-from orchestrator.stores.base import Store
+from orchestrator.stores.base import Lease, Store
 from orchestrator.stores.rows import MAX_DEATHS
 from orchestrator.stores.sqlite.store import SQLiteStore
-from tests.support.executors import Log, chain, hanging, says
+from tests.support.executors import Log, chain, hanging, says, single
 from tests.support.sizes import quick_on, sized
 from tests.support.stores import Places, kinds
 
@@ -219,6 +219,49 @@ async def test_a_run_whose_process_died_too_often_goes_on_by_hand_only(store: st
             tasks.cancel_scope.cancel()
         info = await executor.store.info("r")
         assert (info.deaths, info.retry_at, info.fault) == (0, None, "")
+
+
+@kinds("sqlite", "postgresql")
+async def test_a_parked_run_that_was_refused_is_taken_up_by_a_worker_of_a_version_that_fits(store: str) -> None:
+    async def another(state: Log) -> Update:
+        return {"log": "another"}
+
+    other = single(another, name="asks")
+    async with Executor(store, graphs=[ASKS], idle="sleep") as executor:
+        for run_id in ("refused", "failing"):
+            run = await executor.start(ASKS, "x", run_id=run_id)
+            await executor.answer(run_id, run.waiting[0].id, "yes", resume=False)
+        await gave_up(executor.store, "failing", "RuntimeError: broken", MAX_DEATHS)
+    async with Executor(store, graphs=[other], idle="sleep") as executor:
+        await worked(executor, "refused", 1)
+        fault = (await executor.store.info("refused")).fault
+        assert fault.startswith("GraphChanged: ")
+        await gave_up(executor.store, "refused", fault, MAX_DEATHS - 1)
+        assert {one.run_id for one in await executor.parked()} == {"refused", "failing"}
+        await worked(executor, "refused", MAX_DEATHS + 1)  # tried once by each worker, and parked
+    async with Executor(store, graphs=[ASKS], idle="sleep") as executor, anyio.create_task_group() as tasks:
+        tasks.start_soon(lambda: executor.work(slots=1, poll=0.05))
+        await all_are(executor, "completed", 1)
+        (left,) = await executor.parked()
+        assert (left.run_id, left.deaths) == ("failing", MAX_DEATHS)
+        tasks.cancel_scope.cancel()
+
+
+async def gave_up(store: Store, run_id: str, fault: str, times: int) -> None:
+    """Let drives of a run be given up."""
+    for number in range(times):
+        assert await store.take_lease(Lease(run_id, f"{run_id} {number}", "far"), ttl=60.0)
+        await store.drop_lease(run_id, f"{run_id} {number}", fault=fault)
+
+
+async def worked(executor: Executor, run_id: str, deaths: int) -> None:
+    """Work until so many drives of a run were given up."""
+    with anyio.fail_after(SOON):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lambda: executor.work(slots=1, poll=0.05))
+            while (await executor.store.info(run_id)).deaths < deaths:  # noqa: ASYNC110  the worker counts them
+                await anyio.sleep(0.02)
+            tasks.cancel_scope.cancel()
 
 
 async def _taken(store: Store, number: int) -> str:

@@ -13,6 +13,7 @@ from anyio.abc import TaskGroup
 from orchestrator.clock import SYSTEM_CLOCK
 from orchestrator.errors import RunConflict, RunEnded, RunUnknown, StoreError, StoreUnavailable
 from orchestrator.executor import lease as leases
+from orchestrator.executor.failures import REFUSALS
 from orchestrator.executor.host import recovery, scheduling, worker_presence
 from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.manner import AS_IT_IS
@@ -124,6 +125,8 @@ class _Worker:
         self._ended = anyio.Event()
         """Set when one of them is over."""
         self._stops = False
+        self._refused: list[RunInfo] | None = None
+        """Parked runs that did not fit an earlier worker, which this one has not tried yet; None: not looked up yet."""
         self._alerts: int | None = None
         """The number of alerts before the last look for runs; None: the store sends none."""
 
@@ -158,6 +161,7 @@ class _Worker:
         await scheduling.fire_due(self._host)
         places, store = self._places, self._host.store
         self._alerts = store.alerts() if self._eager and isinstance(store, Alerting) else None
+        await self._retake(tasks)
         free, graphs, most = places.free, places.open(self._names), places.most()
         wanted = Wanted(graphs=graphs, limit=free)
         if most:
@@ -166,14 +170,32 @@ class _Worker:
             wanted["turns"] = self._turns
         began = SYSTEM_CLOCK.steady()
         self._health.ask()
-        taken = await leases.claim(self._host.presence, **wanted) if graphs else []
+        taken = await leases.claim(self._host.presence, **wanted) if graphs and free else []
         self._health.answer()
         self._health.claim(SYSTEM_CLOCK.steady() - began)
         for info, hold in taken:
-            places.take(info.graph)
-            self._health.take(info.graph)
-            tasks.start_soon(self._drive, info, hold)
+            self._begin(info, hold, tasks)
         return len(taken) == free
+
+    async def _retake(self, tasks: TaskGroup) -> None:
+        """Try each parked run once that did not fit the code of earlier workers: this one may be of a later deploy."""
+        host, places = self._host, self._places
+        if self._refused is None:
+            self._refused = [one for one in await host.store.parked(limit=_COUNTED) if one.fault.startswith(REFUSALS)]
+        for info in [*self._refused]:
+            if places.full or info.graph not in places.open(self._names):
+                continue
+            self._refused.remove(info)
+            try:
+                hold = await leases.take(host.presence, info.run_id, stopping=lambda: host.stopping)
+            except (RunConflict, RunUnknown):
+                continue  # another worker was quicker
+            self._begin(info, hold, tasks)
+
+    def _begin(self, info: RunInfo, hold: LeaseHandle, tasks: TaskGroup) -> None:
+        self._places.take(info.graph)
+        self._health.take(info.graph)
+        tasks.start_soon(self._drive, info, hold)
 
     async def _drive(self, info: RunInfo, hold: LeaseHandle) -> None:
         host, run_id = self._host, info.run_id
