@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import signal
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +18,11 @@ import pytest
 from orchestrator import Context, Executor, Graph, Update, node
 from orchestrator.engines import Deliveries
 from orchestrator.engines.restate import RestateEngine, service
+from orchestrator.engines.restate import engine as restate_engine
 from orchestrator.engines.restate.server import listen
 from orchestrator.errors import EngineUnavailable, RunError
 from tests.engines.crew import Server
-from tests.engines.test_deliveries import Count
+from tests.engines.test_deliveries import Count, until
 from tests.support.ports import free_port
 
 pytestmark = [pytest.mark.anyio]
@@ -167,3 +171,78 @@ async def test_a_port_that_is_taken_says_which() -> None:
         async with Executor(graphs=[], idle="sleep") as executor:
             with pytest.raises(EngineUnavailable, match="cannot be listened on"):
                 await listen(service(executor), taken.getsockname(), anyio.Event())
+
+
+class Admin(ThreadingHTTPServer):
+    """The part of a Restate server's admin API that knows where the workers are."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _AdminHandler)
+        self.known: list[str] = []
+        """URIs that were registered, until the server loses its data."""
+        self.down = False
+
+
+class _AdminHandler(BaseHTTPRequestHandler):
+    server: Admin
+
+    def do_GET(self) -> None:
+        self._answer(200 if self.path == "/services/agents" and self.server.known else 404)
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if not self.server.down:
+            self.server.known.append(body["uri"])
+        self._answer(201)
+
+    def _answer(self, status: int) -> None:
+        body = b"{}"
+        self.send_response(503 if self.server.down else status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  the name in the standard library
+        """Write no line for each request."""
+
+
+@pytest.fixture
+def admin() -> Iterator[Admin]:
+    with Admin() as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_workers_register_again_when_the_server_has_lost_its_data(
+    admin: Admin, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(restate_engine, "_LOOKS", 0.05)
+    caplog.set_level("INFO", logger="orchestrator.worker")
+    port, nowhere = free_port(), free_port()
+    engine = RestateEngine(f"restate://127.0.0.1:{nowhere}?admin={admin.server_port}&listen={port}&service=agents")
+    stop = anyio.Event()
+    async with Executor(graphs=[], idle="sleep") as executor:
+        with anyio.fail_after(60):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(lambda: engine.serve(Deliveries(executor), stop=stop))
+                await until(lambda: admin.known == [f"http://127.0.0.1:{port}"])
+                await anyio.sleep(0.3)
+                assert len(admin.known) == 1, "the server knows them"
+                admin.known.clear()
+                await until(lambda: admin.known == [f"http://127.0.0.1:{port}"])
+                assert "Restate does not know the workers any more; they are registered again" in caplog.text
+                admin.down = True
+                await until(lambda: "Restate cannot be asked for its workers" in caplog.text)
+                admin.known.clear()
+                admin.down = False
+                await until(lambda: admin.known == [f"http://127.0.0.1:{port}"])
+                stop.set()
+    await engine.aclose()

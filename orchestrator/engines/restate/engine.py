@@ -23,6 +23,8 @@ log = logging.getLogger("orchestrator.worker")
 EXTRA = f"deliveries by Restate need the extra `restate`: {install('restate')}"
 HANDLER = "deliver"
 """The name of the service's handler."""
+_LOOKS = 5.0
+"""Seconds between two looks whether the server still knows the workers: it may have lost its data."""
 _PATIENCE = 10.0
 """Seconds within which the server answers."""
 _STATUSES: dict[str, EngineStatus] = {
@@ -96,18 +98,27 @@ class RestateEngine:
             await client.aclose()
 
     async def _keep_registered(self) -> None:
-        """Register the workers, as soon as the server is there."""
-        pause = 0.2
+        """Register the workers, as soon as the server is there, and again when it does not know them any more."""
+        pause, registered = 0.2, False
         while True:
             try:
-                await self.register()
+                if registered and not await self._is_registered():
+                    log.warning("Restate does not know the workers any more; they are registered again")
+                    registered = False
+                if not registered:
+                    await self.register()
+                    log.info("the workers at %s are registered with Restate", self.address.workers)
+                pause, registered = 0.2, True
+                await anyio.sleep(_LOOKS)
             except EngineUnavailable as error:
-                log.warning("the workers are not registered, the next attempt is in %.1f s: %s", pause, error)
+                what = "Restate cannot be asked for its workers" if registered else "the workers are not registered"
+                log.warning("%s, the next attempt is in %.1f s: %s", what, pause, error)
                 await anyio.sleep(pause)
                 pause = min(30.0, pause * 2)
-            else:
-                log.info("the workers at %s are registered with Restate", self.address.workers)
-                return
+
+    async def _is_registered(self) -> bool:
+        url = f"{self.address.admin}/services/{quote(self.address.service, safe='')}"
+        return await self._ask("GET", url, accept=(404,)) is not None
 
     async def _invocations(self, run_id: str) -> list[tuple[str, str]]:
         """Id and status of each delivery of a run that the server knows."""
