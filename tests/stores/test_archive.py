@@ -177,7 +177,7 @@ async def test_a_run_is_not_deleted_without_its_archive(store: ArchivedStore, co
     """Neither an archived run nor a restored one, whose object is there, too."""
     async with Executor(store, graphs=[GRAPH]) as executor:
         for run_id in ("archived", "restored"):
-            await executor.start(GRAPH, "x", run_id=run_id)
+            await executor.start(GRAPH, "x", run_id=run_id, labels={"parent": "another"})
         await executor.archive(older_than=SECONDS)
         await executor.restore("restored")
         await executor.start(GRAPH, "x", run_id="other")
@@ -468,6 +468,9 @@ async def test_a_place_that_fails_loses_nothing(tmp_path: Path) -> None:
         with pytest.raises(StoreUnavailable, match=r"cannot be written: .*nothing was lost"):
             await executor.archive(older_than=SECONDS)
         assert (await executor.store.info("r")).archived is None
+        assert (await executor.load("r")).status == "completed"
+        (tmp_path / "archive").unlink()
+        assert (await executor.archive(older_than=SECONDS)).runs == ["r"]
         assert (await executor.load("r")).status == "completed"
 
 

@@ -115,7 +115,7 @@ async def _is_called(host: Host, info: RunInfo) -> bool:
         if getattr(first, "caller", None) is None:
             return False  # a run that only has such a label
         await host.store.info(caller)
-    except (RunUnknown, ValueError):
+    except (RunUnknown, RunArchived, ValueError):  # an archived one is refused when it is to be deleted
         return False
     return True
 

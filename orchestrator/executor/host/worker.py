@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import anyio
@@ -185,12 +186,12 @@ class _Worker:
         for info in [*self._refused]:
             if places.full or info.graph not in places.open(self._names):
                 continue
-            self._refused.remove(info)
-            try:
+            hold = None
+            with suppress(RunConflict, RunUnknown):  # another worker was quicker
                 hold = await leases.take(host.presence, info.run_id, stopping=lambda: host.stopping)
-            except (RunConflict, RunUnknown):
-                continue  # another worker was quicker
-            self._begin(info, hold, tasks)
+            self._refused.remove(info)
+            if hold is not None:
+                self._begin(info, hold, tasks)
 
     def _begin(self, info: RunInfo, hold: LeaseHandle, tasks: TaskGroup) -> None:
         self._places.take(info.graph)

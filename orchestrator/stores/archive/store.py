@@ -7,6 +7,7 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, TypeVar
@@ -273,7 +274,11 @@ class ArchivedStore(PassedThrough):
         """
         most = len(data)
         # It may be there: a process that died has written it, or the run was restored.
-        if not again or self.archive.get(noted.name, most=most) != data:
+        there = False
+        if again:
+            with suppress(StoreUnavailable):  # a folder that is not made yet; `put` says it if there is another reason
+                there = self.archive.get(noted.name, most=most) == data
+        if not there:
             self.archive.put(noted.name, data)
             if self.archive.get(noted.name, most=most) != data:
                 raise StoreUnavailable(
