@@ -186,20 +186,23 @@ class Admin(ThreadingHTTPServer):
 
 
 class _AdminHandler(BaseHTTPRequestHandler):
-    server: Admin
+    @property
+    def admin(self) -> Admin:
+        assert isinstance(self.server, Admin)
+        return self.server
 
     def do_GET(self) -> None:
-        self._answer(200 if self.path == "/services/agents" and self.server.known else 404)
+        self._answer(200 if self.path == "/services/agents" and self.admin.known else 404)
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        if not self.server.down:
-            self.server.known.append(body["uri"])
+        if not self.admin.down:
+            self.admin.known.append(body["uri"])
         self._answer(201)
 
     def _answer(self, status: int) -> None:
         body = b"{}"
-        self.send_response(503 if self.server.down else status)
+        self.send_response(503 if self.admin.down else status)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
