@@ -103,10 +103,10 @@ def raised(wanted: Limits, own: Limits, most: Limits | None = None) -> list[str]
 
 def _keeps(wanted: Limits, name: str, bounds: list[Any]) -> Iterator[bool]:
     """Whether a limit is as low as each of these."""
-    value = getattr(wanted, name)
+    value, visits = getattr(wanted, name), wanted.visits
     for bound in bounds:
         if name == "visits":
-            yield all(node in value and value[node] <= count for node, count in bound.items())
+            yield all(node in visits and visits[node] <= count for node, count in bound.items())
         else:
             yield bound is None or (value is not None and value <= bound)
 

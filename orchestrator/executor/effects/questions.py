@@ -248,6 +248,7 @@ def outcome_question(
         **doubts,
     }
     name = outcome_question_id(activation, entry, again)
+    schema = None if effect.returns is None else effect.returns()
     return Question(
         id=name,
         kind="unknown_outcome",
@@ -256,7 +257,7 @@ def outcome_question(
         prompt=prompt + "".join(f" ({words})" for words in doubts.values()),
         payload=payload,
         choices=CHOICES,
-        schema=None if effect.returns is None else effect.returns(),
+        schema=None if schema is None else dict(schema),
         digest=digest([attempt.log.run_id, activation.path, activation.node, intended.key, name]),
     )
 
