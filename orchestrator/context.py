@@ -255,7 +255,7 @@ class Context(ABC, Generic[DepsT, ContextT]):
         must ask with the same words again.
 
         Args:
-            kind: `approval` (payload `{tool, args, risk, effect, call_id}`; answered by Approve or Deny), or
+            kind: `approval` (payload `{tool, args, risk, effect, call_id, shown}`; answered by Approve or Deny), or
                 `input` (answered by a Value).
             prompt: the text of the question.
             payload: further data to show with it, as plain JSON.

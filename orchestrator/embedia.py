@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.kernel import records as r
-from orchestrator.kernel.question import Question
+from orchestrator.kernel.question import Question, parts_of
 from orchestrator.nodes.steps import Step
 from orchestrator.views.events import Event
 
@@ -229,7 +229,7 @@ class Embedia:
 
     def _answered(self, record: r.Answered) -> _Published:
         question = self._questions.pop(record.question, None)
-        if question is not None and record.answer.type == "deny" and "tool" in question.payload:
+        if question is not None and record.answer.type == "deny" and parts_of(question.kind, question.payload).call:
             called = {"tool": question.payload["tool"], "args": question.payload.get("args", {})}
             yield self._agent_at(question.path), "ToolDenied", {**called, "reason": record.answer.reason}
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from orchestrator.jsontypes import canonical
 from orchestrator.kernel import records as r
-from orchestrator.kernel.question import Approve, Deny, Question
+from orchestrator.kernel.question import Approve, Deny, Question, parts_of
 from orchestrator.kernel.run_state import RunState
 
 _BYTES = 16
@@ -163,7 +163,8 @@ def _is_of(intended: r.EffectIntended, question: Question, answer: r.Answered) -
     if question.kind == "unknown_outcome":
         return question.payload.get("key") == intended.key
     given = answer.answer.args if isinstance(answer.answer, Approve) else None
-    call = (question.payload.get("tool"), question.payload.get("args") if given is None else given)
+    shown = parts_of(question.kind, question.payload).call
+    call = (shown.get("tool"), shown.get("args") if given is None else given)
     made = (intended.name, intended.request.get("args"))
     return intended.kind == "tool" and intended.seq > answer.seq and call == made
 

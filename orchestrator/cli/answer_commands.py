@@ -165,7 +165,9 @@ def _answer(run_id: str, given: Callable[[Question], Answer], how: options.Answe
 
 def _risky(question: Question) -> bool:
     """Whether a yes allows more than reading, or may."""
-    risk = question.payload.get("risk")
+    from orchestrator.kernel.question import parts_of
+
+    risk = parts_of(question.kind, question.payload).call.get("risk")
     return question.kind in ("approval", "unknown_outcome") and risk not in ("none", "read")
 
 

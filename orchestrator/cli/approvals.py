@@ -21,7 +21,7 @@ async def approvals(executor: Executor, run: Run) -> list[str]:
     Believed is what this user's command line wrote into this very store. All else is asked for again before the run
     does it.
     """
-    from orchestrator.kernel.question import Approve, Deny
+    from orchestrator.kernel.question import Approve, Deny, parts_of
     from orchestrator.kernel.records import FINAL, Answered, Asked
     from orchestrator.seals import audit, live_answers
 
@@ -46,8 +46,9 @@ async def approvals(executor: Executor, run: Run) -> list[str]:
         if question is None or not isinstance(record, Answered):
             continue
         answer = record.answer
-        args = answer.args if isinstance(answer, Approve) and answer.args is not None else question.payload.get("args")
-        tool = question.payload.get("tool")
+        about = parts_of(question.kind, question.payload).call
+        args = answer.args if isinstance(answer, Approve) and answer.args is not None else about.get("args")
+        tool = about.get("tool")
         pending = record.question in waiting
         given = texts.compact(args)
         if not pending:  # what is still to be done is shown whole

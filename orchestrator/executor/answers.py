@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from orchestrator.errors import AgentError, InvalidAnswer, InvalidValue, QuestionUnknown, StaleAnswer
 from orchestrator.graph.codec import Codec, Unfit
 from orchestrator.jsontypes import digest
-from orchestrator.kernel.question import FAMILY, LATE, Answer, Approve, Deny, Question, Value
+from orchestrator.kernel.question import LATE, Answer, Approve, Deny, Question, Value, in_family
 from orchestrator.kernel.records import Asked, Record
 from orchestrator.kernel.run_state import RunState
 from orchestrator.tools.result import ToolResult
@@ -112,7 +112,7 @@ def by_policy(machine: RunState, question: Question, now: float, due: float | No
     risk = question.payload.get("risk")
     if question.kind != "approval" or machine.approve is None or risk not in RISKS or "tool" not in question.payload:
         return None
-    if FAMILY in question.payload:  # a fork may do what its parent did already: only a person knows whether it should
+    if in_family(question):  # a fork may do what its parent did already: only a person knows whether it should
         return None
     return Approve() if RISKS.index(str(risk)) <= RISKS.index(machine.approve) else None
 
@@ -146,7 +146,7 @@ def _approval(question: Question, answer: Answer, tools: Mapping[str, Tool]) -> 
     if isinstance(answer, Value) and question.choices:
         choices = ", ".join(question.choices)
         raise InvalidAnswer(f"question {question.id!r} takes Approve(), Deny() or {choices}, not {answer.value!r}")
-    if isinstance(answer, Approve) and answer.args is not None and FAMILY in question.payload:
+    if isinstance(answer, Approve) and answer.args is not None and in_family(question):
         raise InvalidAnswer(
             f"question {question.id!r} is about the call as it is shown: its arguments cannot be changed"
         )

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from orchestrator.errors import EffectFailed
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.jsontypes import digest
-from orchestrator.kernel.question import Answer, Approve, Question
+from orchestrator.kernel.question import Answer, Approve, Question, parts_of
 from orchestrator.kernel.records import Answered, Asked, EffectIntended, Forked, Record
 from orchestrator.nodes.confirm import Confirm
 from orchestrator.seals import Audit
@@ -134,7 +134,7 @@ def _confirms(graph: GraphDefinition) -> Iterable[Confirm]:
 
 
 def _words(question: Question) -> tuple[object, ...]:
-    return question.kind, question.prompt, question.payload, question.choices
+    return question.kind, question.prompt, parts_of(question.kind, question.payload), question.choices
 
 
 def _call(tool: object, args: object) -> str:

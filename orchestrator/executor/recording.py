@@ -14,7 +14,7 @@ from orchestrator.jsontypes import digest
 from orchestrator.kernel import records as r
 from orchestrator.kernel.handlers.questions import timer_question
 from orchestrator.kernel.plan import Plan
-from orchestrator.kernel.question import FAMILY, OWN_PARTS, Deny, Question
+from orchestrator.kernel.question import FAMILY, OWN_PARTS, Deny, Question, in_family, parts_of
 from orchestrator.kernel.records import Record
 from orchestrator.kernel.run_state import Delta
 from orchestrator.kernel.state import Activation, FrameResult, FrameState
@@ -120,7 +120,7 @@ class Recording:
     def _asked_about(self, place: Place, tool: str, args: object) -> Iterator[RecordedQuestion]:
         for asked in self.questions.get(place, ()):
             payload = asked.question.payload
-            if FAMILY in payload and (payload.get("tool"), payload.get("args")) == (tool, args):
+            if in_family(asked.question) and (payload.get("tool"), payload.get("args")) == (tool, args):
                 yield asked
 
 
@@ -166,11 +166,12 @@ def question_digest(question: Question) -> str:
     """Digest of what a question asks, without what each run has its own of; of a timer without its time."""
     if question.kind == "timer":
         return "timer"
-    if FAMILY in question.payload:  # each run sees what the others have done by then
+    if in_family(question):  # each run sees what the others have done by then
         return digest([FAMILY, question.payload.get("tool"), question.payload.get("args")])
-    payload = {key: value for key, value in question.payload.items() if key not in OWN_PARTS}
+    call, shown = parts_of(question.kind, question.payload)
+    call = {key: value for key, value in call.items() if key not in OWN_PARTS}
     waits = [question.event, question.match] if question.event else []
-    return digest([question.kind, question.prompt, payload, list(question.choices), question.schema_, *waits])
+    return digest([question.kind, question.prompt, call, dict(shown), list(question.choices), question.schema_, *waits])
 
 
 def is_node_itself(kind: str, name: str, node: str, request: Mapping[str, object]) -> bool:

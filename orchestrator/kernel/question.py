@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Any, Generic, Literal, NotRequired, TypeAlias, TypedDict
+from typing import Annotated, Any, Generic, Literal, NamedTuple, NotRequired, TypeAlias, TypedDict
 
 from pydantic import BaseModel, ConfigDict, Field, GetPydanticSchema, SerializerFunctionWrapHandler, model_serializer
 from typing_extensions import TypeVar
@@ -45,9 +45,10 @@ class FamilyCallPayload(TypedDict):
 
 
 class ApprovalPayload(TypedDict, total=False):
-    """The payload of an approval. For a tool call it has all keys but the last two, otherwise none of them.
+    """The payload of an approval. For a tool call it has the first five keys, otherwise none of them.
 
-    A node may show fields of its state as well: type checkers let you read those in `dict(question.payload)`.
+    Nodes of your own, and journals of earlier versions, may have fields that are shown beside these keys; `parts_of`
+    reads both.
     """
 
     tool: str
@@ -60,6 +61,36 @@ class ApprovalPayload(TypedDict, total=False):
     """Of a fork that asks before a call that cannot be undone: what its relatives know of the call."""
     deleted: list[str]
     """Of such a fork: relatives whose journals are gone."""
+    shown: dict[str, object]
+    """Fields of the state that the node shows, by name."""
+
+
+class QuestionParts(NamedTuple):
+    """What a question shows."""
+
+    call: Mapping[str, object]
+    """The call that it is about, by the keys of its payload; empty: it is about none."""
+    shown: Mapping[str, object]
+    """All else, by name: fields of the state. None of them passes for a part of the call."""
+
+
+_OF_CALL = ApprovalPayload.__annotations__.keys() - {"shown"}
+
+
+def parts_of(kind: str, payload: Mapping[str, object]) -> QuestionParts:
+    """What a payload says of a call, and what is shown beside it.
+
+    Args:
+        kind: the kind of the question.
+        payload: its payload, as it is or as earlier versions wrote it: with the shown fields beside the call's.
+    """
+    if kind == "unknown_outcome":
+        return QuestionParts(payload, {})
+    keys = _OF_CALL if kind == "approval" and "tool" in payload else frozenset[str]()
+    call = {name: value for name, value in payload.items() if name in keys}
+    others = {name: value for name, value in payload.items() if name not in keys}
+    shown = others.get("shown")
+    return QuestionParts(call, shown if kind == "approval" and len(others) == 1 and isinstance(shown, dict) else others)
 
 
 class UnknownOutcomePayload(TypedDict):
@@ -128,6 +159,11 @@ class Question(Erased, BaseModel, Generic[KindT, PayloadT]):
     def schema(self) -> dict[str, object] | None:  # type: ignore[override]  # pydantic's deprecated method
         """JSON Schema of the answer, if it is not a choice; of `unknown_outcome`, of the call's result."""
         return self.schema_
+
+
+def in_family(question: Question) -> bool:
+    """Whether a question is about a call that relatives of the run, or attempts before, may have made."""
+    return question.kind == "approval" and FAMILY in question.payload
 
 
 AnyQuestion: TypeAlias = (

@@ -110,7 +110,7 @@ class Confirm(Node, kind="confirm"):
         shown = plain({name: getattr(state, name) for name in self.show})
         if self.tool is None or self.args is None:
             prompt = fill(self.prompt, **shown) or "Go on?"
-            answer = await ctx.ask("approval", prompt=prompt, payload=shown)
+            answer = await ctx.ask("approval", prompt=prompt, payload={"shown": shown} if shown else {})
             return self._denied(answer, prompt) or Outcome("approved")
         call = None if self.call is None else ToolCall.model_validate(getattr(state, self.call))
         return await self._confirm_call(getattr(state, self.tool), getattr(state, self.args), call, shown, ctx)
@@ -128,7 +128,8 @@ class Confirm(Node, kind="confirm"):
         while True:
             named = {**shown, "tool": name, "args": args}
             prompt = fill(self.prompt, **named) or f"Call {name}?"
-            payload = {**named, "risk": tool.risk, "effect": tool.effect, "call_id": call_id}
+            payload: dict[str, object] = {"tool": name, "args": args, "risk": tool.risk, "effect": tool.effect}
+            payload |= {"call_id": call_id, **({"shown": shown} if shown else {})}
             answer = await ctx.ask("approval", prompt=prompt + fault, payload=payload)
             denied = self._denied(answer, f"{name} with {args}", call)
             if denied is not None:

@@ -20,18 +20,18 @@ class ApprovalContext:
     """JSON Schema of the tool's arguments, as the model saw it; None: no model was offered the tool."""
 
 
-def context_of(records: Sequence[r.Record], question: str, payload: Mapping[str, object]) -> ApprovalContext:
+def context_of(records: Sequence[r.Record], question: str, call: Mapping[str, object]) -> ApprovalContext:
     """What surrounds a question in a journal.
 
     Args:
         records: the journal of the run.
         question: the id of an open question of it.
-        payload: what the question shows.
+        call: the call that it is about, see `parts_of`.
     """
     at = next((n for n, one in enumerate(records) if isinstance(one, r.Asked) and one.question.id == question), None)
     if at is None:
         return ApprovalContext(0)
-    tool, call_id = payload.get("tool"), payload.get("call_id")
+    tool, call_id = call.get("tool"), call.get("call_id")
     text, schema = "", None
     for record in reversed(records[:at]):
         if isinstance(record, r.EffectSettled) and not text:

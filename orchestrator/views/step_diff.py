@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
-from orchestrator.kernel.question import FAMILY, OWN_PARTS
+from orchestrator.kernel.question import OWN_PARTS, in_family, parts_of
 from orchestrator.views.call_text import line_diff, request_lines, short, value_lines
 from orchestrator.views.calls import JournaledCall
 from orchestrator.views.compared_run import ComparedRun, NumberedCall, Place, request_of, was_cut_off
@@ -153,7 +153,7 @@ class StepPair:
             for one in row.asked
             if one.question.kind != "unknown_outcome"
             and one.question.id not in read.discards.withdrawn
-            and not (read.counted and FAMILY in one.question.payload)
+            and not (read.counted and in_family(one.question))
             and not any(begun < one.seq < ended for begun, ended in spans)
         ]
 
@@ -228,7 +228,8 @@ def _result_of(call: JournaledCall) -> object:
 
 def _question(asked: AskedQuestion) -> dict[str, object]:
     question = asked.question
-    payload = {key: value for key, value in question.payload.items() if key not in OWN_PARTS}
+    call, shown = parts_of(question.kind, question.payload)
+    payload = {key: value for key, value in call.items() if key not in OWN_PARTS} | ({"shown": shown} if shown else {})
     prompt = "" if question.kind == "timer" else question.prompt  # it has the time
     choices = list(question.choices)
     return {

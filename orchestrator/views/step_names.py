@@ -96,7 +96,7 @@ def item_name(item: object) -> str:
 def _approved_call(row: TimelineRow) -> str:
     """The tool call that the step's question is about; empty: there is none."""
     for one in row.asked:
-        payload = dict(one.question.payload) if one.question.kind == "approval" else {}
+        payload = one.question.payload if one.question.kind == "approval" else {}
         tool = payload.get("tool")
         if isinstance(tool, str):
             said = f"{told(tool, LONGEST_NAME)} {main_argument(payload.get('args', {}))}"

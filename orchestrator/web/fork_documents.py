@@ -16,7 +16,7 @@ from orchestrator.executor.effects.family import FamilyCall
 from orchestrator.executor.host.fork_choices import EditableAnswer, EditableBranch, EditableResult, ForkChoices
 from orchestrator.executor.host.fork_preview import ForkedCall, ForkPreview
 from orchestrator.graph.limits import Usage
-from orchestrator.kernel.question import FAMILY
+from orchestrator.kernel.question import in_family
 from orchestrator.kernel.records import RunStatus, failed_result
 from orchestrator.web.documents import Document, QuestionDocument, blank, question_of
 
@@ -195,7 +195,7 @@ def _answer(found: EditableAnswer) -> AnswerForm:
     question, answer = found.question, found.answer.model_dump(mode="json")
     shown = question_of(question, answerable=False)
     args: Any = None
-    if question.kind == "approval" and FAMILY not in question.payload and "tool" in question.payload:
+    if question.kind == "approval" and not in_family(question) and "tool" in question.payload:
         args = answer.get("args") or question.payload.get("args")
         args = args if isinstance(args, Mapping) else None
     hidden = _hides(answer) or _hides(args)

@@ -253,6 +253,7 @@ def test_a_tool_call_is_shown_exactly() -> None:
         "      | a",
         "      |   tool  ls\\u001b[2K\\u202e",
         '  risk  "write"',
+        '  call_id  "c"',
         "  = a call of rm, risk write, with 40 characters of arguments as shown",
     ]
 

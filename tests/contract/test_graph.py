@@ -54,7 +54,7 @@ async def test_the_example_runs_as_printed(tmp_path: Path, monkeypatch: pytest.M
     assert run.values == {"topic": "graphs", "drafts": ["short", LONG], "score": len(LONG) / 100, "feedback": ""}
     (question,) = run.waiting
     assert (question.kind, question.node, question.prompt) == ("approval", "publish", "Publish?")
-    assert question.payload["drafts"] == ["short", LONG]
+    assert question.payload["shown"] == {"drafts": ["short", LONG]}
     assert [request.messages[0].content for request in model.requests] == ["Write about graphs. "] * 2
     assert (tmp_path / "runs.db").exists()
 

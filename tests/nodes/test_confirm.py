@@ -74,7 +74,7 @@ async def test_yes_and_no_take_their_ways_and_the_reason_is_written(store: str) 
         ]:
             run, question = await asked(executor, graph(confirm), {})
             assert (question.kind, question.prompt, question.payload) == (
-                "approval", "Publish ['one']?", {"drafts": ["one"]},
+                "approval", "Publish ['one']?", {"shown": {"drafts": ["one"]}},
             )  # fmt: skip
             run = await executor.answer(run.run_id, question.id, answer, by="ann")
             assert (run.status, run.values["way"], run.values["why"]) == ("completed", way, why)
@@ -265,7 +265,7 @@ async def test_the_prompt_may_name_the_call() -> None:
     async with executing(tools=(send,)) as (executor, _):
         _, question = await asked(executor, graph(confirm), GIVEN)
     assert question.prompt == "send with {'text': 'x'} for ['one']?"
-    assert question.payload["drafts"] == ["one"]
+    assert question.payload["shown"] == {"drafts": ["one"]}
 
 
 async def test_a_denied_call_can_fail_the_step() -> None:

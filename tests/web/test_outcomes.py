@@ -183,7 +183,8 @@ def test_a_card_of_a_refused_result_says_that_the_call_happened() -> None:
     asked = AskedDocument(run_id="r", graph="g", labels={}, asked=0, question=document)
     card = card_of(asked, "", ApprovalContext(0))
     assert card.title == "The result of pay was refused"
-    assert {one.name: one.text for one in card.arguments} == {"to": "acme", "error": "too long", "returned": "1, 2"}
+    assert {one.name: one.text for one in card.arguments} == {"to": "acme"}
+    assert {one.name: one.text for one in card.facts} == {"error": "too long", "returned": "1, 2"}
     assert [one.label for one in outcome_choices(question)] == [
         "Use this result instead ...", "Fail the step", "Call it again",
     ]  # fmt: skip

@@ -9,7 +9,7 @@ from orchestrator.executor.commands import Stop
 from orchestrator.executor.recording import question_digest
 from orchestrator.executor.replay_names import REPLAYED
 from orchestrator.executor.run_log import RunLog
-from orchestrator.kernel.question import FAMILY, LATE, Answer, Question
+from orchestrator.kernel.question import LATE, Answer, Question, in_family
 from orchestrator.kernel.records import Answered, Diverged
 from orchestrator.kernel.state import Activation
 
@@ -26,7 +26,7 @@ def answer_from_tape(log: RunLog, tape: Tape, activation: Activation, question: 
     Returns:
         Whether nothing more is to be done about it.
     """
-    if FAMILY in question.payload or tape.is_live(activation) or tape.asks_about_live_call(activation):
+    if in_family(question) or tape.is_live(activation) or tape.asks_about_live_call(activation):
         return False  # no recorded answer admits a call
     found = tape.question(activation, question)
     answer: Answer | None = LATE if found is None and question.kind == "timer" else None  # nothing is asked by it

@@ -14,7 +14,7 @@ from orchestrator.errors import RunUnknown, StoreCorrupt
 from orchestrator.executor.effects.callers import child_id
 from orchestrator.executor.effects.effect import Effect
 from orchestrator.kernel.ledger import EffectEntry
-from orchestrator.kernel.question import FAMILY, Value
+from orchestrator.kernel.question import Value, in_family
 from orchestrator.kernel.records import (
     Answered,
     Asked,
@@ -214,7 +214,7 @@ def _calls(records: Sequence[Record], wanted: Callable[[EffectIntended], bool]) 
     asked: dict[str, tuple[str, object]] = {}
     given: list[tuple[str, object]] = []
     for record in records:
-        if isinstance(record, Asked) and FAMILY in record.question.payload:
+        if isinstance(record, Asked) and in_family(record.question):
             asked[record.question.id] = record.activation, record.question.payload.get("args")
         elif isinstance(record, Answered) and record.question in asked:
             if isinstance(record.answer, Value) and record.answer.value == RECORDED:

@@ -10,10 +10,10 @@ from orchestrator.errors import EffectFailed, RunConflict, StoreError
 from orchestrator.executor.call_guard import CallDenied
 from orchestrator.executor.effects.effect import Attempt, Effect
 from orchestrator.executor.effects.family import RECORDED, known_calls
-from orchestrator.executor.effects.questions import answer_to, asking_again
+from orchestrator.executor.effects.questions import answer_to, asking_again, identified
 from orchestrator.executor.effects.under_way import UnderWay
 from orchestrator.executor.interrupts import Lost
-from orchestrator.jsontypes import canonical, digest
+from orchestrator.jsontypes import canonical
 from orchestrator.kernel.ids import hash_id
 from orchestrator.kernel.question import FAMILY, Approve, Deny, Question
 from orchestrator.kernel.records import Asked
@@ -92,8 +92,7 @@ def fork_question(
         calls: what other runs of the family know of it.
         gone: relatives that are deleted.
     """
-    log, activation = attempt.log, attempt.activation
-    args = _args(effect)
+    activation, args = attempt.activation, _args(effect)
     payload: dict[str, object] = {
         "tool": effect.name, "args": args, "risk": effect.risk, "effect": effect.effect,
         FAMILY: [call.shown() for call in calls],
@@ -101,7 +100,7 @@ def fork_question(
     if gone:
         payload["deleted"] = list(gone)
     choices = (RECORDED,) if any(call.same and call.status == "returned" for call in calls) else ()
-    return Question(
+    question = Question(
         id=name,
         kind="approval",
         node=activation.node,
@@ -109,8 +108,8 @@ def fork_question(
         prompt=_prompt(effect.name, calls, gone, recorded=bool(choices)),
         payload=payload,
         choices=choices,
-        digest=digest([log.run_id, activation.path, activation.node, effect.digest, name, payload]),
     )
+    return identified(attempt, question, effect.digest)
 
 
 def _args(effect: Effect[Any]) -> object:

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any, cast
 from orchestrator.executor.call_guard import asks_about
 from orchestrator.executor.commands import Stop
 from orchestrator.executor.effects.effect import Attempt, Effect
-from orchestrator.executor.effects.questions import answer_to, asking_again
+from orchestrator.executor.effects.questions import answer_to, asking_again, identified
 from orchestrator.executor.effects.under_way import UnderWay, inside
 from orchestrator.executor.interrupts import Refused
 from orchestrator.executor.replay_names import REPLAYED
-from orchestrator.jsontypes import digest
 from orchestrator.kernel.ids import hash_id
 from orchestrator.kernel.question import Approve, Question
 from orchestrator.kernel.records import Diverged
@@ -107,12 +106,12 @@ def _question(attempt: Attempt, effect: Effect[Any], key: str, why: str) -> Ques
         payload["args"] = effect.request.get("args", effect.request)
     if effect.kind == "tool":
         payload["risk_of_call"] = effect.risk
-    return Question(
+    question = Question(
         id=name,
         kind="approval",
         node=activation.node,
         path=activation.path,
         prompt=f"Call {effect.name}? {why or 'The replayed run did not make this call'}. Without it the replay ends.",
         payload=payload,
-        digest=digest([attempt.log.run_id, activation.path, activation.node, payload, name]),
     )
+    return identified(attempt, question)

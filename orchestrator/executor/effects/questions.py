@@ -69,7 +69,7 @@ def make_question(
     about = digest(subject) if kind == "approval" else ""
     activation = attempt.activation
     name = unused_id(activation, hash_id(activation.key, str(occurrence), about, *beside, *asking_again(activation)))
-    return Question(
+    question = Question(
         id=name,
         kind=kind,
         node=attempt.activation.node,
@@ -78,11 +78,18 @@ def make_question(
         payload=dict(payload),
         choices=tuple(choices),
         schema=None if schema is None else dict(schema),
-        digest=digest([attempt.log.run_id, attempt.activation.path, attempt.activation.node, *subject, name]),
         deadline=deadline,
         event=event,
         match=dict(match or {}),
     )
+    return identified(attempt, question, subject[1])
+
+
+def identified(attempt: Attempt, question: Question, *more: object) -> Question:
+    """A question with its digest, which is that of all that it shows but its deadline, and of what else is given."""
+    shown = [question.prompt, dict(question.payload), list(question.choices), question.schema_]
+    place = [attempt.log.run_id, question.path, question.node, question.id]
+    return question.model_copy(update={"digest": digest([*place, *shown, *more])})
 
 
 def passed_on(attempt: Attempt, question: Question, faults: Sequence[str]) -> Question:
@@ -249,7 +256,7 @@ def outcome_question(
     }
     name = outcome_question_id(activation, entry, again)
     schema = None if effect.returns is None else effect.returns()
-    return Question(
+    question = Question(
         id=name,
         kind="unknown_outcome",
         node=activation.node,
@@ -258,8 +265,8 @@ def outcome_question(
         payload=payload,
         choices=CHOICES,
         schema=None if schema is None else dict(schema),
-        digest=digest([attempt.log.run_id, activation.path, activation.node, intended.key, name]),
     )
+    return identified(attempt, question)
 
 
 def failed_words(name: str) -> str:

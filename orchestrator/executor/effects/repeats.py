@@ -15,11 +15,10 @@ from orchestrator.executor.call_guard import CallDenied
 from orchestrator.executor.effects.effect import Attempt, Effect
 from orchestrator.executor.effects.family import FamilyCall, known_of
 from orchestrator.executor.effects.fork_questions import said_of
-from orchestrator.executor.effects.questions import answer_to, asking_again, unused_id
+from orchestrator.executor.effects.questions import answer_to, asking_again, identified, unused_id
 from orchestrator.executor.effects.reopened import certainly_failed
 from orchestrator.executor.effects.replay import is_suspended, settled_of
 from orchestrator.executor.effects.under_way import UnderWay, patience
-from orchestrator.jsontypes import digest
 from orchestrator.kernel.ids import hash_id
 from orchestrator.kernel.ledger import EffectEntry
 from orchestrator.kernel.question import FAMILY, Deny, Question
@@ -82,12 +81,12 @@ def _question(attempt: Attempt, effect: Effect[Any], name: str, calls: list[Fami
         "effect": effect.effect, FAMILY: [call.shown() for call in calls],
     }  # fmt: skip
     said = " ".join(map(said_of, calls[:3]))
-    return Question(
+    question = Question(
         id=name,
         kind="approval",
         node=activation.node,
         path=activation.path,
         prompt=f"Call {effect.name}? An attempt of this step that failed made another call. {said}",
         payload=payload,
-        digest=digest([attempt.log.run_id, activation.path, activation.node, effect.digest, name, payload]),
     )
+    return identified(attempt, question, effect.digest)

@@ -10,7 +10,7 @@ from orchestrator.kernel import records as r
 from orchestrator.kernel.endings import finish, forget_kept, stop
 from orchestrator.kernel.handlers.effects import supersede, unmake
 from orchestrator.kernel.ids import hash_id
-from orchestrator.kernel.question import FAMILY, NOT_STARTED, PAUSE, Question
+from orchestrator.kernel.question import NOT_STARTED, PAUSE, Question, in_family
 from orchestrator.kernel.reopening import begin_inside, raise_limits, reopen_fork
 from orchestrator.kernel.reservations import release_all
 from orchestrator.kernel.run_state import RunState
@@ -125,7 +125,7 @@ def _ask_anew(run: RunState, record: r.Forked) -> None:
         if token.timers:
             token.timers = {}  # what a timer of the parent had left says nothing here
     for name, question in list(run.questions.items()):
-        if name in run.askers and (question.kind == "unknown_outcome" or FAMILY in question.payload):
+        if name in run.askers and (question.kind == "unknown_outcome" or in_family(question)):
             _withdraw_open(run, name)
             continue
         changes: dict[str, object] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from orchestrator.kernel.question import parts_of
 from orchestrator.render.html.call_data import CallData, usage_data
 from orchestrator.render.html.clean_data import clean, clean_patch
 from orchestrator.render.html.transitions import TransitionEdges
@@ -93,8 +94,9 @@ class StepData:
             "seq": one.seq,
             "kind": question.kind,
             "prompt": clean(question.prompt),
-            "payload": clean((question.match or None) if question.kind == "event" else question.payload),
         }
+        call, shown = parts_of(question.kind, question.match if question.kind == "event" else question.payload)
+        said |= {name: clean(part) for name, part in (("call", call), ("shown", shown)) if part}
         outcomes = outcome_choices(question)
         if outcomes:
             said |= {

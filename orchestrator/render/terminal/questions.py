@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import TypeIs
 
+from orchestrator.kernel.question import parts_of
 from orchestrator.render.terminal import texts
 from orchestrator.views.outcome_choices import OutcomeChoice, outcome_choices
 from orchestrator.visible import BAR, barred, narrow
@@ -27,22 +28,24 @@ def question_text(question: Question) -> str:
     lines = [narrow(f"{question.kind}{f' at {place}' if place else ''}")]
     if question.prompt:
         lines.append(barred(question.prompt, f"  {BAR}"))
-    payload = dict(question.payload)
+    call, shown = parts_of(question.kind, question.payload)
     outcomes = outcome_choices(question)
     last = ""
-    if (question.kind == "approval" or outcomes) and "tool" in payload:
-        tool, given = narrow(str(payload.pop("tool"))), payload.pop("args", {})
+    if "tool" in call:
+        tool, given = narrow(str(call["tool"])), call.get("args", {})
         args = texts.compact(given)
         lines += [f"  tool  {tool}", *_arguments(given, args)]
-        payload.pop("call_id", None)
         # Long arguments push what stands above them off the screen.
-        risk = narrow(str(payload.get("risk", "unknown")))
+        risk = narrow(str(call.get("risk", "unknown")))
         whole = "as shown" if not _left_out(given) else "of which some lines are not shown"
         last = f"  = a call of {tool}, risk {risk}, with {len(args):,} characters of arguments {whole}"
     if outcomes:
-        payload.pop("why", None)  # the prompt says it
         last = "\n".join(f"  {one.choice:<8}  {_outcome(one)}" for one in outcomes)
-    lines += [f"  {narrow(name)}  {texts.compact(value)}" for name, value in payload.items()]
+    said = ("tool", "args", *(("why",) if outcomes else ()))  # the prompt says why
+    lines += [f"  {narrow(name)}  {texts.compact(value)}" for name, value in call.items() if name not in said]
+    lines += (
+        ["  shown", *(f"    {narrow(name)}  {texts.compact(value)}" for name, value in shown.items())] if shown else []
+    )
     if question.choices and not outcomes:
         lines.append(f"  choices  {narrow(', '.join(question.choices))}")
     return "\n".join([*lines, last] if last else lines)

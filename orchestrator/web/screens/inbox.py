@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
+from orchestrator.kernel.question import parts_of
 from orchestrator.redaction import redact
 from orchestrator.render.terminal.texts import short
 from orchestrator.views.outcome_choices import outcome_title
@@ -60,6 +61,10 @@ class Card:
     asked: float
     deadline: float | None
     arguments: Sequence[Argument]
+    facts: Sequence[Argument]
+    """What else the question says of the call."""
+    shown: Sequence[Argument]
+    """What is shown beside the call: fields of the state."""
     source: Mapping[str, object]
     """What the form is made from: `args`, each as JSON text, `schema`, `choices`, `outcomes`. JavaScript rounds large
     numbers, so their digits go through a browser as text."""
@@ -78,13 +83,9 @@ def card_of(asked: AskedDocument, question_of_run: str, context: ApprovalContext
         context: what surrounds it in the journal.
     """
     question = asked.question
-    payload = dict(question.payload)
-    title = _title(question.kind, payload)
-    payload.pop("tool", None)
-    given = payload.pop("args", None)
-    risk, effect = payload.pop("risk", ""), payload.pop("effect", "")
-    for name in ("why",) if question.outcomes else ("call_id", "key"):
-        payload.pop(name, None)  # the prompt says why
+    call, shown = parts_of(question.kind, question.payload)
+    given = call.get("args")
+    said = {"tool", "args", "risk", "effect", *(("why",) if question.outcomes else ())}  # the prompt says why
     args = given if isinstance(given, Mapping) else {} if given is None else {"args": given}
     args = _in_order(args, context.schema)
     return Card(
@@ -94,16 +95,18 @@ def card_of(asked: AskedDocument, question_of_run: str, context: ApprovalContext
         digest=question.digest,
         seq=context.seq,
         kind=question.kind,
-        title=title,
-        risk=str(risk),
-        effect=str(effect),
+        title=_title(question.kind, call),
+        risk=str(call.get("risk", "")),
+        effect=str(call.get("effect", "")),
         prompt=question.prompt,
         led=short(redact(context.text), 4000),
         input=short(question_of_run, 160),
         place=" / ".join(part for part in (asked.graph, question.path, question.node) if part),
         asked=asked.asked,
         deadline=question.deadline,
-        arguments=[_argument(str(name), value) for name, value in {**args, **payload}.items()],
+        arguments=_listed(args),
+        facts=_listed({name: value for name, value in call.items() if name not in said}),
+        shown=_listed(shown),
         source={
             "args": {str(name): _json(value) for name, value in args.items()},
             "schema": context.schema if question.kind == "approval" else question.schema_,
@@ -168,6 +171,10 @@ def _title(kind: str, payload: Mapping[str, object]) -> str:
     if kind == "unknown_outcome":
         return outcome_title(payload)
     return str(tool) if kind == "approval" and tool else _TITLES.get(kind, "Approval" if kind == "approval" else kind)
+
+
+def _listed(fields: Mapping[str, object]) -> list[Argument]:
+    return [_argument(str(name), value) for name, value in fields.items()]
 
 
 def _argument(name: str, value: object) -> Argument:

@@ -12,6 +12,7 @@ from pydantic import Field
 from starlette.responses import Response
 
 from orchestrator.errors import RunUnknown, StoreCorrupt
+from orchestrator.kernel.question import parts_of
 from orchestrator.render.html.page import page_style
 from orchestrator.views.approval_context import ApprovalContext, context_of
 from orchestrator.web import questions
@@ -167,7 +168,7 @@ async def _surroundings(call: Call[Any, Any], one: AskedDocument) -> tuple[str, 
         found = kept.get(key)
         if found is None or found.version != version:
             records = await call.executor.store.read(one.run_id, upto=info.head)
-            context = context_of(records, one.question.id, one.question.payload)
+            context = context_of(records, one.question.id, parts_of(one.question.kind, one.question.payload).call)
             found = kept[key] = Surroundings(version, first_line(info.input), context)
     except RunUnknown:
         call.service.forget(one.run_id)

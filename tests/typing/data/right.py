@@ -162,8 +162,7 @@ def answer_to(question: AnyQuestion) -> Approve | Deny | str:
     if question.kind == "approval":
         payload = question.payload
         if "tool" not in payload or "args" not in payload:
-            shown = dict(question.payload)
-            return Approve() if shown["drafts"] else Deny(reason="nothing is written")
+            return Approve() if "shown" in payload and payload["shown"]["drafts"] else Deny(reason="nothing is written")
         assert_type(payload["args"], dict[str, object])
         return Approve(args={**payload["args"], "quick": True}) if payload.get("risk") == "read" else Deny()
     if question.kind == "unknown_outcome":

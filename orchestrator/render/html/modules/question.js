@@ -12,32 +12,35 @@ const ENDS = { timer: "the time came", event: "none came in time" };
  * @param {Call[]} calls  Calls that are shown beside it: their arguments are not repeated.
  */
 export function questionElement(asked, calls = []) {
-  const { answer, payload } = asked;
+  const { answer, call } = asked;
   const late = answer?.type === "deny" && asked.kind in ENDS;
   const ended = late ? ENDS[asked.kind] : answered(asked);
   const said = answer ? ended + (asked.by && !late ? " by " + visible(asked.by) : "") + " (record " + asked.answered + ")" : "open";
-  const repeats = payload?.tool && calls.some((call) => call.name === payload.tool && JSON.stringify(call.args ?? {}) === JSON.stringify(answer?.args ?? payload.args ?? {}));
+  const repeats = call && calls.some((one) => one.name === call.tool && JSON.stringify(one.args ?? {}) === JSON.stringify(answer?.args ?? call.args ?? {}));
   const { title, outcomes } = asked, given = answer?.args ?? answer?.reason ?? (outcomes ? answer?.value?.result : answer?.value);
   return make("div", { class: "message" },
     make("div", { class: "role" }, make("span", {}, title ?? (asked.kind in ENDS ? "waits for: " : "question: ") + asked.kind), make("span", {}, said)),
     make("div", { class: "text" }, visible(asked.prompt)),
-    payload && !repeats ? shown(payload, outcomes ? ["why"] : []) : null,
+    call && !repeats ? called(call, outcomes ? ["why"] : []) : null,
+    asked.shown ? make("div", { class: "shown beside" }, call ? make("div", { class: "name" }, "Shown with it") : null, fields(asked.shown)) : null,
     outcomes ? make("div", { class: "text" }, visible(answer ? outcomes[answer.value?.choice] ?? "" : Object.values(outcomes).join("\n"))) : null,
     answer && !late && !repeats && given !== undefined && given !== "" ? block(given) : null);
 }
 
 /**
- * What a question shows. Texts keep their lines, so that people can read what they approve.
- * @param {any} payload
- * @param {string[]} [hidden]  What the prompt says.
+ * The call that a question is about. Texts keep their lines, so that people can read what they approve.
+ * @param {Record<string, any>} call
+ * @param {string[]} hidden  What the prompt says.
  */
-function shown(payload, hidden = []) {
-  if (typeof payload !== "object" || Array.isArray(payload)) return block(payload);
-  const { tool, args, ...others } = payload, rest = Object.fromEntries(Object.entries(others).filter(([name]) => !hidden.includes(name)));
-  const facts = tool ? { tool, ...rest } : {}, fields = tool ? args ?? {} : payload;
-  return make("div", { class: "shown" }, Object.keys(facts).length ? described(Object.entries(facts).filter(([, value]) => typeof value === "string")) : null,
-    Object.entries(fields).map(([name, value]) => make("div", { class: "field" }, make("div", { class: "name data" }, visible(name)), block(value))),
-    Object.entries(facts).filter(([, value]) => typeof value !== "string").map(([name, value]) => [make("div", { class: "name data" }, visible(name)), block(value)]));
+function called({ args, ...others }, hidden) {
+  const facts = Object.entries(others).filter(([name]) => !hidden.includes(name));
+  return make("div", { class: "shown" }, described(facts.filter(([, value]) => typeof value === "string")), fields(args ?? {}),
+    facts.filter(([, value]) => typeof value !== "string").map(([name, value]) => [make("div", { class: "name data" }, visible(name)), block(value)]));
+}
+
+/** Arguments, or what is shown beside a call. @param {any} values */
+function fields(values) {
+  return Object.entries(values).map(([name, value]) => make("div", { class: "field" }, make("div", { class: "name data" }, visible(name)), block(value)));
 }
 
 /** @param {Asked} asked */

@@ -94,9 +94,9 @@ function outcomes(data) {
 
 /** @param {Asked} asked */
 function request(asked) {
-  const { payload } = asked;
-  const given = Object.entries(payload?.tool ? payload.args ?? {} : payload ?? {});
-  return [asked.prompt, ...given.map(([name, value]) => name + ": " + (typeof value === "string" ? value : JSON.stringify(value)))].join("\n");
+  const lines = (/** @type {any} */ fields) => Object.entries(fields ?? {}).map(([name, value]) => name + ": " + (typeof value === "string" ? value : JSON.stringify(value)));
+  const beside = lines(asked.shown);
+  return [asked.prompt, ...lines(asked.call?.args), ...(asked.call && beside.length ? ["Shown with it:"] : []), ...beside].join("\n");
 }
 
 /** A text as it is; of one field its value. @param {any} value @returns {string} */

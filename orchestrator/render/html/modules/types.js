@@ -36,7 +36,8 @@ export {};
  * @property {number} seq
  * @property {string} kind
  * @property {string} prompt
- * @property {any} payload
+ * @property {Record<string, any>} [call]  The call that it is about.
+ * @property {Record<string, any>} [shown]  What is shown beside it: fields of the state.
  * @property {any} [answer]
  * @property {string} [title]  The question in a few words.
  * @property {Record<string, string>} [outcomes]  What became of a call: the choices in words.

@@ -106,7 +106,7 @@ export class Card {
   /** Turn the arguments into a form, or back. @param {boolean} on */
   edit(on) {
     if (on && !this.editable) return;
-    const shown = this.element.querySelector("dl.arguments:not(.form)");
+    const shown = this.element.querySelector("dl.arguments:not(.form, .beside)");
     if (shown instanceof HTMLElement) shown.hidden = on;
     this.element.querySelector(".changes")?.remove();
     this.form?.element.remove();
