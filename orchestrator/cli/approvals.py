@@ -22,7 +22,7 @@ async def approvals(executor: Executor, run: Run) -> list[str]:
     does it.
     """
     from orchestrator.kernel.question import Approve, Deny, parts_of
-    from orchestrator.kernel.records import FINAL, Answered, Asked
+    from orchestrator.kernel.records import FINAL, Answered, Asked, Forked
     from orchestrator.seals import audit, live_answers
 
     machine = run.machine
@@ -41,10 +41,14 @@ async def approvals(executor: Executor, run: Run) -> list[str]:
         )
     asked = {one.question.id: one.question for one in records if isinstance(one, Asked)}
     waiting = {name for name, _ in live_answers(machine)}
+    replaced = {one.at: one for one in records if isinstance(one, Forked) and one.answer is not None}
     for record in records:
         question = asked.get(record.question) if isinstance(record, Answered) else None
         if question is None or not isinstance(record, Answered):
             continue
+        fork = replaced.get(record.seq)
+        if fork is not None:
+            record = record.model_copy(update={"seq": fork.seq, "answer": fork.answer, "by": fork.by, "policy": False})
         answer = record.answer
         about = parts_of(question.kind, question.payload).call
         args = answer.args if isinstance(answer, Approve) and answer.args is not None else about.get("args")

@@ -192,9 +192,10 @@ async def _looked_at(executor: Executor, run_id: str, at: int | None) -> _Seen:
 
 async def _forked(executor: Executor, parent: str, changes: dict[str, Any]) -> Run:
     """The fork, made and not begun."""
+    from orchestrator.cli.environment import user_name
     from orchestrator.cli.output import warn
 
-    made = await executor.fork(parent, **changes)
+    made = await executor.fork(parent, **changes, by=user_name())
     if made.parent is not None:
         warn(f"{made.run_id} is a fork of {made.parent.run_id}, from its record {made.parent.seq} on")
     return made

@@ -202,6 +202,7 @@ class _Work:
 
     async def replay_all(self, launch: Launch, run_ids: Sequence[str], found: _Found) -> None:
         """Replay runs that need the same code."""
+        from orchestrator.cli.environment import user_name
         from orchestrator.cli.launch import load_model
         from orchestrator.cli.run_session import opened
         from orchestrator.errors import OrchestratorError
@@ -220,6 +221,7 @@ class _Work:
                         dict(self.update) or None,
                         approve=self.approve,
                         live=self.live,
+                        by=user_name(),
                     )
                     found.replays.append(await self._asked(executor, made))
                 except OrchestratorError as error:

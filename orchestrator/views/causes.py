@@ -164,6 +164,10 @@ class Causes(Fold):
         elif isinstance(record, r.Answered) and record.question in self.run.askers:
             cause = Cause("answer", record.answer.type, record.seq, record.by, record.policy)
             self._causes[self.run.askers[record.question].key] = cause
+        elif isinstance(record, r.Forked) and record.answer is not None:
+            for token in self.run.live_tokens():
+                if record.question in token.answers:
+                    self._causes[token.key] = Cause("answer", record.answer.type, record.seq, record.by)
         elif isinstance(record, r.StepRetried):
             self._causes.pop(record.activation, None)
         elif isinstance(record, r.Reopened) and self.run.root is not None:

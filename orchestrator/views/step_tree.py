@@ -112,6 +112,7 @@ class StepTree(Fold):
         """Number of calls, ended or not."""
         self._steps: dict[str, TreeStep] = {}
         self._askers: dict[str, TreeStep] = {}
+        self._answered: dict[str, TreeStep] = {}
         self._askings = Askings()
         self._broken_off: dict[str, TreeStep] = {}
         """Steps that failed or were dropped, by activation."""
@@ -237,7 +238,10 @@ class StepTree(Fold):
                 asker = self._askers.pop(record.question, None)
                 if asker is not None:
                     asker.by = "by policy" if record.policy else f"by {record.by}" if record.by else ""
+                    self._answered[record.question] = asker
             case "resumed" | "migrated" | "forked" | "reopened":
+                if isinstance(record, r.Forked) and record.question in self._answered:
+                    self._answered[record.question].by = f"by {record.by}" if record.by else ""
                 for step in self._steps.values():
                     if step.state == "running":
                         step.started, step.text = record.ts, ""

@@ -201,6 +201,9 @@ class Timeline(Fold):
         self._askings.note(record)
         if isinstance(record, r.Resumed | r.Migrated | r.Forked):
             self._gap(record)
+        if isinstance(record, r.Forked) and record.question in self._asked:
+            asking, _ = self._asked[record.question]
+            asking.answer, asking.by, asking.policy, asking.answered = record.answer, record.by, False, record.seq
         if isinstance(record, r.Reopened):
             self.gaps.append(Wait("stopped", self.end, record.ts, record.seq))
         if isinstance(record, r.Migrated):

@@ -28,7 +28,7 @@ from orchestrator.web.compose.texts import Texts
 from orchestrator.web.documents import Document
 from orchestrator.web.endpoint import Call, Endpoint, Service
 from orchestrator.web.guard import Guard
-from orchestrator.web.principals import labelled, name_of, refused
+from orchestrator.web.principals import Act, labelled, name_of, refused
 from orchestrator.web.problems import HttpProblem
 from orchestrator.web.replay_batches import ReplayBatches
 from orchestrator.web.requests import NoQuery
@@ -145,6 +145,7 @@ async def _call(service: Service, endpoint: Endpoint, request: Request) -> Call[
         RunUnknown: there is no such run.
     """
     row: RunInfo | None = None
+    request.state.act = Act()
     store, authorize = service.executor.store, service.settings.authorize
     if endpoint.of_run:
         row = with_status(await store.info(_run_id(request)))

@@ -14,9 +14,10 @@ from orchestrator.executor.host.run_status import with_status
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.limits import Limits, raised
 from orchestrator.graph.names import plain_name
+from orchestrator.kernel.records import Answered, Asked
 from orchestrator.stores.base import RunInfo
 from orchestrator.web.documents import Document
-from orchestrator.web.principals import labelled, name_of, refused
+from orchestrator.web.principals import Act, labelled, name_of, refused
 from orchestrator.web.problems import HttpProblem
 from orchestrator.web.requests import Body, LimitChanges, NoQuery, Query
 from orchestrator.web.settings import Risk, Settings
@@ -189,6 +190,38 @@ class Call(Generic[QueryT, BodyT]):
             return True
         asked = await self.labelled(info)
         return await name_of(self.settings.authorize, self.request, self.action, asked) is not None
+
+    async def check(self, action: str, act: Act) -> None:
+        """Ask `authorize` whether the principal may do something to the run of the address that it is told more of.
+
+        Raises:
+            HttpProblem: the principal may not.
+        """
+        if self.settings.authorize is not None:
+            self.request.state.act = act
+            if await name_of(self.settings.authorize, self.request, action, await self.labelled(self.run)) is None:
+                raise refused(action)
+
+    async def check_answers(self, questions: Iterable[str], at: int | None = None, *, replaced: bool = False) -> None:
+        """Ask `authorize` for the right to answer questions of the run of the address.
+
+        Args:
+            questions: their ids.
+            at: the record whose answer is replaced; None: the last one.
+            replaced: whether an answer is replaced.
+
+        Raises:
+            HttpProblem: the principal may not.
+        """
+        names = [*questions]
+        if self.settings.authorize is None or not (names or replaced):
+            return
+        records = await self.executor.store.read(self.run_id)
+        asked = {one.question.id: one.question for one in records if isinstance(one, Asked)}
+        answers = [one for one in records if isinstance(one, Answered) and at in (None, one.seq)] if replaced else []
+        names += [one.question for one in answers[-1:]]
+        for question in [asked.get(name) for name in names] or [None]:
+            await self.check("answer_question", Act(question))
 
     async def labelled(self, info: RunInfo) -> RunInfo:
         """The row of a run as `authorize` gets it, see `principals.labelled`; without `authorize` as it is."""

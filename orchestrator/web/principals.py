@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 from orchestrator.errors import RunUnknown
+from orchestrator.kernel.question import parts_of
 from orchestrator.web.problems import HttpProblem
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
+    from orchestrator.kernel.question import Question
     from orchestrator.stores.base import RunInfo, Store
 
 
@@ -21,6 +24,30 @@ class Named(Protocol):
 
     @property
     def name(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """What a request is about beside its run: `request.state.act` in `authorize`."""
+
+    question: Question | None = None
+    """The question that it answers, as the run asks it; None: none, or there is no such question."""
+    redact: bool = True
+    """Whether what looks like a secret is blanked in the answer."""
+
+    @property
+    def tool(self) -> str:
+        """The tool whose call it approves or denies, or says what became of; empty: the question is about none."""
+        return str(self._call.get("tool", ""))
+
+    @property
+    def risk(self) -> str:
+        """The risk of that call; empty: it is not known."""
+        return str(self._call.get("risk", ""))
+
+    @property
+    def _call(self) -> Mapping[str, object]:
+        return {} if self.question is None else parts_of(self.question.kind, self.question.payload).call
 
 
 Principal: TypeAlias = "str | Named"

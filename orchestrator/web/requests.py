@@ -253,18 +253,25 @@ class StopBody(Body):
     reason: Annotated[str, StringConstraints(max_length=2000)] = ""
 
 
+class ChangedAnswer(AnswerChoice):
+    """An answer that is given with a fork or a replay."""
+
+    digest: Name = Field(description="The digest of the question that was shown; another one makes the answer stale.")
+
+
 class ForkBody(Body):
     """A fork of a run."""
 
     at: Seq | None = Field(None, description="The last record that the fork contains.")
     update: dict[str, object] | None = Field(None, description="Fields of the state to set.")
     branch: Name | None = Field(None, description="The path of the branch that `update` is for.")
-    answer: AnswerChoice | None = Field(None, description="Another answer in place of that in record `at`.")
-    answers: dict[str, AnswerChoice] | None = Field(None, description="Answers to questions open at record `at`.")
+    answer: ChangedAnswer | None = Field(None, description="Another answer in place of that in record `at`.")
+    answers: dict[str, ChangedAnswer] | None = Field(None, description="Answers to questions open at record `at`.")
     result: object = Field(None, description="Another result in place of that of the call in record `at`.")
     graph: Name | None = Field(None, description="Another version of the graph, a graph of this server.")
     run_id: Name | None = None
     labels: dict[str, str] = {}
+    by: Name = Field("", description="Who forks and answers. With a login of the application, its name or nothing.")
     start: bool = Field(True, description="Go on with the fork at once, in the background.")
 
     def changes(self, graph: GraphDefinition | None) -> dict[str, Any]:
@@ -277,6 +284,7 @@ class ForkBody(Body):
             "at": self.at, "update": self.update, "branch": self.branch, "result": self.result,
             "answer": None if self.answer is None else self.answer.answer(),
             "answers": None if self.answers is None else {name: one.answer() for name, one in self.answers.items()},
+            "digests": [one.digest for one in (self.answer, *(self.answers or {}).values()) if one is not None],
             "graph": graph, "run_id": self.run_id, "labels": self.labels,
         }  # fmt: skip
 
@@ -287,11 +295,12 @@ class ReplayBody(Body):
     at: Annotated[int, Field(ge=0, le=2**53)] | None = Field(None, description="The record to replay from.")
     graph: Name | None = Field(None, description="Another graph of this server.")
     update: dict[str, object] | None = None
-    answer: AnswerChoice | None = None
+    answer: ChangedAnswer | None = None
     result: object = None
     approve: Risk | None = None
     live: Literal["never", "ask", "always"] = Field("never", description="What to do where the replay is live.")
     run_id: Name | None = Field(None, description="An id for the replay.")
+    by: Name = Field("", description="Who replays and answers. With a login of the application, its name or nothing.")
 
 
 class SendBody(Body):

@@ -52,6 +52,7 @@ async def answer(call: Call[NoQuery, AnswerBody]) -> RunResult:
     """Answer a question; the run goes on in the background."""
     body, executor = call.body, call.executor
     by = call.by(body.by)
+    await call.check_answers([body.question])
     try:
         run = await executor.answer(
             call.run_id, body.question, body.answer(), by=by, digest=body.digest, background=True
@@ -123,7 +124,8 @@ async def fork(call: Call[NoQuery, ForkBody]) -> RunResult:
     changes = body.changes(None if body.graph is None else await call.graph(body.graph))
     if body.start:
         await executor.preview_fork(call.run_id, **changes)  # one that cannot go on here is refused before it is made
-    made = await executor.fork(call.run_id, **changes, start=False)
+    await call.check_answers(body.answers or (), body.at, replaced=body.answer is not None)
+    made = await executor.fork(call.run_id, **changes, by=call.by(body.by), start=False)
     if body.start and any(question.kind == "pause" for question in made.waiting):
         made = await executor.resume(made.run_id, background=True)
     return result_of(made)
@@ -136,10 +138,12 @@ async def replay(call: Call[NoQuery, ReplayBody]) -> ReplayDocument:
     # A replay has no labels of its own; whose it is is decided by those of the run.
     labels = (await call.labelled(call.run)).labels
     await call.check_new(body.run_id, call.run.graph if graph is None else graph.name, labels)
+    await call.check_answers((), body.at, replaced=body.answer is not None)
     found = await call.executor.replay(
         call.run_id, graph, update=body.update, result=body.result,
         answer=None if body.answer is None else body.answer.answer(), at=body.at, approve=call.risk(body.approve),
-        live=body.live, replay_id=body.run_id,
+        live=body.live, replay_id=body.run_id, by=call.by(body.by),
+        digests=None if body.answer is None else [body.answer.digest],
     )  # fmt: skip
     return ReplayDocument(**blank(found.to_json()))
 

@@ -35,6 +35,7 @@ from orchestrator.web.documents import (
 )
 from orchestrator.web.endpoint import Call
 from orchestrator.web.moments import unix
+from orchestrator.web.principals import Act
 from orchestrator.web.problems import HttpProblem, fields_problem, log
 from orchestrator.web.requests import AtQuery, ExportQuery, NoQuery, PageQuery, RunsQuery, WhyQuery
 
@@ -162,6 +163,8 @@ async def page(call: Call[NoQuery]) -> Response:
 async def export(call: Call[ExportQuery]) -> ASGIApp:
     """The run as lines of JSON."""
     query = call.query
+    if not call.query.redact:
+        await call.check(call.action, Act(redact=False))
     lines = call.executor.export(call.run_id, children=query.children, redact=query.redact)
     name = re.sub(r"[^A-Za-z0-9._-]", "_", call.run_id)
     headers = {"Content-Disposition": f'attachment; filename="{name}.jsonl"'}

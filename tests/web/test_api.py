@@ -255,7 +255,9 @@ def test_a_fork_and_a_replay_are_runs_of_their_own() -> None:
         replay = found.post("runs/one/replay", 201, run_id="three")
         assert (replay["run_id"], replay["same"]) == ("three", True)
         (question,) = found.start("letter", run_id="four")["waiting"]
-        forked = found.post("runs/four/fork", 201, answers={question["id"]: {"deny": True}}, run_id="five")
+        forked = found.post(
+            "runs/four/fork", 201, answers={question["id"]: {"deny": True, "digest": question["digest"]}}, run_id="five"
+        )
         assert found.settled(forked["run_id"])["status"] == "completed"
 
 

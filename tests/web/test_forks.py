@@ -163,7 +163,7 @@ def test_calls_of_other_forks_are_announced_too(served: Api) -> None:
         ({"update": {"rounds": "x"}}, "rounds"),
         ({"update": {"nothing": 1}}, "nothing"),
         ({"branch": "x", "update": {"rounds": 1}}, "branch"),
-        ({"answer": {"approve": True}}, "answer"),
+        ({"answer": {"approve": True, "digest": "d"}}, "answer"),
         ({"at": 10**6}, "at"),
         ({"run_id": "a/b"}, "run_id"),
         ({"graph": "letter"}, "graph"),
@@ -226,7 +226,9 @@ def test_a_family_has_parents_brothers_and_forks_and_how_they_differ(served: Api
     assert family(served, "one") == {"one": ("", "", [])}
     served.post("runs/one/fork", 201, at=at["looked"], result="nothing", run_id="two")
     served.settled("two")
-    served.post("runs/one/fork", 201, at=at["answered"], answer={"deny": {"reason": "no"}}, run_id="three")
+    digest = served.get(f"runs/one/fork/form?at={at['answered']}")["answer"]["question"]["digest"]
+    no = {"deny": {"reason": "no"}, "digest": digest}
+    served.post("runs/one/fork", 201, at=at["answered"], answer=no, run_id="three")
     served.settled("three")
     served.post("runs/two/fork", 201, at=4, update={"question": "Pay bob", "rounds": 3}, run_id="four", start=False)
     served.post("runs/one/replay", 201, run_id="again")

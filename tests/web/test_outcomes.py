@@ -158,7 +158,9 @@ def test_an_answer_that_does_not_fit_is_refused_with_422(
 ) -> None:
     assert words in answered(asking, run_id, 422, value)["detail"]
     (question,) = asking.get(f"runs/{run_id}")["waiting"]
-    forked = asking.post(f"runs/{run_id}/fork", 422, answers={question["id"]: {"value": value}})
+    forked = asking.post(
+        f"runs/{run_id}/fork", 422, answers={question["id"]: {"value": value, "digest": question["digest"]}}
+    )
     assert words in forked["detail"]
     assert asking.get(f"runs/{run_id}")["status"] == "paused"
     assert bank.called.count(run_id) == 1
@@ -167,7 +169,9 @@ def test_an_answer_that_does_not_fit_is_refused_with_422(
 def test_a_fork_has_the_result_that_is_given_with_it(asking: Api, bank: Bank) -> None:
     (question,) = asking.get("runs/text")["waiting"]
     value = {"choice": "happened", "result": "by hand"}
-    asking.post("runs/text/fork", 201, answers={question["id"]: {"value": value}}, run_id="f")
+    asking.post(
+        "runs/text/fork", 201, answers={question["id"]: {"value": value, "digest": question["digest"]}}, run_id="f"
+    )
     assert asking.settled("f")["output"] == ["'by hand'"]
     (fork,) = [one for one in asking.get("runs/f/family")["runs"] if one["run_id"] == "f"]
     assert "by hand" in " ".join(fork["differs"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from orchestrator.executor.host.control import RunControl
@@ -38,6 +38,8 @@ class RunForking(RunControl):
         migrate: Migration | None = None,
         run_id: str | None = None,
         labels: Mapping[str, str] | None = None,
+        by: str = "",
+        digests: Collection[str] | None = None,
         start: bool = True,
         context: object = None,
     ) -> Run:
@@ -66,6 +68,8 @@ class RunForking(RunControl):
                 changes above are made first, in the version that the run has.
             run_id: an id for the fork. The same id and the same fork mean the same run.
             labels: labels that the fork has beside those of its parent.
+            by: who makes it and gives its answers, for the journal.
+            digests: those of the questions that were looked at before they were answered; None: any.
             start: whether to go on until the fork ends or pauses. False needs no code of the graph; the fork is paused,
                 and nothing happens in it until `resume`, or until its questions are answered.
             context: the fork's `ctx.context`, see `start`.
@@ -78,6 +82,7 @@ class RunForking(RunControl):
             InvalidValue: there is no such record or branch, or `result` does not fit the record.
             InvalidUpdate: a field or a value of `update` does not fit the state.
             InvalidAnswer, QuestionUnknown: an answer does not fit its question.
+            StaleAnswer: a question that is answered has none of `digests`.
             RunExists: another run has the id.
             GraphUnknown: the run's graph, or a model or tool of it, is missing.
             ContextMissing: the run was begun with a context, and none is given or made.
@@ -89,7 +94,7 @@ class RunForking(RunControl):
         """
         order = forks.Order(
             parent, at=at, update=update, branch=branch, answer=answer, answers=answers, result=result, graph=graph,
-            migrate=migrate, run_id=run_id, labels=labels,
+            migrate=migrate, run_id=run_id, labels=labels, by=by, digests=digests,
         )  # fmt: skip
         return await forks.fork(self._host, order, start=start, context=context)
 
@@ -108,6 +113,7 @@ class RunForking(RunControl):
         migrate: Migration | None = None,
         run_id: str | None = None,
         labels: Mapping[str, str] | None = None,
+        digests: Collection[str] | None = None,
         start: bool = True,
     ) -> ForkPreview:
         """Tell what a fork would reuse, make again and ask about. No run is made.
@@ -119,12 +125,12 @@ class RunForking(RunControl):
             What the fork would be, as the store is now.
 
         Raises:
-            RunUnknown, InvalidValue, InvalidUpdate, InvalidAnswer, QuestionUnknown, GraphUnknown, GraphChanged,
-            InvalidMigration, ToolsChanged: `fork` would raise it, too.
+            RunUnknown, InvalidValue, InvalidUpdate, InvalidAnswer, QuestionUnknown, StaleAnswer, GraphUnknown,
+            GraphChanged, InvalidMigration, ToolsChanged: `fork` would raise it, too.
         """
         order = forks.Order(
             parent, at=at, update=update, branch=branch, answer=answer, answers=answers, result=result, graph=graph,
-            migrate=migrate, run_id=run_id, labels=labels,
+            migrate=migrate, run_id=run_id, labels=labels, digests=digests,
         )  # fmt: skip
         from orchestrator.executor.host.fork_preview import preview  # late: few processes need it
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from orchestrator.errors import InvalidValue, QuestionUnknown, RunConflict, RunEnded, RunExists
+from orchestrator.errors import InvalidValue, QuestionUnknown, RunConflict, RunEnded, RunExists, StaleAnswer
 from orchestrator.executor.answers import about, as_answer, check_answer
 from orchestrator.executor.host.fork_changes import Changes, changes_of
 from orchestrator.executor.host.fork_identity import check_same
@@ -54,6 +54,9 @@ class Order:
     migrate: Migration | None = None
     run_id: str | None = None
     labels: Mapping[str, str] | None = None
+    by: str = ""
+    digests: Collection[str] | None = None
+    """Of the questions that were looked at before they were answered; None: any."""
     caller: Caller | None = None
     """The call of a graph as a tool that waits for the fork; its parent was begun by the same call of another run."""
     replay: Mapping[str, Any] | None = None
@@ -128,6 +131,7 @@ def check_order(order: Order) -> None:
         check_mapping(value, name)
     if order.branch is not None:
         check_text(order.branch, "branch")
+    check_text(order.by, "by")
 
 
 async def _begin(host: Host, run_id: str, how: Manner) -> Run:
@@ -169,6 +173,7 @@ async def draft_of(host: Host, order: Order, name: str, *, start: bool, hold: bo
         before = await host.loader.machine_of(info, moment.stored, moment.machine.head - 1)
     changed = changes_of(going_on, moment.records, order, before)
     changed.over = over
+    _check_seen(order, changed, before)
     labels = {**moment.machine.labels, **check_labels(order.labels or {})}
     if order.caller is not None:
         labels = {"parent": order.caller.run_id}
@@ -187,7 +192,7 @@ async def draft_of(host: Host, order: Order, name: str, *, start: bool, hold: bo
     for question, given in (order.answers or {}).items():
         asked = going_on.questions.get(question)
         if asked is None or asked.kind != "unknown_outcome":
-            _answer(host, moment, order.parent, question, as_answer(given))
+            _answer(host, moment, order, question, as_answer(given))
     if version is not None and fit.migrated is not None:
         moved = await fitting(host, order, info, version, moment.machine)
         if moved.migrated is not None:
@@ -213,6 +218,19 @@ async def draft_of(host: Host, order: Order, name: str, *, start: bool, hold: bo
     return Draft(row, records, machine, version or machine.plan.graph or moment.stored, _changes(fit))
 
 
+def _check_seen(order: Order, changed: Changes, before: RunState | None) -> None:
+    """
+    Raises:
+        StaleAnswer: a question that is answered is none of those that were looked at.
+    """
+    known = dict(changed.open_digests)
+    if changed.question and before is not None:
+        known[changed.question] = before.questions[changed.question].digest
+    for name in (*(order.answers or {}), *([changed.question] if changed.question else [])):
+        if order.digests is not None and name in known and known[name] not in order.digests:
+            raise StaleAnswer(f"run {order.parent!r}: question {name!r} is not the one that was looked at; look again")
+
+
 def _changes(fit: Fit) -> tuple[str, ...]:
     moved = () if fit.migrated is None else fit.migrated.record.changes
     return (*moved, *(fit.changes or ()))
@@ -234,6 +252,7 @@ def _forked(host: Host, order: Order, moment: Moment, name: str, changed: Change
         root=machine.root_id,
         relation="replay" if order.replay is not None else "fork" if order.caller is None else "call",
         labels=dict(labels),
+        by=order.by,
         caller=order.caller,
         digests=changed.digests(name),
         **changed.fields(),
@@ -253,7 +272,7 @@ def _goes_on_by_itself(order: Order, fit: Fit, machine: RunState, forked: Forked
     return machine.status == "running" or due_of(machine) is not None
 
 
-def _answer(host: Host, moment: Moment, parent: str, question: str, given: Answer) -> None:
+def _answer(host: Host, moment: Moment, order: Order, question: str, given: Answer) -> None:
     """Add the answer to a question that is open at the moment of the fork."""
     machine = moment.machine
     now = machine.updated
@@ -261,9 +280,12 @@ def _answer(host: Host, moment: Moment, parent: str, question: str, given: Answe
     try:
         answer = check_answer(machine, question, given, None, offered, now)
     except QuestionUnknown:
-        raise QuestionUnknown(parent, question) from None  # the fork is not made
+        raise QuestionUnknown(order.parent, question) from None  # the fork is not made
     shown = about(machine.questions[question])
-    _push(moment, Answered(seq=machine.head + 1, ts=now, question=question, answer=answer, about=shown))
+    _push(
+        moment,
+        Answered(seq=machine.head + 1, ts=now, question=question, answer=answer, by=order.by, about=shown),
+    )
 
 
 async def moment_of(host: Host, info: RunInfo, at: int | None) -> Moment:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from orchestrator.executor.host.control import RunControl
@@ -33,6 +33,8 @@ class RunReplaying(RunControl):
         context: object = None,
         live: Live = "never",
         replay_id: str | None = None,
+        by: str = "",
+        digests: Collection[str] | None = None,
     ) -> Replay:
         """Run a run once more, with the results of its calls, and its answers, from its journal.
 
@@ -59,6 +61,8 @@ class RunReplaying(RunControl):
                 `ask`: a person is asked before each call, of models too. `always`: calls are made, except that
                 irreversible ones, and those that a confirm of the graph asks about, are asked about.
             replay_id: an id for the replay. The same id and the same replay mean the same run.
+            by: who makes it and gives `answer`, for the journal.
+            digests: see `fork`.
 
         Returns:
             What the replay came to, when it ends or pauses. `replayed` tells it later, when questions were answered.
@@ -75,7 +79,8 @@ class RunReplaying(RunControl):
         from orchestrator.executor.host.replays import Order, replay
 
         return await replay(
-            self._host, Order(run_id, live, graph, models, update, replay_id, at, answer, result, approve, context)
+            self._host,
+            Order(run_id, live, graph, models, update, replay_id, at, answer, result, approve, context, by, digests),
         )
 
     def begin_replays(

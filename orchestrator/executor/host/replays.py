@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +50,8 @@ class Order:
     result: object = None
     approve: str | None = None
     context: object = None
+    by: str = ""
+    digests: Collection[str] | None = None
 
 
 async def replay(host: Host, order: Order) -> Replay:
@@ -119,7 +121,7 @@ async def _from(host: Host, order: Order, name: str, at: int) -> Drive | None:
     given = {**_given(order, discards), "limits": discards.limits}
     fork = forks.Order(
         order.parent, at=at, update=order.update, answer=order.answer, result=order.result, graph=order.graph,
-        run_id=name, replay=given,
+        run_id=name, replay=given, by=order.by, digests=order.digests,
     )  # fmt: skip
     how = Manner(
         own=with_models(host.resources, order.models or {}), pause_before=(), pause_after=(), context=order.context
@@ -227,7 +229,7 @@ def _first_records(
     )  # fmt: skip
     forked = Forked(
         seq=2, ts=now, run_id=name, parent=order.parent, at=0, root=parent.root_id, relation="replay",
-        **_given(order, discards),
+        by=order.by, **_given(order, discards),
     )  # fmt: skip
     return started, forked
 

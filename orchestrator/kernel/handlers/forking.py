@@ -112,7 +112,9 @@ def _answer_anew(run: RunState, record: r.Forked) -> None:
     for token in run.live_tokens():
         given = token.answers.get(record.question)
         if given is not None:
-            now = given.model_copy(update={"seq": record.seq, "answer": record.answer, "by": "", "policy": False})
+            now = given.model_copy(
+                update={"seq": record.seq, "answer": record.answer, "by": record.by, "policy": False}
+            )
             token.answers = {**token.answers, record.question: now}
 
 

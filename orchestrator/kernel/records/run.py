@@ -167,6 +167,8 @@ class Forked(RecordBase):
     """Whether nothing runs in it until it is resumed, not even a step that was under way in the parent."""
     over: bool = False
     """Whether it keeps the result that the parent had at `at`, behind a spent limit, and so is not reopened."""
+    by: str = ""
+    """Who made it, and gave `answer`."""
 
 
 class Migrated(RecordBase):

@@ -22,7 +22,7 @@ import { ResultForm } from "./outcome_form.js";
  * @typedef {{ texts: Record<string, string>, before: string[], after: string[] }} Change
  */
 
-/** @typedef {{ label: string, was?: boolean, read: (focus: boolean) => { answer: string, said: string } | null, element?: HTMLElement }} Way */
+/** @typedef {{ label: string, was?: boolean, read: (focus: boolean) => { answer: Record<string, string>, said: string } | null, element?: HTMLElement }} Way */
 
 /** @type {Change} */
 export const UNCHANGED = { texts: {}, before: [], after: [] };
@@ -49,7 +49,7 @@ export function answerPart({ question, answer, args, value, blanked }) {
       if (read === undefined) return UNCHANGED;
       if (!read) return null;
       if (given && read.said === given.said) return UNCHANGED;
-      return { texts: { answer: read.answer }, before: given ? given.said.split("\n") : [], after: read.said.split("\n") };
+      return { texts: { answer: object({ ...read.answer, digest: JSON.stringify(question.digest) }) }, before: given ? given.said.split("\n") : [], after: read.said.split("\n") };
     },
     fault(text) { fault.textContent = text; return true; },
   };
@@ -65,9 +65,9 @@ function waysOf(question, answer, args, value) {
   if (question.outcomes?.length) return question.outcomes.map((/** @type {Outcome} */ one) => became(one, question.schema, answer, value));
   const reason = /** @type {HTMLInputElement} */ (make("input", { type: "text", "aria-label": "Reason", placeholder: "Reason (may be empty)" }));
   reason.value = answer.type === "deny" ? answer.reason ?? "" : "";
-  const deny = { label: "Deny", element: reason, read: () => ({ answer: object({ deny: JSON.stringify({ reason: reason.value }) }), said: `denied${reason.value ? `: ${reason.value}` : ""}` }) };
+  const deny = { label: "Deny", element: reason, read: () => ({ answer: { deny: JSON.stringify({ reason: reason.value }) }, said: `denied${reason.value ? `: ${reason.value}` : ""}` }) };
   /** @type {Way[]} */
-  const choices = (question.choices ?? []).map((/** @type {string} */ choice) => ({ label: choice, read: () => ({ answer: object({ value: JSON.stringify(choice) }), said: choice }) }));
+  const choices = (question.choices ?? []).map((/** @type {string} */ choice) => ({ label: choice, read: () => ({ answer: { value: JSON.stringify(choice) }, said: choice }) }));
   if (question.kind === "approval") return [approval(args), deny, ...choices];
   if (choices.length) return question.kind === "input" ? [...choices, deny] : choices;
   return [valued(question.schema, value), deny];
@@ -79,11 +79,11 @@ function became(one, schema, answer, value) {
   return {
     label: one.label, was, element: form?.element,
     read(focus) {
-      if (!form) return { answer: object({ value: JSON.stringify(one.choice) }), said: one.label };
+      if (!form) return { answer: { value: JSON.stringify(one.choice) }, said: one.label };
       const text = form.read({ focus });
       if (text === null) return null;
       const answer = object({ choice: JSON.stringify(one.choice), result: text });
-      return { answer: object({ value: answer }), said: `${one.label}\n${text.startsWith('"') ? JSON.parse(text) : text}` };
+      return { answer: { value: answer }, said: `${one.label}\n${text.startsWith('"') ? JSON.parse(text) : text}` };
     },
   };
 }
@@ -97,9 +97,9 @@ function approval(args) {
       const now = form ? form.read({ focus }) : {};
       if (!now) return null;
       const same = !form || Object.keys(now).every((name) => now[name] === shown?.[name]);
-      if (same) return { answer: object({ approve: "true" }), said: "approved" };
+      if (same) return { answer: { approve: "true" }, said: "approved" };
       const lines = Object.entries(now).map(([name, text]) => `${name}: ${text.startsWith('"') ? JSON.parse(text) : text}`);
-      return { answer: object({ approve: object({ args: object(now) }) }), said: ["approved with", ...lines].join("\n") };
+      return { answer: { approve: object({ args: object(now) }) }, said: ["approved with", ...lines].join("\n") };
     },
   };
 }
@@ -113,7 +113,7 @@ function valued(schema, value) {
       const now = form.read({ focus });
       if (!now) return null;
       const text = now.answer ?? "null";
-      return { answer: object({ value: text }), said: text.startsWith('"') ? JSON.parse(text) : text };
+      return { answer: { value: text }, said: text.startsWith('"') ? JSON.parse(text) : text };
     },
   };
 }
