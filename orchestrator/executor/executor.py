@@ -219,6 +219,7 @@ class Executor(RunWorker, RunReplaying, RunStreams, ExecutorCode):
         pause_before: Collection[str] | None = None,
         pause_after: Collection[str] | None = None,
         context: object = None,
+        by: str = "",
     ) -> Run[StateT]:
         """Run a graph until it ends or pauses. Cancelling this call interrupts the run.
 
@@ -235,6 +236,7 @@ class Executor(RunWorker, RunReplaying, RunStreams, ExecutorCode):
                 inside of subgraphs by their path, `outer/inner`. Journaled, so they hold after a crash.
             context: what nodes get as `ctx.context`: a user, a session. It is not stored: give it again when the run
                 is taken up again, or let `Executor(contexts=)` make it.
+            by: who starts it, for the journal.
 
         Returns:
             The run, when it ends or pauses.
@@ -246,7 +248,7 @@ class Executor(RunWorker, RunReplaying, RunStreams, ExecutorCode):
             GraphUnknown: a model or tool that the graph names is missing.
             StoreError, RunConflict: the journal cannot be written; the run can be resumed.
         """
-        how = Manner(pause_before=pause_before, pause_after=pause_after, context=context)
+        how = Manner(pause_before=pause_before, pause_after=pause_after, context=context, by=by)
         live = await begin(self._host, graph, input, run_id, labels, approve, limits, refs, how=how)
         if isinstance(live, str):
             return await join(self._host, live, how)
@@ -265,13 +267,14 @@ class Executor(RunWorker, RunReplaying, RunStreams, ExecutorCode):
         pause_before: Collection[str] | None = None,
         pause_after: Collection[str] | None = None,
         context: object = None,
+        by: str = "",
     ) -> str:
         """Start a run in the background, or continue the one that has this id. Arguments and errors: see `start`.
 
         Returns:
             The run's id, as soon as the run is durable.
         """
-        how = Manner(pause_before=pause_before, pause_after=pause_after, context=context)
+        how = Manner(pause_before=pause_before, pause_after=pause_after, context=context, by=by)
         live = await begin(self._host, graph, input, run_id, labels, approve, limits, refs, how=how)
         run_id = live if isinstance(live, str) else live.run_id
         drive = await recovery.take_up_free(self._host, live, how) if isinstance(live, str) else live

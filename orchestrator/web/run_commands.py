@@ -40,7 +40,7 @@ async def start(call: Call[NoQuery, StartBody]) -> RunResult:
     refs = None if call.settings.refs is None else call.settings.refs(run_id, graph.name)
     await executor.submit(
         graph, body.input, run_id=run_id, labels=body.labels, approve=approve,
-        limits=await call.limits(body.limits, graph.limits), refs=refs,
+        limits=await call.limits(body.limits, graph.limits), refs=refs, by=call.principal,
     )  # fmt: skip
     if body.wait:
         with call.service.streams.opened(), anyio.move_on_after(call.settings.wait):
@@ -95,6 +95,7 @@ async def resume(call: Call[NoQuery, ResumeBody]) -> RunResult:
     run = await call.executor.resume(
         call.run_id, retry=body.retry, limits=limits,
         approve=call.risk(body.approve), accept_changes=body.accept_changes, background=True,
+        by=call.principal,
     )  # fmt: skip
     return result_of(run)
 
@@ -127,7 +128,7 @@ async def fork(call: Call[NoQuery, ForkBody]) -> RunResult:
     await call.check_answers(body.answers or (), body.at, replaced=body.answer is not None)
     made = await executor.fork(call.run_id, **changes, by=call.by(body.by), start=False)
     if body.start and any(question.kind == "pause" for question in made.waiting):
-        made = await executor.resume(made.run_id, background=True)
+        made = await executor.resume(made.run_id, background=True, by=call.principal)
     return result_of(made)
 
 

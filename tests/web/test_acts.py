@@ -107,6 +107,15 @@ def test_a_fork_and_a_replay_name_who_answered(server: Api) -> None:
     assert [one["by"] for one in records(server, "r") if one["type"] == "forked"] == ["ann"]
 
 
+def test_a_start_and_a_resume_name_who_asked_for_them(server: Api) -> None:
+    begun(server, "one")
+    ask(server, ANN, "runs/one/pause", 200)
+    ask(server, DEV, "runs/one/resume", 200)
+    assert [(one["type"], one.get("by", "")) for one in records(server, "one")] == [
+        ("run_started", "ann"), ("step_done", ""), ("asked", ""), ("paused", "ann"), ("resumed", "dev")
+    ]  # fmt: skip
+
+
 def test_secrets_in_an_export_are_asked_about(server: Api, rules: Rules) -> None:
     begun(server, "one")
     assert server.client.get("/api/runs/one/export?redact=false", headers=DEV).status_code == 403

@@ -61,6 +61,8 @@ class Drive:
         """The nodes before and after which the run pauses from now on, if they change."""
         self.refs: JsonObject | None = None
         """The references to the code that it continues with, if they change."""
+        self.by = ""
+        """Who asked for it, for the journal."""
         self.fault: BaseException | None = None
         """The error that stopped the drive."""
         self.done = Signal()

@@ -161,6 +161,7 @@ class RunControl(RunReader):
         pause_before: Collection[str] | None = None,
         pause_after: Collection[str] | None = None,
         context: object = None,
+        by: str = "",
     ) -> Run:
         """Continue an interrupted or paused run, or with `retry` also one that has ended, until it ends or pauses.
 
@@ -183,6 +184,7 @@ class RunControl(RunReader):
                 call then does not interrupt the run.
             pause_before, pause_after: nodes at which the run pauses from now on, see `start`; None: those that it has.
             context: the run's `ctx.context`, see `start`.
+            by: who resumes it, for the journal.
 
         Returns:
             The run when it ends or pauses; with `background`, as it is when it was taken up.
@@ -204,6 +206,7 @@ class RunControl(RunReader):
         manner = Manner(
             approve=approve, accept=accept_changes, wait=wait, trust_answers=trust_answers, retry=retry, limits=limits,
             migrate=migrate, pause_before=pause_before, pause_after=pause_after, context=context,
+            by=by,
         )  # fmt: skip
         return await recovery.resume(self._host, run_id, manner, background=background)
 

@@ -235,7 +235,7 @@ class Host:
             if fit.migrated is not None:
                 live.log.push(fit.migrated.record.model_copy(update={**live.log.now()}))
             await guard_run(self.store, live.log, checked, self.resources.asked.get(graph.content))
-            live.changes, live.stops, live.log.context = fit.changes, stops, context
+            live.changes, live.stops, live.log.context, live.by = fit.changes, stops, context, how.by
             live.refs = refs
             if lines:
                 live.changes = (*(fit.changes or ()), *lines)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from orchestrator.executor.resources import Resources
 from orchestrator.graph.limits import Limits
 from orchestrator.graph.migration import Migration
-from orchestrator.values import check_kind, check_seconds
+from orchestrator.values import check_kind, check_seconds, check_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Manner:
     migrate: Migration | None = None
     """How it moves to a version of its graph that it does not fit."""
     by: str = ""
-    """Who reopens it, for the journal."""
+    """Who takes it up, for the journal."""
     reason: str = ""
     pause_before: Collection[str] | None = None
     """The nodes before which it pauses from now on; None: those that it has."""
@@ -46,6 +46,7 @@ class Manner:
     def __post_init__(self) -> None:
         check_kind(self.limits, Limits, "limits")
         check_kind(self.migrate, Migration, "migrate")
+        check_text(self.by, "by")
         check_seconds(self.wait, "wait")
 
 

@@ -244,6 +244,7 @@ def _change(host: Host, live: Drive, manner: Manner, *, unpause: bool) -> None:
     if manner.migrate is not None:
         raise RunConflict(live.run_id, "this executor drives it in the graph that it has: pause it, then migrate it")
     graph = live.machine.plan.graph
+    live.by = manner.by
     live.stops = None if graph is None else stops_of(manner, graph)
     # Else it is not taken up by this, it just goes on.
     if live.machine.paused or manner.approve is not None or live.stops is not None:

@@ -224,7 +224,7 @@ def _first_records(
             "content": graph.content, "refs": dict(host.refs.of(parent.root_id, graph.name, parent.refs)),
             "values": dict(initial_values(graph, Recorded(values))), "labels": {}, "approve": order.approve,
             "tools": offered(graph, host.resources.tools), "holder": str(host.owner), "caller": None,
-            "pause_before": (), "pause_after": (), "limits": discards.limits or first.limits,
+            "pause_before": (), "pause_after": (), "by": order.by, "limits": discards.limits or first.limits,
         }
     )  # fmt: skip
     forked = Forked(

@@ -40,9 +40,11 @@ def journal_resumed(live: Drive, holder: str, approve: str | None, *, unpause: b
                 pause_before=before,
                 pause_after=after,
                 refs=None if live.refs is None else dict(live.refs),
+                by=live.by,
             )
         )
         live.changes = live.tools = live.stops = live.refs = None
+        live.by = ""
 
 
 def stops_of(how: Manner, graph: GraphDefinition) -> tuple[tuple[str, ...] | None, tuple[str, ...] | None] | None:

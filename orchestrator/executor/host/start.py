@@ -114,6 +114,7 @@ async def new_run(
         pause_before=nodes_of(graph, how.pause_before or (), "pause_before"),
         pause_after=nodes_of(graph, how.pause_after or (), "pause_after"),
         context=context is not None,
+        by=how.by,
     )
     return NewRun(graph, started, context)
 

@@ -53,6 +53,8 @@ class RunStarted(RecordBase):
     pause_after: tuple[str, ...] = ()
     context: bool = False
     """Whether the run was given a context, so that it goes on only with one."""
+    by: str = ""
+    """Who started it."""
 
     @field_validator("rules")
     @classmethod
@@ -86,6 +88,8 @@ class Resumed(RecordBase):
     pause_after: tuple[str, ...] | None = None
     refs: JsonDict | None = None
     """As in `RunStarted`, if the run continues with other code."""
+    by: str = ""
+    """Who asked for it; empty: the executor took the run up by itself, or it is not known."""
 
 
 class Cancelled(RecordBase):
