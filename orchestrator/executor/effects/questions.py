@@ -85,9 +85,11 @@ def make_question(
     return identified(attempt, question, subject[1])
 
 
-def identified(attempt: Attempt, question: Question, *more: object) -> Question:
-    """A question with its digest, which is that of all that it shows but its deadline, and of what else is given."""
-    shown = [question.prompt, dict(question.payload), list(question.choices), question.schema_]
+def identified(attempt: Attempt, question: Question[Any, Any], *more: object) -> Question:
+    """A question with its digest, which is that of all that it shows but its times, and of what else is given."""
+    timeless = question.kind == "unknown_outcome"  # the key and the attempt of its call say which one it is
+    payload = {name: value for name, value in question.payload.items() if not (timeless and name == "began")}
+    shown = [question.prompt, payload, list(question.choices), question.schema_]
     place = [attempt.log.run_id, question.path, question.node, question.id]
     return question.model_copy(update={"digest": digest([*place, *shown, *more])})
 
