@@ -54,6 +54,7 @@ plain = Graph(
     name="plain", state=Note, input="topic", output="parts", nodes={"draft": draft, "finish": finish},
     edges="START -> draft -> finish -> END",
 )  # fmt: skip
+wide: Graph = plain.model_copy(update={"name": "wide", "input": ("topic", "args")})
 chat = Graph(
     name="chat", state=Note, input="topic", output="parts", nodes={"ask": Ask(prompt="What?", answer="tool")},
     edges="START -> ask -> END",

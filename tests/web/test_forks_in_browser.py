@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.web.api import Api, api, chat, letter, plain
+from tests.web.api import Api, api, chat, letter, plain, wide
 from tests.web.forking import AMOUNT, Shop, answer, pay
 from tests.web.hostile import HOSTILE
 from tests.web.windows import SIZES, Screens, serious_faults
@@ -29,7 +29,7 @@ def shop() -> Shop:
 
 @pytest.fixture
 def served(shop: Shop) -> Iterator[Api]:
-    with api(shop.graph, letter, plain, chat, model=shop.model) as found:
+    with api(shop.graph, letter, plain, wide, chat, model=shop.model) as found:
         yield found
 
 
@@ -247,7 +247,7 @@ def test_text_of_others_is_text_in_the_form_and_in_the_family(screens: Screens, 
     served.post(
         "runs",
         201,
-        graph="plain",
+        graph="wide",
         input={"topic": HOSTILE, "args": {HOSTILE: [HOSTILE]}},
         run_id="<b>&'\"",
         labels=labels,
@@ -282,7 +282,7 @@ def test_a_state_with_large_numbers_and_line_breaks_stays_as_it_is_where_it_is_n
     screens: Screens, served: Api
 ) -> None:
     state = {"topic": "one\ntwo", "args": {"n": AMOUNT, "d": 1.10, "deep": {"list": [1, None, "\u00e9"]}}}
-    served.post("runs", 201, graph="plain", input=state, run_id="one", wait=True)
+    served.post("runs", 201, graph="wide", input=state, run_id="one", wait=True)
     page = going_on(screens, "one", 1)
     assert page.input_value("[data-field=topic]") == "one\ntwo"
     assert str(AMOUNT) in page.input_value("[data-field=args]")
