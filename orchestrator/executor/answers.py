@@ -177,7 +177,7 @@ def _outcome(machine: RunState, question: Question, answer: Answer) -> Answer:
         if found and _is_tool_result(machine, question, value["result"]):
             found = ()
     elif choice == "happened" and "result" not in value and (schema is None or faults(None, schema, schema)):
-        whole = '{"choice": "happened", "result": ...}, or `orchestrator answer --result`'
+        whole = '{"choice": "happened", "result": ...}, or --result on the command line'
         nothing = "" if schema is not None else "; null if it returned nothing"
         found = [f"the step needs the result of the call: give {whole}{nothing}"]
     if found:

@@ -44,9 +44,11 @@ def is_async(function: object) -> bool:
 
 
 def is_awaitable(found: object) -> TypeGuard[Awaitable[object]]:
-    """Whether what a function returned is to be awaited."""
+    """Whether what a function returned is to be awaited, by its type: a proxy may raise when it is asked for its class."""
     kind = type(found)
-    return kind is types.CoroutineType or (kind is not dict and inspect.isawaitable(found))
+    if kind is types.GeneratorType:
+        return inspect.isawaitable(found)
+    return kind is types.CoroutineType or (kind is not dict and issubclass(kind, Awaitable))
 
 
 def hints_of(function: Callable[..., object], names: Mapping[str, object] | None = None) -> dict[str, Any]:

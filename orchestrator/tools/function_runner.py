@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator
 from contextlib import aclosing, asynccontextmanager
 from functools import partial
@@ -14,7 +13,7 @@ import anyio.to_thread
 from anyio import CapacityLimiter
 
 from orchestrator.fence import fenced, pass_fence
-from orchestrator.graph.signatures import is_async
+from orchestrator.graph.signatures import is_async, is_awaitable
 from orchestrator.tools.truncation import Gathered
 
 _OVER = object()
@@ -40,7 +39,7 @@ async def run_function(
         run = fenced(call)
         # Inside of something: trio takes no coroutine out of a thread, which a sync function may well return.
         (found,) = await anyio.to_thread.run_sync(lambda: (run(),), abandon_on_cancel=True, limiter=limiter)
-    return await found if inspect.isawaitable(found) else found
+    return await found if is_awaitable(found) else found
 
 
 async def collected(

@@ -491,7 +491,7 @@ class Tool:
         self, call: Callable[[], Any], key: str | None, ctx: object, lease: InstanceLease[Any] | None
     ) -> object:
         found = await run_function(call)
-        if not isinstance(found, AsyncGenerator | Generator):
+        if not issubclass(type(found), AsyncGenerator | Generator):  # not asked for its class: a proxy may raise
             return found
         progress = getattr(ctx, "progress", None)
 

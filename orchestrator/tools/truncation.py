@@ -55,13 +55,13 @@ _short.maxstring = _short.maxother = _short.maxlong = 400
 
 def in_words(value: object) -> str:
     """Any value as a short text without secrets, in bounded time: shown to a person if the value cannot be stored."""
-    if isinstance(value, ToolResult):
-        value = value.output
-    if isinstance(value, str | bytes | bytearray):
-        value = value[: 4 * _SAID]  # blanked before it is cut: half a secret does not look like one
     try:
+        if isinstance(value, ToolResult):
+            value = value.output
+        if isinstance(value, str | bytes | bytearray):
+            value = value[: 4 * _SAID]  # blanked before it is cut: half a secret does not look like one
         text = value if isinstance(value, str) else _short.repr(value)
-    except Exception:  # a class that has the name of a built-in one
+    except Exception:  # a class that has the name of a built-in one, or a proxy of something that is gone
         text = f"a value of type {type(value).__name__}"
     text = redact(without_known(text[: 4 * _SAID])).encode("utf-8", "backslashreplace").decode()
     return text if len(text) <= _SAID else f"{text[:_SAID]} [...]"

@@ -126,7 +126,7 @@ def test_the_result_of_a_call_is_given_with_the_answer(
 @pytest.mark.parametrize(
     ("kind", "words", "said"),
     [
-        ("text", ("happened",), "orchestrator answer --result`"),
+        ("text", ("happened",), "or --result on the command line"),
         ("text", ("happened", "--result", "TEXT"), "replace TEXT"),
         ("text", ("failed", "--result", "x"), "goes with the value `happened`"),
         ("text", ("maybe",), "wants one of happened, failed, retry"),

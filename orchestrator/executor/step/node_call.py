@@ -63,7 +63,8 @@ async def _as_effect(attempt: Attempt, context: StepContext, state: object) -> o
         else:
             waits_at_fence(key)
         result = await _plainly(attempt, context, state)
-        return decided(attempt, result) if isinstance(result, Failing) else result
+        # By its type: a proxy may raise when it is asked for its class, and the call has returned.
+        return decided(attempt, cast("Failing[Any]", result)) if issubclass(type(result), Failing) else result
 
     def encode(result: object) -> object:
         outcome, values, ops = landed(attempt, result)
