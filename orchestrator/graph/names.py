@@ -17,9 +17,18 @@ def plain_name(name: str) -> str:
     return unicodedata.normalize("NFKC", name) if isinstance(name, str) and not name.isascii() else name
 
 
+_INVISIBLE = frozenset(
+    chr(code)
+    for first, last in ((0x34F, 0x34F), (0x115F, 0x1160), (0x17B4, 0x17B5), (0x180B, 0x180F), (0x3164, 0x3164),
+                        (0xFE00, 0xFE0F), (0xFFA0, 0xFFA0), (0xE0100, 0xE01EF))
+    for code in range(first, last + 1)
+)  # fmt: skip
+"""Characters that may stand in an identifier and that nobody sees (default-ignorable code points of Unicode)."""
+
+
 def is_name(text: str) -> bool:
     """Whether a text can be a name."""
-    return text[:1] != "-" and text.replace("-", "_").isidentifier()
+    return text[:1] != "-" and text.replace("-", "_").isidentifier() and _INVISIBLE.isdisjoint(text)
 
 
 def with_marks_as_letters(text: str) -> str:
@@ -37,7 +46,7 @@ _LIKE = str.maketrans(_CYRILLIC + _GREEK + "ı", _AS_LATIN + _LIKE_LATIN + "i")
 
 def look_of(name: str) -> str:
     """The same for names that look alike."""
-    return name.translate(_LIKE)
+    return name if name.isascii() else unicodedata.normalize("NFD", name).translate(_LIKE)
 
 
 def look_alikes(names: Iterable[str]) -> Iterator[tuple[str, str, str]]:
@@ -46,5 +55,5 @@ def look_alikes(names: Iterable[str]) -> Iterator[tuple[str, str, str]]:
     for name in dict.fromkeys(names):
         first = seen.setdefault(look_of(name), name)
         if first != name:
-            letter = next(two for one, two in zip(first, name, strict=True) if one != two)
+            letter = next((two for one, two in zip(first, name, strict=False) if one != two), name[-1])
             yield first, name, unicodedata.name(letter, "another letter")

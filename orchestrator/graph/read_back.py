@@ -11,7 +11,7 @@ import dataclasses
 import reprlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import datetime, time
+from datetime import date, datetime, time
 from functools import lru_cache
 from itertools import chain
 from operator import is_, itemgetter
@@ -24,6 +24,7 @@ from typing_extensions import is_typeddict
 from orchestrator.graph.annotations import holds_anything, is_container, is_native
 
 _ATOMS = frozenset({str, int, float, bool, type(None)})
+_CONTAINERS = (list, dict, set, tuple, frozenset)
 _KEYS, _EXTRA = object(), object()
 """Places: of the keys of a dictionary, and of what a model has beside its fields."""
 MISSING = object()
@@ -98,6 +99,7 @@ def difference(given: Any, read: Any, kinds: Kinds = ()) -> Difference | None:
     if type(given) is not type(read):
         # An iterator can be read only once; a field for floats may have an integer as its default.
         same = isinstance(read, Iterator) or (type(given) is int and type(read) is float and given == read)
+        same = same or (_is_time_of(type(read), given) and _equal(given, read))
         return None if same else Difference("", given, read)
     kind: type = type(given)
     apart = _parts_of(kind)
@@ -146,13 +148,16 @@ def _model(given: BaseModel, read: BaseModel) -> Iterable[_Part]:
 
 
 def _model_parts(given: BaseModel, read: BaseModel, names: Iterable[str]) -> Iterator[_Part]:
+    was_given, infos = given.__pydantic_fields_set__, type(given).__pydantic_fields__
     for name in names:
-        yield ".*", name, given.__dict__.get(name, MISSING), read.__dict__.get(name, MISSING)
+        value, info = given.__dict__.get(name, MISSING), infos[name]
+        if name in was_given or not _is_default(value, info.default, info.default_factory):
+            yield ".*", name, value, read.__dict__.get(name, MISSING)
     extra, other = given.__pydantic_extra__ or {}, read.__pydantic_extra__ or {}
     for name in extra.keys() | other:
         yield (
             f".{name}",
-            None if name in extra and name in other else "",
+            _EXTRA if name in extra and name in other else "",
             extra.get(name, MISSING),
             other.get(name, MISSING),
         )
@@ -160,6 +165,13 @@ def _model_parts(given: BaseModel, read: BaseModel, names: Iterable[str]) -> Ite
     for name, value in (given.__pydantic_private__ or {}).items():
         if not _is_identity(value):
             yield f".{name}", "", value, private.get(name, MISSING)
+
+
+def _is_default(value: object, default: object, factory: object) -> bool:
+    """Whether a value is the default of its class, which nothing validates: `tags: set[str] = []` has a list."""
+    if factory in _CONTAINERS:
+        return type(value) is factory and not value
+    return type(value) is type(default) and (value is default or bool(value == default))
 
 
 @lru_cache(maxsize=1024)
@@ -175,7 +187,7 @@ def _fields_of(kind: type[BaseModel]) -> tuple[tuple[str, ...], Callable[[Any], 
 
 def _dataclass(given: Any, read: Any) -> Iterator[_Part]:
     for field in dataclasses.fields(given):
-        if field.compare:
+        if field.compare and not _is_default(getattr(given, field.name, None), field.default, field.default_factory):
             yield ".*", field.name, getattr(given, field.name, MISSING), getattr(read, field.name, MISSING)
 
 
@@ -217,6 +229,13 @@ def _equal(given: Any, read: Any) -> bool:
     if _is_identity(given):
         return bool(given.__reduce_ex__(4) == read.__reduce_ex__(4))
     return bool(given == read)
+
+
+def _is_time_of(kind: type, given: object) -> bool:
+    """Whether a value is of a subclass of a type of times, as libraries have them, which pydantic leaves as it is."""
+    return (
+        kind in (datetime, date, time) and isinstance(given, kind) and isinstance(given, datetime) == (kind is datetime)
+    )
 
 
 def _is_identity(value: object) -> bool:

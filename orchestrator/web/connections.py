@@ -71,7 +71,8 @@ class _Connection(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        if self.conn.their_state is h11.IDLE:
+        # After an answer, what is left of a body is no request either.
+        if self.conn.their_state is h11.IDLE or (self.cycle is not None and self.cycle.response_complete):
             self._wait()
         else:
             self._stop_waiting()
@@ -80,6 +81,8 @@ class _Connection(H11Protocol):
         super().on_response_complete()
         if self.conn.their_state is h11.IDLE and not self.transport.is_closing():
             self._waiting[self] = None  # uvicorn's keep-alive closes it until the next byte arrives
+        elif not self.transport.is_closing():
+            self._wait()
 
     def _wait(self) -> None:
         self._waiting.setdefault(self)

@@ -144,7 +144,7 @@ class Guard:
             return None
         raise HttpProblem(
             401, "token-missing",
-            "this server wants its token: open the address that was printed, or send Authorization: Bearer TOKEN",
+            "this server wants its token. Open the address that was printed, or send Authorization: Bearer TOKEN",
             headers={"WWW-Authenticate": "Bearer"},
         )  # fmt: skip
 

@@ -136,9 +136,13 @@ def test_names_that_differ_otherwise_are_fine_and_stored_graphs_stay() -> None:
     made = two("score", "other")
     data = json.loads(json.dumps(made.data()).replace("other", "scоre"))
     assert [*Graph.from_data(data).nodes] == ["score", "scоre"]
+    for name in ("area_m²", "n₁"):  # which an earlier rule took
+        assert [*Graph.from_data(json.loads(json.dumps(made.data()).replace("other", name))).nodes] == ["score", name]
 
 
-@pytest.mark.parametrize("text", ["", "-a", "1a", "a b", "a.b", "€", "a\u200cb", "\u0301a", "٣"])
+@pytest.mark.parametrize(
+    "text", ["", "-a", "1a", "a b", "a.b", "€", "a\u200cb", "\u0301a", "٣", "a\ufe0f", "a\u3164", "a\u034f"]
+)
 def test_what_is_no_name(text: str) -> None:
     assert not is_name(text)
 

@@ -165,9 +165,12 @@ def test_half_open_connections_neither_end_it_nor_fill_its_log(place: Shell) -> 
         address = re.search(r"127\.0\.0\.1:(\d+)", line)
         assert address is not None
         port = int(address[1])
-        for _ in range(300):
+        for number in range(300):
             opened = stack.enter_context(socket.create_connection(("127.0.0.1", port), 60))
-            opened.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n")
+            if number % 2:
+                opened.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n")
+            else:  # refused before its body has come
+                opened.sendall(b"POST /api/runs HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n{")
         url, headers = f"http://127.0.0.1:{port}/api/runs", {"Authorization": f"Bearer {token}"}
         for _ in range(5):
             assert httpx2.get(url, headers=headers, timeout=60).status_code == 200

@@ -34,10 +34,10 @@ def problems_of(graph: GraphDefinition, *, stored: bool = False) -> list[Problem
     Args:
         stored: the graph comes from a store, where earlier versions kept graphs that only today's checks refuse.
     """
-    found = [*name_problems(graph), *edge_problems(graph)]
+    found = [*name_problems(graph, stored=stored), *edge_problems(graph)]
     if not found:
         found += reach_problems(graph)
-    found += [*field_problems(graph), *nested_problems(graph), *pool_problems(graph)]
+    found += [*field_problems(graph), *nested_problems(graph), *pool_problems(graph, stored=stored)]
     if not stored:
         found += [*failure_problems(graph), *mapping_problems(graph), *entry_problems(graph), *kind_problems(graph)]
         found += [*cache_problems(graph), *look_alike_problems(graph)]

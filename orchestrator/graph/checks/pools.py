@@ -10,10 +10,10 @@ from orchestrator.graph.names import RULE, is_name
 from orchestrator.problem import Problem
 
 
-def pool_problems(graph: GraphDefinition) -> Iterator[Problem]:
+def pool_problems(graph: GraphDefinition, *, stored: bool = False) -> Iterator[Problem]:
     """Names of pools that are not known, and pools that could be waited for in a circle."""
     for name in graph.pools:
-        if not is_name(name):
+        if not (stored or is_name(name)):
             yield Problem("C1.name", f"pool name {name!r} is not a valid name: {RULE}")
     for name, node in graph.nodes.items():
         if node.pool is not None and node.pool not in graph.pools:
