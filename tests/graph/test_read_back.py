@@ -158,10 +158,6 @@ class Deeper(Plain):
     b: int = 2
 
 
-class Stamp(dt.datetime):
-    pass
-
-
 class Text(str):
     pass
 
