@@ -167,12 +167,15 @@ class Executor(RunWorker, RunReplaying, RunStreams, ExecutorCode):
         """Interrupt its runs, release what they hold, and close the store, if it was given as a URL.
 
         Raises:
-            RuntimeError: a node of one of its runs calls it, which would wait for itself.
+            RuntimeError: a node of one of its runs, an observer or a tool calls it, which would wait for itself. So
+                does a task that one of them started.
             Exception: the error for which its background tasks had ended before.
         """
         host = self._host
         if host.drives_here:
-            raise RuntimeError(f"{self!r} cannot be closed by a run that it drives: close it where it was opened")
+            raise RuntimeError(
+                f"{self!r} cannot be closed by a run that it drives, nor by its observers: close it where it was opened"
+            )
         own = host.own
         with anyio.CancelScope(shield=True):
             try:
@@ -192,6 +195,7 @@ class Executor(RunWorker, RunReplaying, RunStreams, ExecutorCode):
             if self._closed and isinstance(self.store, Reopening):
                 self.store.reopen()
             self._closed = False
+            self._host.mark_task()
             async with self._host.opened():
                 yield
         finally:

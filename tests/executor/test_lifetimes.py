@@ -19,7 +19,7 @@ import anyio.from_thread
 import anyio.to_thread
 import pytest
 
-from orchestrator import Executor, Graph, Run, Toolbox, Update, node
+from orchestrator import Context, Executor, Graph, Run, Toolbox, Update, node
 from orchestrator.errors import ToolUnavailable
 from orchestrator.stores import Message, Store, open_store
 from orchestrator.stores.memory import MemoryStore
@@ -460,3 +460,66 @@ async def test_a_node_cannot_close_the_executor_that_runs_it_and_may_close_one_o
         assert run.error is not None
         assert (run.status, run.error.type) == ("failed", "RuntimeError")
         assert "cannot be closed by a run that it drives" in run.error.message
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("how", ["observers", "on_pause", "in_background"])
+async def test_what_closing_waits_for_cannot_close_the_executor(how: str) -> None:
+    said: list[str] = []
+    tried = anyio.Event()
+
+    async def close(*_: object) -> None:
+        try:
+            with anyio.move_on_after(30):
+                await executor.close()
+        except RuntimeError as error:
+            said.append(str(error))
+        tried.set()
+
+    async def work(status: Any) -> None:
+        status.started()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(close)
+
+    async def asks(state: Log, ctx: Context) -> Update:
+        return {"log": str(await ctx.ask("input", prompt="?"))}
+
+    options: Any = {"observers": {"observers": [close]}, "on_pause": {"on_pause": close}}.get(how, {})
+    executor = Executor(graphs=[single(asks if how == "on_pause" else says("a"))], **options)
+    with anyio.fail_after(60):
+        async with executor:
+            if how == "in_background":
+                await executor.in_background(work)
+            else:
+                await executor.start("single", {})
+            await tried.wait()
+            assert (await executor.start(chain(says("a")))).output == ["a"]
+    assert {"cannot be closed by a run that it drives, nor by its observers" in one for one in said} == {True}
+
+
+@pytest.mark.anyio
+async def test_an_observer_may_close_an_executor_of_its_own() -> None:
+    said: list[str] = []
+
+    async def inner_observer(run: Run, seq: int) -> None:
+        for one in (outer, inner[0]):
+            try:
+                await one.close()
+            except RuntimeError as error:
+                said.append(str(error))
+
+    inner: list[Executor] = []
+
+    async def observer(run: Run, seq: int) -> None:
+        if not inner:
+            inner.append(Executor("memory://", observers=[inner_observer]))
+            async with inner[0]:
+                await inner[0].start(chain(says("a")))
+            said.append("closed")
+
+    with anyio.fail_after(60):
+        async with Executor("memory://", observers=[observer]) as outer:
+            await outer.start(chain(says("a")))
+    assert said[-1] == "closed"
+    assert len(said) >= 3
+    assert all("cannot be closed by a run that it drives" in one for one in said[:-1])

@@ -107,6 +107,7 @@ class ExecutorCode(HasHost):
         """
 
         async def run(*, task_status: TaskStatus[None]) -> None:
+            self._host.mark_task()
             await work(task_status)
 
         await self._host.background().start(run)

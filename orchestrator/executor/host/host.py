@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("orchestrator")
 
 _driving: ContextVar[tuple[Host, ...]] = ContextVar("driving", default=())
-"""The hosts in whose drives this task is, the outermost first: a node may open an executor of its own."""
+"""The hosts in whose drives or background this task is, the outermost first: a node may open an executor of its own."""
 _LOOK = 0.05
 """Seconds between two looks at a lease that another holds."""
 
@@ -383,8 +383,12 @@ class Host:
 
     @property
     def drives_here(self) -> bool:
-        """Whether this task is part of a run that the executor drives."""
+        """Whether this task is part of a run that the executor drives, or of what it does in the background."""
         return self in _driving.get()
+
+    def mark_task(self) -> None:
+        """Count this task, and the tasks that it starts, as the executor's own: closing it waits for them."""
+        _driving.set((*_driving.get(), self))
 
     async def release(self, live: Drive) -> None:
         """Release a run that was opened and is not driven."""

@@ -63,6 +63,7 @@ class ReplayBatch:
 
     async def drive(self, host: Host, order: Order, concurrency: int) -> None:
         """Replay the runs, at most `concurrency` at the same time."""
+        host.mark_task()
         left: Iterator[ReplayProgress] = iter(self.runs)
 
         async def work() -> None:
