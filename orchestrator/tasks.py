@@ -54,6 +54,11 @@ class OwnTask(Generic[T]):
         """Whether it was left, or its event loop was closed."""
         return self._ended.is_set() or not is_open(self._loop)
 
+    @property
+    def closing(self) -> bool:
+        """Whether `close` was called."""
+        return self._closing.is_set()
+
     async def open(self) -> T:
         """Enter the context manager, and return its value. Errors are raised here; a group of one is unwrapped."""
         _running.add(self)

@@ -59,6 +59,7 @@ async def work(
         await executor.work(
             slots=slots, poll=poll, graphs=graphs, eager=False, stop=stop, grace=grace, drained=drained, health=health
         )
+        stop.set()  # the executor may have been closed
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(serve)

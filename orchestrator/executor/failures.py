@@ -97,14 +97,18 @@ def without_group() -> Iterator[None]:
         raise
 
 
+class NotOpen(RuntimeError):
+    """The executor is not open, or was closed meanwhile."""
+
+
 def fault_of(error: BaseException | None) -> str | None:
     """What a store notes about a drive that stopped because of an error; None: the run itself is not the cause.
 
     Whatever stops a drive counts, or the run would be claimed again at once, and make the same step again. Exceptions
-    are a cancellation, which whoever drives asked for, another executor that has the run, and a store that is away. A
-    store that works and refuses this run's records counts.
+    are a cancellation, which whoever drives asked for, an executor that is closed, another one that has the run, and a
+    store that is away. A store that works and refuses this run's records counts.
     """
-    if error is None or isinstance(error, RunConflict | RunEnded | RunUnknown | StoreUnavailable):
+    if error is None or isinstance(error, NotOpen | RunConflict | RunEnded | RunUnknown | StoreUnavailable):
         return None
     if isinstance(error, anyio.get_cancelled_exc_class()):
         return None

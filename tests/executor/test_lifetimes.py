@@ -22,7 +22,9 @@ import pytest
 from orchestrator import Context, Executor, Graph, Run, Toolbox, Update, node
 from orchestrator.errors import ToolUnavailable
 from orchestrator.stores import Message, Store, open_store
+from orchestrator.stores.base import Lease, RunInfo
 from orchestrator.stores.memory import MemoryStore
+from orchestrator.stores.owner import Owner
 from orchestrator.tools.pool import Pool
 from tests.support.executors import Log, chain, counting, hanging, says, single
 from tests.support.stores import kinds
@@ -194,6 +196,59 @@ async def test_an_error_in_the_background_closes_the_executor_and_is_raised_wher
         await executor.close()
     assert await executor.open() is executor
     await executor.close()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("own", [True, False])
+async def test_work_ends_when_the_executor_is_closed_and_blames_no_run(own: bool, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/runs.db"
+    store = open_store(url)
+    slow, began = hanging()
+    graph, returned = chain(slow), anyio.Event()
+    executor = await Executor(url if own else store, graphs=[graph]).open()
+
+    async def work() -> None:
+        await executor.work(poll=0.01)
+        returned.set()
+
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as tasks:
+            await executor.enqueue(graph, run_id="r")
+            tasks.start_soon(work)
+            await began.wait()
+            await executor.close()
+            async with Executor(store, graphs=[graph]) as other:
+                await other.enqueue(graph, run_id="later")
+            await returned.wait()
+        assert await executor.open() is executor  # also after that, no worker is left
+        await executor.close()
+    for run_id in ("r", "later"):
+        info = await store.info(run_id)
+        assert (info.status, info.deaths, info.lease) == ("running", 0, None)
+    await store.close()
+
+
+@pytest.mark.anyio
+async def test_a_run_that_is_claimed_while_the_executor_closes_is_given_back_and_not_blamed() -> None:
+    class Slow(MemoryStore):
+        async def claim(self, owner: Owner, **wanted: Any) -> list[tuple[RunInfo, Lease]]:
+            taken = await super().claim(owner, **wanted)
+            if taken and not closing.is_set():
+                closing.set()
+                with anyio.CancelScope(shield=True):
+                    await executor._host.closed.wait()
+            return taken
+
+    closing, store, graph = anyio.Event(), Slow(), chain(says("a"))
+    executor = await Executor(store, graphs=[graph]).open()
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as tasks:
+            await executor.enqueue(graph, run_id="r")
+            tasks.start_soon(executor.work)
+            await closing.wait()
+            await executor.close()
+    info = await store.info("r")
+    assert (info.status, info.deaths, info.lease) == ("running", 0, None)
 
 
 # -- streams -------------------------------------------------------------------------------------------------------

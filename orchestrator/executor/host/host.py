@@ -17,7 +17,7 @@ from orchestrator.errors import GraphUnknown, RunConflict, RunEnded
 from orchestrator.executor import lease as leases
 from orchestrator.executor.clock import DriveClock, Standstill
 from orchestrator.executor.concurrency import Signal, YieldBudget
-from orchestrator.executor.failures import fault_of
+from orchestrator.executor.failures import NotOpen, fault_of
 from orchestrator.executor.followers import IdleFollower
 from orchestrator.executor.host.contexts import Contexts
 from orchestrator.executor.host.heartbeat import Heartbeat
@@ -55,6 +55,8 @@ log = logging.getLogger("orchestrator")
 
 _driving: ContextVar[tuple[Host, ...]] = ContextVar("driving", default=())
 """The hosts in whose drives or background this task is, the outermost first: a node may open an executor of its own."""
+_LAST_CALLS = 5.0
+"""Seconds that calls under way get to release leases before the store is closed."""
 _LOOK = 0.05
 """Seconds between two looks at a lease that another holds."""
 
@@ -102,6 +104,8 @@ class Host:
         self.own: OwnTask[None] | None = None
         """Opens and closes the executor; None: it was never opened, or is closed."""
         self.tasks: TaskGroup | None = None
+        self.closed = Signal()
+        """Set when it closes; another one each time that it opens."""
         self.fatal: SystemExit | None = None
         """The exit that a background run requested; it is raised when the executor closes."""
         self.stopping = False
@@ -129,6 +133,7 @@ class Host:
                         yield
                     finally:
                         self.tasks = None
+                        self.closed.set()
                         self.watched.close()
                         tasks.cancel_scope.cancel()
             finally:
@@ -137,7 +142,7 @@ class Host:
                     await self.holdings.close()
 
     def _begin(self, tasks: TaskGroup) -> None:
-        self.tasks = tasks
+        self.tasks, self.closed = tasks, Signal()
         self.resources.reset()
         self.heartbeat.reset()
         self.flusher.reset()
@@ -154,6 +159,9 @@ class Host:
                 await live.done.wait()
             else:
                 await self.release(live)
+        with anyio.move_on_after(0.0 if self.stopping else _LAST_CALLS):
+            for facts in tuple(self.heartbeat.working):  # they give back what they claimed
+                await facts.over.wait()
 
     async def _forget_abandoned(self) -> None:
         """Release runs that were driven in an event loop which was closed without a word."""
@@ -178,7 +186,7 @@ class Host:
         """
         if self.tasks is None:
             fault = None if self.own is None else self.own.fault
-            raise RuntimeError("the executor is not open: use it in `async with Executor(...) as executor:`") from fault
+            raise NotOpen("the executor is not open: use it in `async with Executor(...) as executor:`") from fault
         return self.tasks
 
     async def open(self, run_id: str, how: Manner = AS_IT_IS, hold: leases.LeaseHandle | None = None) -> Drive:

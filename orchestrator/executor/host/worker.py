@@ -14,7 +14,8 @@ from anyio.abc import TaskGroup
 from orchestrator.clock import SYSTEM_CLOCK
 from orchestrator.errors import RunConflict, RunEnded, RunUnknown, StoreError, StoreUnavailable
 from orchestrator.executor import lease as leases
-from orchestrator.executor.failures import REFUSALS
+from orchestrator.executor.concurrency import Signal
+from orchestrator.executor.failures import REFUSALS, NotOpen
 from orchestrator.executor.host import recovery, scheduling, worker_presence
 from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.manner import AS_IT_IS
@@ -56,6 +57,7 @@ async def work(
     if slots < 1 or not poll > 0:
         raise ValueError(f"slots={slots}, poll={poll}: slots is 1 or more, and poll is above 0 seconds")
     host.background()
+    own, closed = host.own, host.closed
     health = health or WorkerHealth()
     worker = _Worker(host, slots, poll, graphs, graph_slots, fair_by, eager, health)
     health.begin(worker.facts.graphs, slots, host.ttl)
@@ -63,6 +65,7 @@ async def work(
         async with worker_presence.shown(host, worker.facts), anyio.create_task_group() as tasks:
             tasks.start_soon(worker.take_runs, tasks)
             tasks.start_soon(worker.check_health)
+            tasks.start_soon(_end_with, closed, tasks)
             await stop.wait()
             health.drain()
             worker.facts.draining = True
@@ -73,6 +76,14 @@ async def work(
             tasks.cancel_scope.cancel()
     finally:
         health.end()
+    if closed.is_set() and own is not None and not own.closing:
+        raise NotOpen("the executor has ended because of an error: `close` raises it")
+
+
+async def _end_with(closed: Signal, tasks: TaskGroup) -> None:
+    """End the work when the executor closes: it could renew no lease from then on."""
+    await closed.wait()
+    tasks.cancel_scope.cancel()
 
 
 class _Outage:
@@ -117,6 +128,7 @@ class _Worker:
         health: WorkerHealth,
     ) -> None:
         self._host, self._poll, self._graphs, self._health = host, poll, graphs, health
+        self._closed = host.closed
         self._places = Places(slots, graph_slots or {}, self._names)
         self._eager = eager
         self._turns = None if fair_by is None else Turns(fair_by)
@@ -157,8 +169,8 @@ class _Worker:
 
     async def _claim(self, tasks: TaskGroup) -> bool:
         """Take up what can be taken; whether there may be more."""
-        if self._host.stopping:
-            await anyio.sleep_forever()
+        if self._host.stopping or self._closed.is_set():
+            await anyio.sleep_forever()  # it is cancelled
         await scheduling.fire_due(self._host)
         places, store = self._places, self._host.store
         self._alerts = store.alerts() if self._eager and isinstance(store, Alerting) else None
@@ -171,7 +183,8 @@ class _Worker:
             wanted["turns"] = self._turns
         began = SYSTEM_CLOCK.steady()
         self._health.ask()
-        taken = await leases.claim(self._host.presence, **wanted) if graphs and free else []
+        takes = graphs and free and not self._closed.is_set()
+        taken = await leases.claim(self._host.presence, **wanted) if takes else []
         self._health.answer()
         self._health.claim(SYSTEM_CLOCK.steady() - began)
         for info, hold in taken:
@@ -214,6 +227,8 @@ class _Worker:
             log.info("run %s of %s: %s", run_id, run.graph, status)
         except (RunConflict, RunEnded, RunUnknown) as error:
             log.debug("run %s: %s", run_id, error)
+        except NotOpen as error:
+            log.debug("run %s was given back: %s", run_id, error)
         except Exception as error:  # whatever it is, the other runs go on
             given_up = True
             if isinstance(error, StoreUnavailable):

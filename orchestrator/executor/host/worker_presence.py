@@ -11,6 +11,7 @@ import anyio
 
 from orchestrator.clock import SYSTEM_CLOCK
 from orchestrator.errors import StoreError
+from orchestrator.executor.concurrency import Signal
 from orchestrator.executor.lease import Presence, clocks, keeps
 from orchestrator.jsontypes import JsonObject
 
@@ -29,6 +30,8 @@ class WorkerFacts:
     slots: int
     started: float = field(default_factory=SYSTEM_CLOCK.now)
     draining: bool = False
+    over: Signal = field(default_factory=Signal)
+    """Set when the call needs the store no more."""
 
 
 @contextlib.asynccontextmanager
@@ -42,6 +45,7 @@ async def shown(host: Host, facts: WorkerFacts) -> AsyncIterator[None]:
         host.heartbeat.working.remove(facts)
         with anyio.CancelScope(shield=True), anyio.move_on_after(_LAST_WORD):
             await show(host)
+        facts.over.set()
 
 
 async def show(host: Host) -> None:

@@ -124,7 +124,8 @@ class RunWorker(RunRetention):
         whose process died, backs off: 1 second, doubled each time to 1 hour at most. After 5 times only `resume`
         continues it. A store that fails is asked again, less and less often.
 
-        Cancelling the call interrupts the runs that it took up. So does SIGTERM.
+        Cancelling the call interrupts the runs that it took up. So does SIGTERM. So does closing the executor, and
+        the call returns then.
 
         Args:
             slots: how many runs this call drives at the same time.
@@ -146,6 +147,7 @@ class RunWorker(RunRetention):
         Raises:
             ValueError: `slots` or `poll` is out of range.
             InvalidValue: `graph_slots` or `fair_by` cannot be used.
+            RuntimeError: the executor is not open, or has ended because of an error.
         """
         from orchestrator.executor.host import worker
 
