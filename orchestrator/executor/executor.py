@@ -166,6 +166,8 @@ class Executor(RunWorker, RunReplaying, RunStreams, ExecutorCode):
     async def close(self) -> None:
         """Interrupt its runs, release what they hold, and close the store, if it was given as a URL.
 
+        Calls that are starting a run or taking one up, and those of `work`, have 5 seconds to give their runs back.
+
         Raises:
             RuntimeError: a node of one of its runs, an observer or a tool calls it, which would wait for itself. So
                 does a task that one of them started.
@@ -251,6 +253,8 @@ class Executor(RunWorker, RunReplaying, RunStreams, ExecutorCode):
             RunExists: another run has the id.
             GraphUnknown: a model or tool that the graph names is missing.
             StoreError, RunConflict: the journal cannot be written; the run can be resumed.
+            RuntimeError: the executor is not open, or was closed before the first step began; then the run can be
+                resumed, if the store has it.
         """
         how = Manner(pause_before=pause_before, pause_after=pause_after, context=context, by=by)
         live = await begin(self._host, graph, input, run_id, labels, approve, limits, refs, how=how)

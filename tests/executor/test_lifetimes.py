@@ -251,6 +251,89 @@ async def test_a_run_that_is_claimed_while_the_executor_closes_is_given_back_and
     assert (info.status, info.deaths, info.lease) == ("running", 0, None)
 
 
+@pytest.mark.anyio
+@pytest.mark.parametrize("how", ["start", "submit", "stream", "resume", "background"])
+@pytest.mark.parametrize("own", [True, False])
+async def test_a_run_that_is_taken_up_while_the_executor_closes_is_given_back_and_not_driven(
+    how: str, own: bool, tmp_path: Path
+) -> None:
+    url = f"sqlite:///{tmp_path}/runs.db"
+    store, steps = open_store(url), list[int]()
+    refused: list[str] = []
+
+    @node
+    async def step(state: Log) -> Update:
+        steps.append(1)
+        return {"log": "done"}
+
+    graph = chain(step)
+    executor = await Executor(url if own else store, graphs=[graph]).open()
+    taken, resumes = anyio.Event(), how in ("resume", "background")
+    if resumes:
+        await executor.enqueue(graph, run_id="r")
+    name = "take_lease" if resumes else "create"
+    method = getattr(executor.store, name)
+
+    async def until_closing(*args: Any, **options: Any) -> Any:
+        found = await method(*args, **options)
+        taken.set()
+        with anyio.CancelScope(shield=True):
+            await executor._host.closed.wait()
+        return found
+
+    async def call() -> None:
+        try:
+            if how == "stream":
+                async with executor.stream(graph, run_id="r"):
+                    pass
+            elif resumes:
+                await executor.resume("r", background=how == "background")
+            else:
+                await getattr(executor, how)(graph, run_id="r")
+        except RuntimeError as error:
+            refused.append(str(error))
+
+    setattr(executor.store, name, until_closing)
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call)
+            await taken.wait()
+            await executor.close()
+            assert await store.lease("r") is None
+    assert (["the executor is not open any more" in one for one in refused], steps) == ([True], [])
+    setattr(executor.store, name, method)
+    async with Executor(store, graphs=[graph]) as other:
+        assert (await other.resume("r")).output == ["done"]
+        assert (await store.info("r")).deaths == 0
+    await store.close()
+
+
+@pytest.mark.anyio
+async def test_a_drive_that_has_not_begun_its_steps_ends_when_the_executor_closes() -> None:
+    class Slow(MemoryStore):
+        async def post(self, *args: Any, **options: Any) -> Any:
+            found = await super().post(*args, **options)
+            if not posted.is_set():
+                posted.set()
+                with anyio.CancelScope(shield=True):
+                    await executor._host.closed.wait()
+            return found
+
+    posted, store, graph = anyio.Event(), Slow(), chain(says("a"))
+    executor = await Executor(store, graphs=[graph], observers=[lambda run, seq: None]).open()
+
+    async def call() -> None:
+        with pytest.raises(RuntimeError, match="the executor is not open any more"):
+            await executor.start(graph, run_id="r")
+
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call)
+            await posted.wait()
+            await executor.close()
+            assert await _status(store, "r") == ("interrupted", False)
+
+
 # -- streams -------------------------------------------------------------------------------------------------------
 
 

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import anyio
+
 from orchestrator.executor import lease as leases
 from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.trust import drop_unsealed, guard_run
@@ -30,13 +32,20 @@ async def create(
 
     Raises:
         RunExists: the id is taken.
+        RuntimeError: the executor is not open, or was closed meanwhile; then the run is in the store.
     """
-    host.background()
+    tasks = host.background()
     records, chain = _sealed(host, *first)
     machine, info = _row(host, graph, records)
     await host.enter(info.run_id)
     try:
         hold = await leases.create(host.presence, info, records, graph=graph.data(), stopping=lambda: host.stopping)
+        try:
+            host.check_open(tasks)
+        except RuntimeError:
+            with anyio.CancelScope(shield=True):
+                await leases.give_back(host.store, info.run_id, hold.token)
+            raise
         live = host.new_drive(machine, hold, own=own)
         live.log.journal.note_row(info)
         live.log.journal.chain = chain

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 from anyio.abc import TaskGroup
+from anyio.lowlevel import checkpoint_if_cancelled
 
 from orchestrator.containment import contained
 from orchestrator.errors import GraphUnknown, RunConflict, RunEnded
@@ -55,6 +56,7 @@ log = logging.getLogger("orchestrator")
 
 _driving: ContextVar[tuple[Host, ...]] = ContextVar("driving", default=())
 """The hosts in whose drives or background this task is, the outermost first: a node may open an executor of its own."""
+_CLOSED = "the executor is not open any more: it was closed meanwhile; the run can be resumed"
 _LAST_CALLS = 5.0
 """Seconds that calls under way get to release leases before the store is closed."""
 _LOOK = 0.05
@@ -96,6 +98,8 @@ class Host:
         self.live: dict[str, Drive] = {}
         self._entered: dict[str, Signal] = {}
         """Runs that a task takes up or gives back now: other tasks wait for that, so none meets its own lease."""
+        self._driven: set[Drive] = set()
+        """Drives that a task is in: it releases them."""
         self.faults: dict[str, BaseException] = {}  # why background runs were given up
         self.idle_followers: dict[str, set[IdleFollower]] = {}
         """Followers of runs that are not driven here."""
@@ -153,18 +157,26 @@ class Host:
 
     async def _interrupt(self) -> None:
         """Interrupt the runs that callers drive in tasks of their own, and release those whose drives never began."""
-        for live in list(self.live.values()):
-            if live.begun:
-                live.stop()
-                await live.done.wait()
-            else:
-                await self.release(live)
+        await self._interrupt_live()
         with anyio.move_on_after(0.0 if self.stopping else _LAST_CALLS):
             for facts in tuple(self.heartbeat.working):  # they give back what they claimed
                 await facts.over.wait()
+            while self._entered:  # so do calls that take a run up now
+                await next(iter(self._entered.values())).wait()
+        await self._interrupt_live()
+
+    async def _interrupt_live(self) -> None:
+        for live in list(self.live.values()):
+            if live.begun:
+                live.stop()
+            if live.begun or live in self._driven:  # a drive that has not begun its steps finds the executor closed
+                await live.done.wait()
+            else:
+                await self.release(live)
 
     async def _forget_abandoned(self) -> None:
         """Release runs that were driven in an event loop which was closed without a word."""
+        self._driven.clear()
         for run_id, live in list(self.live.items()):
             del self.live[run_id]
             await self._drop(run_id, live.log.lease.token)
@@ -189,6 +201,18 @@ class Host:
             raise NotOpen("the executor is not open: use it in `async with Executor(...) as executor:`") from fault
         return self.tasks
 
+    def check_open(self, tasks: TaskGroup) -> None:
+        """Refuse to go on with what began while the executor was open.
+
+        Args:
+            tasks: its task group as it was then.
+
+        Raises:
+            RuntimeError: it has been closed since.
+        """
+        if self.tasks is not tasks:
+            raise NotOpen(_CLOSED)
+
     async def open(self, run_id: str, how: Manner = AS_IT_IS, hold: leases.LeaseHandle | None = None) -> Drive:
         """Take the lease of a stored run, unless `hold` is its lease, and load it with the current code of its graph.
 
@@ -211,7 +235,7 @@ class Host:
             except GraphUnknown:
                 await self.store.read(run_id, limit=1)  # says so if it is the run's row that is damaged
                 raise
-            self.background()
+            tasks = self.background()
             if hold is None:
                 hold = taken = await self.take(run_id, how.wait)
             else:
@@ -230,6 +254,7 @@ class Host:
                 stops, refs = stops_of(how, graph), self.refs.new(found.moved)
                 context = await self.contexts.for_stored(info, machine, how.context)
             checked = await audited(self.store, self.seal, machine, trust_answers=how.trust_answers)
+            self.check_open(tasks)
         except BaseException as error:
             if taken is not None:
                 await self._drop(run_id, taken.token, None if given is None else fault_of(error))
@@ -362,15 +387,23 @@ class Host:
         """Drive a run in the calling task until it ends or pauses.
 
         Raises:
-            see `Drive.run`
+            RuntimeError: the executor was closed before its steps began.
+            and see `Drive.run`
         """
+        tasks = self.tasks
         outer = _driving.set((*_driving.get(), self))
+        self._driven.add(live)
         try:
             with contained:
                 await self.observation.driving(live)
                 await attach(self.store, self.loader, self.live, live)
                 live.answer_by_policy()
+            if tasks is None or self.tasks is not tasks or live.done.is_set():
+                await checkpoint_if_cancelled()  # as it is in the background
+                raise NotOpen(_CLOSED)
             await live.run(take_messages)
+        except NotOpen:
+            raise
         except Exception as error:
             live.fault = live.fault or error
             raise
@@ -379,6 +412,7 @@ class Host:
             if not live.done.is_set():  # it failed before its steps could run
                 with anyio.CancelScope(shield=True):
                     await self.release(live)
+            self._driven.discard(live)
             if self.live.get(live.run_id) is live:
                 del self.live[live.run_id]
             self.watched.after_drive(live)
@@ -408,7 +442,7 @@ class Host:
         finally:
             if self.live.get(live.run_id) is live:
                 del self.live[live.run_id]
-            else:  # it was borrowed
+            elif live.run_id in self._entered:  # it was borrowed
                 self.leave(live.run_id)
         await self.observation.left(live)
 
