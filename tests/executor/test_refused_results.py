@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel, SecretStr
 
 from orchestrator import Approve, Context, Executor, Graph, Outcome, Question, Retry, Run, ToolResult, node, tool
-from orchestrator.errors import InvalidAnswer, InvalidUpdate, ReplayMismatch
+from orchestrator.errors import EffectFailed, InvalidAnswer, InvalidUpdate, ReplayMismatch
 from orchestrator.kernel.records import EffectSettled
 from orchestrator.nodes import Execute, Subgraph
 from orchestrator.stores.memory import MemoryStore
@@ -320,6 +320,98 @@ async def test_other_calls_with_other_arguments_after_a_repair_are_asked_about(
         run = await executor.answer("r", run.waiting[0].id, "retry")
         assert run.status == "completed", run.error
     assert world.paid == ["paid", "paid"]
+
+
+@pytest.mark.parametrize(
+    ("name", "door", "wrong", "right", "again", "why", "shown"),
+    [row for row in ROWS if row[0] != "execute"],  # it goes on with the failure as its result
+)
+async def test_answered_with_failed_it_is_asked_about_again_each_time_the_run_is_reopened(
+    name: str, door: Door, wrong: Any, right: Any, again: Any, why: str, shown: str
+) -> None:
+    world = World(wrong)
+    graph, tools = door(world)
+    seen: set[str] = set()
+    async with world.executor(graph, *tools) as executor:
+        await executor.start(graph, {}, run_id="r")
+        await executor.resume("r", retry=True)
+        for _ in range(2):
+            question = of_call(await executor.load("r"))
+            seen.add(question.id)
+            fork = await executor.fork("r", answers={question.id: "failed"})
+            assert (fork.status, fork.waiting) == ("failed", ())
+            run = await executor.answer("r", question.id, "failed")
+            assert run.error is not None
+            assert (run.status, "failed, according to the answer" in run.error.message) == ("failed", True)
+            await executor.resume_all(retry=True, status="failed")
+        question = of_call(await executor.load("r"))
+        assert len({*seen, question.id}) == 3
+        assert shown in str(question.payload["returned"])
+        run = await executor.answer("r", question.id, {"choice": "happened", "result": right})
+        assert run.status == "completed", run.error
+    assert world.paid == ["paid"]
+
+
+async def test_answered_with_failed_other_arguments_are_asked_about_when_the_run_is_reopened() -> None:
+    world = World("A-17")
+    counted = iter(range(10))
+
+    @node
+    async def work(state: State, ctx: Context) -> dict[str, Any]:
+        number = next(counted)
+        paid = await ctx.effect("pay", lambda _: world.pay(), max(number - 1, 0), returns=int, effect="irreversible")
+        return {"id": paid}
+
+    graph = one(world, work)
+    async with world.executor(graph) as executor:
+        await executor.start(graph, {}, run_id="r")
+        run = await executor.resume("r", retry=True)
+        next(counted)
+        run = await executor.answer("r", of_call(run).id, "failed")
+        run = await executor.resume("r", retry=True)
+        assert [one.kind for one in run.waiting] == ["approval"]
+    assert world.paid == ["paid"]
+
+
+@pytest.mark.parametrize("wrong", ["A-17", ConnectionError("reset")])
+async def test_an_answer_of_failed_in_a_reopened_run_holds_after_a_crash_and_for_the_retry_of_the_node(
+    wrong: Any,
+) -> None:
+    world = World()
+    began = anyio.Event()
+
+    def pay() -> Any:
+        world.pay()
+        if isinstance(wrong, Exception):
+            raise wrong
+        return wrong
+
+    @node(retry=Retry(attempts=9, wait=0, on=("EffectFailed",)))
+    async def work(state: State, ctx: Context) -> dict[str, Any]:
+        try:
+            await ctx.effect("pay", pay, returns=int, effect="irreversible")
+        except EffectFailed:
+            if not began.is_set():
+                began.set()
+                await anyio.sleep_forever()
+            raise
+        return {}
+
+    graph = one(world, work)
+    async with world.executor(graph) as executor:
+        await executor.start(graph, {}, run_id="r")
+        run = await executor.resume("r", retry=True)
+        await executor.answer("r", of_call(run).id, "failed", resume=False)
+    async with world.executor(graph) as executor, anyio.create_task_group() as tasks:
+        tasks.start_soon(executor.resume, "r")
+        with anyio.fail_after(30):
+            await began.wait()
+        tasks.cancel_scope.cancel()
+    async with world.executor(graph) as executor:
+        run = await executor.resume("r")
+        assert run.error is not None
+        assert (run.status, run.error.type) == ("failed", "EffectFailed")
+    assert world.paid == ["paid"]
 
 
 @pytest.mark.parametrize("returns", [int, Any])

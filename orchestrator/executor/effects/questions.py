@@ -222,8 +222,10 @@ def _error_of(entry: EffectEntry) -> tuple[str, str, str | None]:
 
 def outcome_question_id(activation: Activation, entry: EffectEntry, again: int = 0) -> str:
     """The id of the question what became of an effect. `again`: how often it was asked before."""
-    intended = entry.intended
+    intended, settled = entry.intended, settled_of(entry)
     parts = [str(intended.seq)] if not again else [str(intended.seq), str(again)]
+    if settled is not None and settled.returned is not None and not settled.unknown:
+        parts.append(f"after {settled.seq}")  # it was answered before, with `failed`
     return unused_id(activation, hash_id(activation.key, "unknown", intended.key, *parts, *asking_again(activation)))
 
 
@@ -310,7 +312,7 @@ async def find_outcome(
             return None
         if answer.choice != "happened":
             failure = attempt.failure_named("EffectFailed", failed_words(intended.name))
-            return under_way.settle_now(intended.key, Ending(error=failure))
+            return under_way.settle_now(intended.key, Ending(error=failure, returned=_error_of(entry)[2]))
         try:
             with contained:
                 result = answer.result if effect.validate is None else effect.validate(answer.result)

@@ -19,8 +19,8 @@ def is_stopped(settled: EffectSettled) -> bool:
 
 
 def certainly_failed(intended: EffectIntended, settled: EffectSettled | None) -> bool:
-    """Whether an effect is over, and is known to have failed."""
-    if settled is None or settled.unknown:
+    """Whether an effect is over, and is known to have failed: a call that returned did not, whatever was answered."""
+    if settled is None or settled.unknown or settled.returned is not None:
         return False
     return not settled.ok or (intended.kind == "tool" and failed_result(settled.result) is not None)
 

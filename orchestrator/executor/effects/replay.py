@@ -21,6 +21,7 @@ A step that goes on in a reopened run finds its effects as it left them, with th
 
     stopped by the end of the run                  as if its outcome was not known
     of an attempt that failed, certainly failed    Begin       called, under a new key
+    returned, and a person answered `failed`       as if its outcome was not known
     a graph was called, and its run ended otherwise
       than `completed`                             Again       the run is reopened
 """
@@ -227,7 +228,8 @@ def find(
             if intended.attempt == attempt:
                 own = entry  # of two, the later one: a fork of a run makes calls again under keys of its own
             elif intended.effect == "irreversible":
-                gone = before and not is_suspended(entry) and certainly_failed(intended, settled)
+                over = settled is not None and settled.seq < reopened and not is_suspended(entry)
+                gone = over and certainly_failed(intended, settled)
                 found = found if gone else entry
             elif (settled is not None and did_irreversible(settled.result)) or (
                 before and continues and broke_off(settled)
@@ -237,12 +239,17 @@ def find(
 
 
 def _valid(entry: EffectEntry, attempt: int, *, continues: bool, reopened: int) -> EffectSettled | None:
-    """How an effect ended; None also where the end of its run stopped it, or where the run that it began can go on."""
+    """How an effect ended; None also where the end of its run stopped it, or where the run that it began can go on.
+
+    So it is where a person gave up a call of an earlier attempt that returned: a reopened run asks about it again.
+    """
     settled = settled_of(entry)
     if settled is None or settled.seq > reopened:
         return settled
-    goes_on = continues and entry.intended.attempt != attempt and end_inside(settled) not in ("", "completed")
-    return None if is_stopped(settled) or goes_on else settled
+    earlier = entry.intended.attempt != attempt
+    goes_on = earlier and continues and end_inside(settled) not in ("", "completed")
+    given_up = earlier and not settled.ok and settled.returned is not None
+    return None if is_stopped(settled) or goes_on or given_up else settled
 
 
 def left_behind(

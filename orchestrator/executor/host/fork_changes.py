@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from orchestrator.errors import InvalidAnswer, InvalidUpdate, InvalidValue
 from orchestrator.executor.answers import as_answer, check_answer, outcome_answer
 from orchestrator.executor.effects.questions import failed_words
+from orchestrator.executor.effects.replay import settled_of
 from orchestrator.executor.step.results import given_result
 from orchestrator.graph.codec import as_json, explain
 from orchestrator.graph.reducers import Replace, replace
@@ -242,12 +243,15 @@ def _told(machine: RunState, question: Question, answer: Answer) -> Iterator[Eff
     if entry is None:
         raise InvalidAnswer(f"question {question.id!r} is about a call of an inner run: answer it in that run")
     call = entry.intended
-    token, error = machine.activation(call.activation), None
+    token, error, returned = machine.activation(call.activation), None, None
     if choice == "failed":
         error = Failure(type="EffectFailed", message=failed_words(call.name), node=call.node, path=call.path)
+        before = settled_of(entry)
+        returned = None if before is None else before.returned
     elif call.kind == "effect" and not call.request and call.name == call.node and token is not None:
         result = given_result(token.frame.plan.schema, result)  # of an irreversible node
     yield EffectSettled(
         seq=machine.head, ts=machine.updated, activation=call.activation, path=call.path, node=call.node, key=call.key,
-        ok=error is None, error=error, result=None if error else _encoded(call, result), started=call.ts, ended=call.ts,
+        ok=error is None, error=error, result=None if error else _encoded(call, result), returned=returned,
+        started=call.ts, ended=call.ts,
     )  # fmt: skip
