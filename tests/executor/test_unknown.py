@@ -308,6 +308,52 @@ async def test_a_tools_own_retry_never_makes_an_irreversible_call_again_whose_en
     assert [data.get("unknown", False) for data in settled] == [calls == 1]
 
 
+@pytest.mark.parametrize("deep", [False, True])
+@pytest.mark.parametrize("node_retries", [False, True])
+@pytest.mark.parametrize(
+    ("inner", "calls"), [("happened", 1), ("unknown", 1), ("refused", 1), ("in a graph", 1), ("failed", 3)]
+)
+async def test_a_tools_own_retry_does_not_repeat_what_was_done_inside_of_it(
+    inner: str, calls: int, node_retries: bool, deep: bool
+) -> None:
+    always = Retry(attempts=3, wait=0, on=("Exception",))
+    paid: list[str] = []
+
+    def pay() -> str:
+        paid.append("paid")
+        if inner in ("unknown", "failed"):
+            raise TimeoutError("slow") if inner == "unknown" else ValueError("no money")
+        return "A-17"
+
+    async def paying(state: Log, ctx: Context) -> Update:
+        return {"log": [await ctx.effect("pay", pay, returns=str, effect="irreversible")]}
+
+    @tool(risk="none", effect="idempotent", retry=None if deep else always)
+    async def order(ctx: Context) -> str:
+        """Pay, then write a mail."""
+        if inner == "in a graph":
+            await ctx.tool("inner", check=True)
+        else:
+            await ctx.effect("pay", pay, returns=int if inner == "refused" else str, effect="irreversible")
+        raise ConnectionError("no mail server")
+
+    @tool(risk="none", effect="idempotent", retry=always)
+    async def outer(ctx: Context) -> str:
+        """Order."""
+        return (await ctx.tool("order", check=True)).text
+
+    async def work(state: Log, ctx: Context) -> Update:
+        return {"log": [(await ctx.tool("outer" if deep else "order", check=True)).text]}
+
+    graph = single(node(retry=always if node_retries and inner != "failed" else None)(work))
+    tools = [order, outer, single(paying).as_tool("inner", "Pays.", risk="none")]
+    async with Executor(tools=tools) as executor:
+        run = await executor.start(graph)
+        asked = [one.kind for one in run.waiting]
+    assert asked == (["unknown_outcome"] if node_retries and inner in ("unknown", "refused") else [])
+    assert len(paid) == calls
+
+
 @pytest.mark.parametrize("whose", ["tool", "node"])
 async def test_a_time_limit_leaves_it_open_too(whose: str) -> None:
     world = World()

@@ -34,7 +34,7 @@ T = TypeVar("T")
 class AttemptEffects:
     """The effects of one attempt of a step, against what the journal knows of them."""
 
-    __slots__ = ("_asked_for", "_counts", "_failed", "_reused", "attempt", "under_way")
+    __slots__ = ("_asked_for", "_counts", "_failed", "_reused", "_within", "attempt", "under_way")
 
     def __init__(self, attempt: Attempt) -> None:
         self.attempt = attempt
@@ -43,6 +43,8 @@ class AttemptEffects:
         self._asked_for: set[str] = set()
         self._reused: set[str] = set()
         """Those of them whose results were given back: what was done inside of them is not asked for again."""
+        self._within: dict[str, set[str]] = {}
+        """What is asked for inside a call, of that which may not be done again: key of the call -> their keys."""
         self._failed: list[tuple[BaseException, Ticket]] = []
         """What the surroundings made fail, as it was raised into the node."""
 
@@ -85,7 +87,7 @@ class AttemptEffects:
         self._counts[effect.name, wanted] = occurrence + 1
         entry = self._find(effect, wanted, occurrence)
         if entry is not None:
-            self._asked_for.add(entry.intended.key)
+            self._ask_for(effect, entry.intended.key)
             if replay.waits_for_tape(entry):
                 return await self._begin_new(effect, wanted, occurrence, entry)
         decision = await self._decide(entry, effect)
@@ -125,7 +127,7 @@ class AttemptEffects:
         run_id, activation = self.attempt.log.run_id, self.attempt.activation
         own = replay.idempotency_key(run_id, activation, effect.name, wanted, occurrence)
         key = own if entry is None else entry.intended.key
-        self._asked_for.add(key)
+        self._ask_for(effect, key)
         found, tries = await without_call(self.under_way, effect, key, wanted, occurrence, entry, self._asked_for)
         if found is not None:
             self._reused.add(key)
@@ -294,6 +296,17 @@ class AttemptEffects:
                 self.under_way.settle(intended.key, intended.ts, ending)
 
     # -- what the journal knows ----------------------------------------------------------------------------------
+
+    def lasts_inside(self, key: str) -> bool:
+        """Whether something happened inside a call, or may have, that cannot be undone."""
+        entry = self.attempt.log.machine.ledger.entry
+        return any(known is not None and replay.lasts(known) for known in map(entry, self._within.get(key, ())))
+
+    def _ask_for(self, effect: Effect[Any], key: str) -> None:
+        self._asked_for.add(key)
+        if effect.irreversible or effect.continues:
+            for around in inside.get():
+                self._within.setdefault(around, set()).add(key)
 
     def is_due(self, effect: Effect[Any]) -> tuple[bool, str]:
         """Whether the effect would be done now, by the journal, and its key if it has one."""

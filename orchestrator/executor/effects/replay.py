@@ -297,6 +297,14 @@ def is_suspended(entry: EffectEntry) -> bool:
     return settled is not None and settled.error is not None and settled.error.type in (SUSPENDED, NOT_MADE)
 
 
+def lasts(entry: EffectEntry) -> bool:
+    """Whether it happened, or may have, and cannot be undone; of a call of a graph, whether that is so inside of it."""
+    intended, settled = entry.intended, settled_of(entry)
+    if intended.effect == "irreversible":
+        return not is_suspended(entry) and not certainly_failed(intended, settled)
+    return settled is None or did_irreversible(settled.result)
+
+
 def waits_for_tape(entry: EffectEntry) -> bool:
     """Whether it is a call of a replay that was to be taken from the replayed run, and has no result yet."""
     return entry.intended.taken is not None and (settled_of(entry) is None or is_suspended(entry))

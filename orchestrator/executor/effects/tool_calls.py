@@ -170,7 +170,8 @@ async def _call(
     The tool's own `retry` makes the call again inside the same effect, but never one of an irreversible tool whose
     error leaves its outcome open (see `outcome_is_open`), whatever the retry allows: a connection that broke or time
     that ran out ends that call, its result is journaled as unknown, and a further attempt of the step asks first. So it
-    does if its result is refused.
+    does if its result is refused. Nor is a tool called again inside of which something irreversible happened, or may
+    have: a further attempt of the step gets the results of those calls.
     """
     attempt, tries = effects.attempt, 1
     returned = (ResultRefused,) if tool.effect == "irreversible" else ()
@@ -187,7 +188,7 @@ async def _call(
             open_ = outcome_is_open(error) and (fence is None or fence.entered is not False)
             again = None
             if tool.retry is not None:
-                irreversible = open_ and tool.effect == "irreversible"
+                irreversible = (open_ and tool.effect == "irreversible") or effects.lasts_inside(key)
                 again = decide(tool.retry, error, tries, random.random(), irreversible=irreversible)
             if not isinstance(again, TryAgain):
                 failure = tool.failure(error).model_copy(update={"traceback": traceback_of_tool(error)})
