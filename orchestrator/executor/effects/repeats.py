@@ -1,7 +1,7 @@
-"""What a step of a reopened run asks before a call that cannot be undone, where an attempt that failed made another.
+"""What a step asks before a call that cannot be undone, where it made another in an earlier attempt, or before a crash.
 
-Repaired code may call with other arguments: then the journal cannot give the old result back, and only a person knows
-whether both calls are meant.
+Repaired code may call with other arguments, and so may code whose arguments differ each time, such as those of a model:
+then the journal cannot give the old result back, and only a person knows whether both calls are meant.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import anyio
 
 from orchestrator.executor.call_guard import CallDenied
 from orchestrator.executor.effects.effect import Attempt, Effect
-from orchestrator.executor.effects.family import FamilyCall, known_of
+from orchestrator.executor.effects.family import known_of
 from orchestrator.executor.effects.fork_questions import said_of
 from orchestrator.executor.effects.questions import answer_to, asking_again, identified, unused_id
 from orchestrator.executor.effects.reopened import certainly_failed
@@ -39,43 +39,51 @@ async def ask_before_another(under_way: UnderWay, effect: Effect[Any], key: str,
     """
     attempt = under_way.attempt
     activation = attempt.activation
-    if not activation.reopened:
-        return
     waits = patience()
-    while True:
-        calls = [known_of(attempt.log.run_id, entry, effect.digest) for entry in _left(attempt, effect, asked_for)]
-        pause = next(waits, None) if calls else None
+    while left := _left(under_way, effect, asked_for):
+        pause = next(waits, None)
         if pause is None:
             break
         await anyio.sleep(pause)  # calls beside each other may come in another order than before
-    if not calls:
+        attempt.check_running()
+    if not left:
         return
     name = unused_id(activation, hash_id(activation.key, "another", key, *asking_again(activation)))
     if name not in activation.answers:
         await under_way.settle_down()
-    answer = answer_to(attempt, _question(attempt, effect, name, calls))
+    answer = answer_to(attempt, _question(attempt, effect, name, left))
     if isinstance(answer, Deny):
         raise CallDenied(effect.name, answer.reason)
 
 
-def _left(attempt: Attempt, effect: Effect[Any], asked_for: Collection[str]) -> list[EffectEntry]:
-    """Calls of the same kind that attempts which failed made, or may have made, and that the step has not asked for."""
-    activation = attempt.activation
-    return [
-        entry
-        for entry in attempt.log.machine.ledger.of(activation.key)
-        if entry.intended.effect == "irreversible"
-        and entry.intended.name == effect.name
-        and entry.intended.attempt < activation.attempt
-        and entry.intended.seq < activation.reopened
-        and entry.intended.key not in asked_for
-        and not is_suspended(entry)
-        and not certainly_failed(entry.intended, settled_of(entry))
-    ]
+def _left(under_way: UnderWay, effect: Effect[Any], asked_for: Collection[str]) -> list[EffectEntry]:
+    """Calls of the same kind that happened, or may have, and that the step has not asked for: those of attempts that
+    failed, and those of this attempt that have no known end.
+
+    Calls inside of one whose result was given back are not asked for again.
+    """
+    attempt, left, over = under_way.attempt.activation.attempt, list[EffectEntry](), set[str]()
+    for entry in under_way.before:
+        intended, settled = entry.intended, settled_of(entry)
+        if intended.inside in over or (intended.key in asked_for and settled is not None):
+            over.add(intended.key)
+        elif (
+            intended.effect == "irreversible"
+            and intended.name == effect.name
+            and (intended.attempt < attempt or settled is None or settled.unknown)
+            and intended.key not in asked_for
+            and not is_suspended(entry)
+            and not certainly_failed(intended, settled)
+        ):
+            left.append(entry)
+    return left
 
 
-def _question(attempt: Attempt, effect: Effect[Any], name: str, calls: list[FamilyCall]) -> Question:
+def _question(attempt: Attempt, effect: Effect[Any], name: str, left: list[EffectEntry]) -> Question:
     activation = attempt.activation
+    calls = [known_of(attempt.log.run_id, entry, effect.digest) for entry in left]
+    failed = any(entry.intended.attempt < activation.attempt for entry in left)
+    why = "An attempt of this step that failed made" if failed else "When this step was stopped, it was making"
     payload: dict[str, object] = {
         "tool": effect.name, "args": effect.request.get("args", effect.request), "risk": effect.risk,
         "effect": effect.effect, FAMILY: [call.shown() for call in calls],
@@ -86,7 +94,7 @@ def _question(attempt: Attempt, effect: Effect[Any], name: str, calls: list[Fami
         kind="approval",
         node=activation.node,
         path=activation.path,
-        prompt=f"Call {effect.name}? An attempt of this step that failed made another call. {said}",
+        prompt=f"Call {effect.name}? {why} another call. {said}",
         payload=payload,
     )
     return identified(attempt, question, effect.digest)

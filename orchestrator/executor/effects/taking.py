@@ -73,7 +73,7 @@ async def without_call(
         adopted = await fork_questions.call_in_fork(under_way, effect, key, asked_for)
         if adopted is not None:
             return under_way.adopt(effect, key, wanted, occurrence, adopted.result), None
-    elif effect.irreversible:
+    elif effect.irreversible and under_way.before:
         await repeats.ask_before_another(under_way, effect, key, asked_for)
     return None, tries
 

@@ -45,11 +45,13 @@ def patience() -> Iterator[float]:
 class UnderWay:
     """The effects of an attempt that are intended and not settled."""
 
-    __slots__ = ("_asking", "_landed", "_open", "_readers", "_reading", "attempt", "callers")
+    __slots__ = ("_asking", "_landed", "_open", "_readers", "_reading", "attempt", "before", "callers")
 
     def __init__(self, attempt: Attempt, callers: Callers | None) -> None:
         self.attempt, self.callers = attempt, callers
         """The runs around the attempt's run."""
+        self.before = attempt.log.machine.ledger.of(attempt.activation.key)
+        """The effects of the step that earlier attempts made, or this one before the step was stopped or suspended."""
         self._open: set[str] = set()
         self._landed = anyio.Event()
         self._asking: list[str] = []
