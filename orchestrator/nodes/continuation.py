@@ -12,6 +12,7 @@ from orchestrator.context import Context
 from orchestrator.errors import AgentError, StepError
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.node import Port
+from orchestrator.graph.spelling import Spelled
 from orchestrator.jsontypes import JsonObject, digest
 from orchestrator.models.base import Model, ToolLike
 from orchestrator.models.messages import Message, Reply, user
@@ -23,7 +24,7 @@ from orchestrator.nodes.templates import fill, filled_by
 CallProtocol: TypeAlias = Literal["native", "json", "bracket", "plugin", "separator"]
 
 
-class Talk(BaseModel):
+class Talk(BaseModel, metaclass=Spelled):
     """The fields that asking a model and reading its reply have in common."""
 
     kind: ClassVar[str]

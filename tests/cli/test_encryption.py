@@ -87,7 +87,7 @@ def test_commands_without_the_key_say_which_one_is_missing(keyed: Shell) -> None
     assert "the key that is here under this id is another one" in done.err
     assert other["RUNS_KEY"] not in done.err
     checked = keyed("store", "check", "--json", env=without).json
-    assert checked["ok"]
+    assert not checked["ok"]
     assert any("encrypted with key 'k1'" in one["what"] for one in checked["findings"])
     assert keyed("store", "check").code == 0
 
