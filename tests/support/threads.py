@@ -49,6 +49,8 @@ def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
     yield
     _of_fixtures.intersection_update(_running())
     others = item.stash[_before] | _of_fixtures
+    if item.get_closest_marker("browser"):  # the event loop of Playwright, which a fixture of the session holds
+        others |= {thread for thread in _running() if thread.name.startswith("asyncio_")}
     until = time.monotonic() + GRACE
     while (left := _running() - others) and time.monotonic() < until:
         time.sleep(0.005)
