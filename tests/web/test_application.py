@@ -39,7 +39,7 @@ def wire() -> Iterator[Wire]:
     def reply(seen: Seen) -> Raw:
         first = "draft" in json.dumps(seen.body["messages"])
         parts = [sse(chunk({"content": f"{word} "}), done=False) for word in (DRAFT if first else FINISH)]
-        gap = 0.06 if first or finished else 0.5
+        gap = 0.2 if first else 0.06 if finished else 0.5
         if not first:
             finished.append(seen)
         return Raw(parts=[*parts, sse(chunk(finish="stop"))], gap=gap)
