@@ -64,8 +64,24 @@ async def serve(app: Starlette, bound: socket.socket, listening: anyio.Event) ->
     # Connections take it over. Without it the end of an answer waits for the reader's acknowledgement of its beginning.
     bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     server = Server(app, listening)
-    for name in ("uvicorn.error", "asyncio"):
-        logging.getLogger(name).addFilter(Seldom())
+    with _bounded_logs("uvicorn.error", "asyncio"):
+        await _serve(server, bound)
+
+
+@contextmanager
+def _bounded_logs(*names: str) -> Iterator[None]:
+    """Bound what these loggers log, while the server runs: they are those of the whole process."""
+    added = [(logging.getLogger(name), Seldom()) for name in names]
+    for logger, seldom in added:
+        logger.addFilter(seldom)
+    try:
+        yield
+    finally:
+        for logger, seldom in added:
+            logger.removeFilter(seldom)
+
+
+async def _serve(server: Server, bound: socket.socket) -> None:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_stop_if_cancelled, server)
         with anyio.CancelScope(shield=True):  # it ends in good order, when it is stopped
