@@ -151,7 +151,7 @@ def test_fixtures_hold_executors_streams_and_servers(kind: str, tmp_path: Path) 
     (tmp_path / "test_it.py").write_text(f"import pytest\n{_COMMON}{_TESTS[kind]}")
     (tmp_path / "pytest.ini").write_text("[pytest]\nasyncio_default_fixture_loop_scope = function\n")
     words = [sys.executable, "-W", "error", "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_it.py"]
-    env = {**os.environ, "PYTHONPATH": str(PAGE.parents[1])}
+    env = {**os.environ, "PYTHONPATH": str(PAGE.parents[1]), "PYTEST_ADDOPTS": ""}
     ended = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=False)
     said = ended.stdout + ended.stderr
     assert ended.returncode == 0, said

@@ -112,13 +112,17 @@ async def test_workers_share_runs_and_each_run_is_driven_once(store: str) -> Non
 
 async def test_a_worker_drives_no_more_runs_than_it_has_slots(store: str) -> None:
     at_once, most = 0, 0
+    full = anyio.Event()
 
     @node
     async def count(state: Log) -> Update:
-        """Count those that run."""
+        """Count those that run; the first ones wait until there are as many as there are slots."""
         nonlocal at_once, most
         at_once += 1
         most = max(most, at_once)
+        if most >= 3:
+            full.set()
+        await full.wait()
         await anyio.sleep(0.03)
         at_once -= 1
         return {"log": "x"}
