@@ -90,11 +90,8 @@ class OwnTask(Generic[T]):
         Raises:
             RuntimeError: another event loop runs here.
         """
-        try:
-            here = anyio.lowlevel.current_token()
-        except RuntimeError:
-            return
-        if here != self._loop and not self.over:
+        here = _loop_here()
+        if here is not None and here is not self._loop.native_token and not self.over:
             raise RuntimeError(
                 f"{self._name} is open in another event loop: call it there, from a thread with "
                 "`asyncio.run_coroutine_threadsafe(call, loop).result()`, or with `anyio.from_thread.run(function)` "
@@ -152,6 +149,16 @@ def in_trio() -> bool:
     import trio  # another thread may be in the middle of that: this waits for it
 
     return trio.lowlevel.in_trio_run()
+
+
+def _loop_here() -> object:
+    """Return the event loop that runs here, as its own library names it; None in a thread without one."""
+    if in_trio():
+        return anyio.lowlevel.current_token().native_token
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 def is_open(loop: anyio.lowlevel.EventLoopToken) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -23,13 +23,9 @@ class Spelled(ModelMetaclass):
     if not TYPE_CHECKING:  # type checkers go by the fields
 
         def __call__(self, *args: object, **fields: object) -> BaseModel:
-            names, name = _names(self), self.__name__
-            if args and all(one.kind is one.KEYWORD_ONLY for one in self.__signature__.parameters.values()):
-                first = next(one for one in names if one != "type")
-                raise TypeError(f"{name} takes its fields by name: write {name}({first}=...)")
-            faults = [_fault(name, one, names) for one in fields if one not in names] if names else []
-            if faults:
-                raise ValidationError.from_exception_data(name, faults, hide_input=True)
+            names = _names(self)
+            if args or (names and not fields.keys() <= names.keys()):
+                _check_call(self, args, fields, names)
             return super().__call__(*args, **fields)
 
 
@@ -41,6 +37,16 @@ def _names(cls: type[BaseModel]) -> dict[str, None]:
         return {}  # a user's own way to make it
     inherited = {name for base in cls.__mro__[1:] for name in getattr(base, "model_fields", ())}
     return dict.fromkeys(sorted((*cls.__signature__.parameters, *cls.model_fields), key=inherited.__contains__))
+
+
+def _check_call(cls: type[BaseModel], args: Iterable[object], fields: Iterable[str], names: Mapping[str, None]) -> None:
+    name = cls.__name__
+    if args and all(one.kind is one.KEYWORD_ONLY for one in cls.__signature__.parameters.values()):
+        first = next(one for one in names if one != "type")
+        raise TypeError(f"{name} takes its fields by name: write {name}({first}=...)")
+    faults = [_fault(name, one, names) for one in fields if one not in names] if names else []
+    if faults:
+        raise ValidationError.from_exception_data(name, faults, hide_input=True)
 
 
 def _fault(model: str, name: str, names: Iterable[str]) -> InitErrorDetails:
