@@ -20,7 +20,7 @@ from tests.support.tmux import Screen, on_screen
 
 PLACE = Path(__file__).parents[2] / "docs/pictures/terminal.svg"
 STILL = PLACE.with_name("terminal_still.svg")
-COLUMNS, ROWS = 96, 34
+COLUMNS, ROWS = 96, 37
 RUN = 'orchestrator run tool_user "What is 12*7?" --run-id demo'
 RESUME = "orchestrator resume demo"
 TITLE = "A run in a terminal that is killed and goes on"

@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from tests.cli.recording import COLUMNS, PLACE, RESUME, ROWS, RUN, STILL, pictures
+from tests.cli.recording import PLACE, RESUME, RUN, STILL, pictures
 from tests.cli.screencast import CELL, Frame, Span, rows_of, svg, texts
 
 KEPT = PLACE.read_text(encoding="utf-8")
@@ -89,4 +89,3 @@ def test_what_stands_on_several_screens_is_drawn_once_and_seen_on_these_only() -
     ]  # fmt: skip
     assert "@keyframes f1{0.00%{visibility:visible}25.00%{visibility:hidden}50.00%{visibility:visible}}" in made
     assert "@keyframes f4{0%{visibility:hidden}50.00%{visibility:visible}}" in made
-    assert (COLUMNS, ROWS) == (96, 34)

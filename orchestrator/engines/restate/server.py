@@ -61,6 +61,11 @@ async def listen(
 
     try:
         await hypercorn.asyncio.serve(app, config, shutdown_trigger=ends, mode="asgi")
+    except Exception:
+        if not stop.is_set():
+            raise
+        # Hypercorn raises the errors of its connections when it ends, also for a frame of a stream that was closed.
+        config.errorlog.info("connections of Restate broke while the worker ended", exc_info=True)
     finally:
         app.closing.set()
 
