@@ -107,6 +107,11 @@ def is_hidden(char: str) -> bool:
     return not char.isprintable() or _HIDDEN.match(char) is not None
 
 
+def without_hidden(text: str) -> str:
+    """A text without the characters that look like nothing."""
+    return _HIDDEN.sub("", text)
+
+
 def escaped(char: str) -> str:
     """A character as an escape."""
     return f"\\u{ord(char):04x}" if ord(char) < 0x10000 else f"\\U{ord(char):08x}"

@@ -10,6 +10,7 @@ import typer
 from orchestrator.cli import options
 from orchestrator.cli.exits import COMPLETED, UsageError
 from orchestrator.distribution import install
+from orchestrator.private import keep_private
 
 if TYPE_CHECKING:
     import socket
@@ -129,6 +130,7 @@ def _token(given: str | None, file: Path | None) -> str | None:
         return given or os.environ.get("ORCHESTRATOR_TOKEN") or None
     if given is not None:
         raise UsageError("--token and --token-file are two places for one token: use one")
+    keep_private(file)
     try:
         with file.open(encoding="utf-8") as opened:
             return opened.readline(1000).strip()

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from orchestrator.cli.output import warn
 from orchestrator.cli.storage import is_ours, store_file
 from orchestrator.jsontypes import JsonObject, canonical
+from orchestrator.private import state_folder
 
 if TYPE_CHECKING:
     from orchestrator.executor import Seal
@@ -65,9 +66,7 @@ def journal_seal(url: str, *, make: bool) -> Seal | None:
 
 def key_file() -> Path:
     """Where this user's key is kept."""
-    state = os.environ.get("XDG_STATE_HOME")
-    base = Path(state) if state and Path(state).is_absolute() else Path.home() / ".local" / "state"
-    return base / "orchestrator" / "key"
+    return state_folder() / "key"
 
 
 def _key(*, make: bool) -> bytes | None:

@@ -13,6 +13,7 @@ from orchestrator.graph.codec import explain
 from orchestrator.graph.refs import attribute, module_of_file, resolve
 from orchestrator.models.base import Model
 from orchestrator.models.prices import Price
+from orchestrator.private import keep_private
 
 _FORMS = "write offline, openai:NAME (such as openai:gpt-4o-mini), module:attr or file.py:attr"
 
@@ -64,6 +65,7 @@ def _prices() -> dict[str, Price] | None:
     path = os.environ.get("ORCHESTRATOR_PRICES")
     if not path:
         return None
+    keep_private(path)
     try:
         return TypeAdapter(dict[str, Price]).validate_json(Path(path).read_bytes())
     except (OSError, ValidationError) as error:

@@ -278,3 +278,33 @@ def test_a_module_that_imports_more_when_it_is_looked_at_is_no_graph(shell: Shel
         done = shell.process(*words)
         assert (done.code, "Traceback" in done.err) == (2, False), done.err
         assert said in done.err
+
+
+LOOKS = """
+from pydantic import BaseModel
+from orchestrator import Graph, node
+
+class State(BaseModel):
+    path: str = ""
+    said: list[str] = []
+
+@node
+async def look(state, ctx):
+    return {"said": [(await ctx.tool("view_file", path=path)).text for path in (".", "data", state.path)]}
+
+graph = Graph(
+    name="looks", state=State, input="path", nodes={"look": look}, edges="START -> look -> END", output="said"
+)
+"""
+
+
+def test_a_run_on_the_command_line_hides_the_store_that_an_option_names(shell: Shell) -> None:
+    (shell.place / "looks.py").write_text(LOOKS)
+    (shell.place / "data").mkdir()
+    (shell.place / "data/a").touch()
+    done = shell("run", "looks.py", "data/r.txt", "--tools", "files", "--store", "sqlite:///data/r.txt", "--json")
+    assert (shell.place / "data/r.txt").exists()
+    root, data, store = done.json["output"]
+    assert "data/a" in root.splitlines()
+    assert data == "a"
+    assert "it belongs to this library" in store

@@ -18,8 +18,7 @@ from orchestrator.models.messages import Reply, ToolCall
 from orchestrator.models.middleware import tape
 from orchestrator.nodes import Confirm
 from orchestrator.testing import ScriptedModel
-from orchestrator.tools.builtin.files import Files
-from orchestrator.tools.builtin.files.names import HIDDEN
+from orchestrator.tools.builtin.files import READ_ONLY, SECRETS, Files
 from orchestrator.tools.builtin.web_fetch import WebFetch
 from orchestrator.tools.mcp import servers
 from orchestrator.tools.result import Risk
@@ -81,7 +80,7 @@ def test_what_is_asked_by_default_is_as_the_graphs_say(page: str) -> None:
 
 
 def test_the_page_names_all_that_files_hides_and_the_version_of_unicode() -> None:
-    assert [name for name in HIDDEN if f"`{name}`" not in TEXT] == []
+    assert [name for name in (*SECRETS, *READ_ONLY) if f"`{name}`" not in TEXT] == []
     assert f"Unicode {UNICODE}" in TEXT
 
 

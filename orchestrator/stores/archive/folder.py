@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from orchestrator.errors import StoreUnavailable
+from orchestrator.private import keep_private
 
 _WRITING = ".writing"
 """The folder of files that are being written. What lies in it for an hour was left by a process that died."""
@@ -28,6 +29,7 @@ class FolderArchive:
 
     def __init__(self, folder: Path, *, gzip: bool = False) -> None:
         self.folder, self.gzip = folder, gzip
+        keep_private(folder)
         self._tidied = False
 
     @property

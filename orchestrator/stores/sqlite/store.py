@@ -17,6 +17,7 @@ from orchestrator.errors import StoreError, StoreUnavailable
 from orchestrator.jsontypes import JsonObject, canonical, json_text
 from orchestrator.kernel.records import FINAL
 from orchestrator.late import later
+from orchestrator.private import keep_private
 from orchestrator.stores.base import (
     Finding,
     Holder,
@@ -107,6 +108,7 @@ class SQLiteStore(SQLiteItems):
         self.path = Path(path).absolute()  # a later change of directory must not lead to another file
         self._url = url if url is not None else f"sqlite:///{path}"
         check_filesystem(self.path, self._url, allowed=network)
+        keep_private(self.path, endings=("-wal", "-shm", "-journal", "-damaged-log"))
         self.reopen()
 
     def reopen(self) -> None:

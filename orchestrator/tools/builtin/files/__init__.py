@@ -1,6 +1,7 @@
 """Files under one root: view, create, replace, insert, undo.
 
 A reference `files:docs` names the root; `files` alone is the current directory, or the one a run was started in.
+`files:docs?dotfiles` also shows dot files, except for those that may hold secrets.
 """
 
 from __future__ import annotations
@@ -8,21 +9,26 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Annotated
 
 from pydantic import Field
 
 from orchestrator.errors import ToolError
+from orchestrator.private import keep_private, state_folder
 from orchestrator.tools.builtin.files.directory import DESCRIPTORS, Directory, is_link, walked
 from orchestrator.tools.builtin.files.edits import EditRules, Edits, said_of
-from orchestrator.tools.builtin.files.names import HIDDEN, is_hidden, parts_of, shown
+from orchestrator.tools.builtin.files.names import hidden_by, shown
+from orchestrator.tools.builtin.files.places import HIDDEN, READ_ONLY, SECRETS
 from orchestrator.tools.builtin.files.text import Text, numbered
 from orchestrator.tools.function import tool
 from orchestrator.tools.schema import IdempotencyKey
 from orchestrator.tools.texts import texts
 from orchestrator.tools.toolbox import Toolbox
 
-__all__ = ["Files", "at"]
+__all__ = ["HIDDEN", "READ_ONLY", "SECRETS", "Files", "at"]
+
+_DOTFILES = "?dotfiles"
 
 _ENTRIES = 500
 _AROUND = 4
@@ -42,6 +48,9 @@ class Files(Toolbox):
     link meanwhile is not either, on systems with `openat` (all but Windows). Hidden names, devices, pipes, files with
     more than one name (hard links), and what is no text are refused. Whoever may write to the root from outside can
     still put other files there.
+
+    Dot files, places of secrets and this library's own files are hidden. `Files("notes", hidden=SECRETS)` shows dot
+    files that hold no secrets.
     """
 
     def __init__(
@@ -51,6 +60,7 @@ class Files(Toolbox):
         limit: int = 1_000_000,
         shown: int = 30_000,
         hidden: Sequence[str] = HIDDEN,
+        read_only: Sequence[str] = READ_ONLY,
         encoding: str | None = None,
         hard_links: bool = False,
         descriptors: bool = DESCRIPTORS,
@@ -60,21 +70,31 @@ class Files(Toolbox):
             root: the directory; it has to be there.
             limit: bytes of the largest file that is read or written.
             shown: characters of the longest text that is given back.
-            hidden: patterns of names that are refused at any depth; `.orchestrator` always is.
+            hidden: patterns of names, or of ends of paths, that are neither shown nor changed, at any depth. Files of
+                this library (`.orchestrator*`, stores, archives, keys) always are.
+            read_only: further patterns, of what is shown and not changed: files that other programs run unasked.
             encoding: of files that are neither UTF-8 nor UTF-16 with a mark; None: they are no text.
             hard_links: whether files may have further names, which may be outside of the root.
             descriptors: whether to walk with open directories, see above; not where the system cannot.
 
         Raises:
             NotADirectoryError: there is no such directory.
-            TypeError: `hidden` is one text, and no list of them.
+            TypeError: `hidden` or `read_only` is one text, and no list of them.
         """
         self.root = os.path.realpath(root)
         """Where it is."""
         if not os.path.isdir(self.root):
             raise NotADirectoryError(f"{os.fspath(root)!r} is not a directory: create it first, or name another root")
+        with suppress(RuntimeError):  # this user has no home, and no key
+            keep_private(state_folder())
         self._rules = EditRules(
-            self.root, texts("hidden", hidden), limit, encoding, hard_links, descriptors and DESCRIPTORS
+            root=self.root,
+            hidden=texts("hidden", hidden),
+            read_only=texts("read_only", read_only),
+            limit=limit,
+            encoding=encoding,
+            hard_links=hard_links,
+            descriptors=descriptors and DESCRIPTORS,
         )
         self._shown = shown
         self._edits = edits = Edits(self._rules)
@@ -98,11 +118,11 @@ class Files(Toolbox):
         """
         rules = self._rules
         with said_of(path):
-            parts = parts_of(path, rules.hidden)
+            parts = rules.parts_of(path)
             with walked(rules.root, parts[:-1], descriptors=rules.descriptors) as place:
                 found = place.status(parts[-1]) if parts else None
                 if not parts or (found is not None and stat.S_ISDIR(found.st_mode)):
-                    return self._listed(place, parts)
+                    return self._listed(place, parts[-1] if parts else None)
                 text = Text.of(rules.read(place, parts[-1])[0], rules.encoding)
             return self._lines(text, max(first, 1), last)
 
@@ -124,8 +144,10 @@ class Files(Toolbox):
             after = self._rules.fits(Text(text).data())
 
         def change(before: bytes | None) -> tuple[bytes, str]:
-            if before is not None and before != after and not overwrite:
-                raise ToolError("the file exists already: change it with replace_in_file, or set overwrite")
+            if before is not None and before != after:
+                if not overwrite:
+                    raise ToolError("the file exists already: change it with replace_in_file, or set overwrite")
+                self._text(before)  # a database, a key or an image is not replaced by text
             count = len(Text(text).lines())
             return after, f"Written: {path}, {count} line{'s' * (count != 1)}."
 
@@ -198,19 +220,20 @@ class Files(Toolbox):
         first = max(line - _AROUND, 1)
         return numbered(lines[first - 1 : line + min(count, 50) - 1 + _AROUND], first, 5000)[0]
 
-    def _listed(self, place: Directory, parts: Sequence[str]) -> str:
+    def _listed(self, place: Directory, name: str | None) -> str:
+        """What is in a folder, or in one of its folders."""
         rows: list[str] = []
-        if parts:
-            with place.inside(parts[-1]) as inner:
-                full = self._entries(inner, rows, "", tuple(parts), 2)
+        if name is None:
+            full = self._entries(place, rows, "", 2)
         else:
-            full = self._entries(place, rows, "", (), 2)
+            with place.inside(name) as inner:
+                full = self._entries(inner, rows, "", 2)
         return "\n".join(rows) + (f"\n[only the first {_ENTRIES}]" if full else "") or "(empty)"
 
-    def _entries(self, place: Directory, rows: list[str], before: str, parts: tuple[str, ...], depth: int) -> bool:
+    def _entries(self, place: Directory, rows: list[str], before: str, depth: int) -> bool:
         """Add what a folder holds; whether that was cut off."""
         for name in place.names():
-            found = None if is_hidden(name, self._rules.hidden, parts) else place.status(name)
+            found = None if hidden_by(name, self._rules.hidden, place.path) else place.status(name)
             if found is None:
                 continue
             if len(rows) >= _ENTRIES:
@@ -222,18 +245,19 @@ class Files(Toolbox):
                 rows.append(f"{before}{told}" + ("" if stat.S_ISREG(found.st_mode) else " (no file)"))
             else:
                 rows.append(f"{before}{told}/")
-                if depth > 1 and self._below(place, name, rows, f"{before}{told}/", parts):
+                if depth > 1 and self._below(place, name, rows, f"{before}{told}/"):
                     return True
         return False
 
-    def _below(self, place: Directory, name: str, rows: list[str], before: str, parts: tuple[str, ...]) -> bool:
+    def _below(self, place: Directory, name: str, rows: list[str], before: str) -> bool:
         try:
             with place.inside(name) as inner:
-                return self._entries(inner, rows, before, (*parts, name), 1)
+                return self._entries(inner, rows, before, 1)
         except (ToolError, OSError):  # gone, or closed to us
             return False
 
 
 def at(root: str) -> Files:
-    """The tools of a reference `files:ROOT`."""
-    return Files(root or ".")
+    """The tools of a reference `files:ROOT` or `files:ROOT?dotfiles`."""
+    place = root.removesuffix(_DOTFILES)
+    return Files(place or ".", hidden=HIDDEN if place == root else SECRETS)

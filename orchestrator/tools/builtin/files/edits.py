@@ -28,10 +28,15 @@ class EditRules:
 
     root: str
     hidden: tuple[str, ...]
+    read_only: tuple[str, ...]
     limit: int
     encoding: str | None
     hard_links: bool
     descriptors: bool = DESCRIPTORS
+
+    def parts_of(self, path: str, *, change: bool = False) -> tuple[str, ...]:
+        """See `names.parts_of`. `change`: whether the file is to be changed."""
+        return parts_of(path, self.hidden, read_only=self.read_only if change else (), root=self.root)
 
     def read(self, directory: Directory, name: str) -> tuple[bytes, os.stat_result]:
         """See `Directory.read`."""
@@ -110,8 +115,8 @@ class Edits:
                 return None
             if log.has_later(edit):  # an edit that was not made is forgotten before the next one is
                 return edit.said
+            parts = self._rules.parts_of(edit.path)
             try:
-                parts = parts_of(edit.path, self._rules.hidden)
                 with walked(self._rules.root, parts[:-1], descriptors=self._rules.descriptors) as place:
                     now = digest_of(self._now(place, parts[-1])[0])
             except ToolError:
@@ -127,7 +132,7 @@ class Edits:
     @contextmanager
     def _open(self, path: str, *, make: bool = False) -> Iterator[tuple[Directory, tuple[str, ...], History]]:
         rules = self._rules
-        parts = parts_of(path, rules.hidden)
+        parts = rules.parts_of(path, change=True)
         if not parts:
             raise ToolError("it is the root, not a file")
         with (

@@ -6,33 +6,35 @@ import os
 import re
 import unicodedata
 from collections.abc import Sequence
-from fnmatch import fnmatchcase
+from fnmatch import fnmatchcase, translate
+from functools import lru_cache
 
 from orchestrator.errors import ToolError
+from orchestrator.private import as_read, is_private
+from orchestrator.tools.builtin.files.places import HIDDEN
 
 OWN = ".orchestrator"
 """How names begin that are this library's, such as the directory of runs and edits. Never shown, never opened."""
-HIDDEN = (
-    ".git", ".env*", "*.env", ".netrc", "_netrc", ".ssh", ".gnupg", ".password-store", ".local/share/keyrings",
-    ".aws", ".azure", ".kube", ".docker", ".config/gcloud", ".config/gh", ".terraform.d", ".vault-token",
-    ".npmrc", ".yarnrc*", ".pypirc", ".gem/credentials", ".cargo/credentials*", ".m2/settings.xml",
-    ".git-credentials", ".config/git/credentials", ".pgpass", ".my.cnf", ".htpasswd", ".s3cfg", ".boto",
-    "id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*", "*.pem", "*.key", "*.ppk", "*.p12", "*.pfx", "*.jks",
-    "*.keystore", "*.kdbx", ".*_history",
-)  # fmt: skip
-"""Names that are hidden unless said otherwise: what is in them is secret, or is carried out by other programs. With `/`
-it is the end of a path."""
 _DEEP = 40
 _LONG = 255
 _OF_WINDOWS = re.compile(r'[<>:"|?*]|[. ]$|~\d|^(con|prn|aux|nul|com\d|lpt\d)(\.|$)', re.IGNORECASE)
 
 
-def parts_of(path: str, hidden: Sequence[str] = HIDDEN, *, windows: bool = os.name == "nt") -> tuple[str, ...]:
+def parts_of(
+    path: str,
+    hidden: Sequence[str] = HIDDEN,
+    *,
+    read_only: Sequence[str] = (),
+    root: str = os.sep,
+    windows: bool = os.name == "nt",
+) -> tuple[str, ...]:
     """The names that a path goes through, none for the root itself.
 
     Args:
         path: relative, with `/`.
         hidden: patterns of names, or of ends of paths, that are refused wherever they stand.
+        read_only: further patterns, for a path that is to be changed.
+        root: the directory that it starts from, absolute and without links.
         windows: also refuse what Windows reads as something else.
 
     Raises:
@@ -46,36 +48,52 @@ def parts_of(path: str, hidden: Sequence[str] = HIDDEN, *, windows: bool = os.na
     found = tuple(part for part in path.split("/") if part not in ("", "."))
     if len(found) > _DEEP:
         raise ToolError(f"{said} has more than {_DEEP} folders")
-    for index, part in enumerate(found):
+    here = root
+    for part in found:
         if part == "..":
             raise ToolError(f"{said} has '..': name the file from the root, without it")
         fault = _fault(part, windows)
         if fault:
             raise ToolError(f"{said}: {shown(part)} {fault}")
-        if is_hidden(part, hidden, found[:index]):
-            raise ToolError(f"{said}: {shown(part)} is hidden here, and is neither shown nor changed")
+        why = hidden_by(part, hidden, here)
+        if why:
+            raise ToolError(f"{said}: {shown(part)} is hidden here ({why}), and is neither shown nor changed")
+        why = _matching(part, tuple(read_only), here)
+        if why:
+            raise ToolError(f"{said}: {shown(part)} is read-only here (it matches {why!r}): other programs run it")
+        here = os.path.join(here, part)
     return found
 
 
-def is_hidden(name: str, hidden: Sequence[str], folders: Sequence[str] = ()) -> bool:
-    """Whether a name is hidden, in whatever case it is written, and as a system may read it.
+def hidden_by(name: str, hidden: Sequence[str], folder: str) -> str:
+    """The rule that hides a name, in whatever case it is written, and as a system may read it; empty: none does.
 
     Args:
-        folders: the names that lead to it from the root.
+        folder: the directory that it is in, absolute and without links.
     """
-    plain = _as_read(name)
-    if plain.startswith(OWN):
-        return True
-    for pattern in hidden:
+    if as_read(name).startswith(OWN) or is_private(os.path.join(folder, name)):
+        return "it belongs to this library"
+    found = _matching(name, tuple(hidden), folder)
+    return f"it matches {found!r}" if found else ""
+
+
+def _matching(name: str, patterns: tuple[str, ...], folder: str) -> str:
+    plain = as_read(name)
+    if not _any_of(patterns).match(plain):  # most names: hundreds of patterns are tried at once
+        return ""
+    folders = as_read(folder).split(os.sep)
+    for pattern in patterns:
         *before, last = pattern.casefold().split("/")
-        if fnmatchcase(plain, last) and [_as_read(one) for one in folders[len(folders) - len(before) :]] == before:
-            return True
-    return False
+        near = folders[len(folders) - len(before) :]
+        if fnmatchcase(plain, last) and len(near) == len(before) and all(map(fnmatchcase, near, before)):
+            return pattern
+    return ""
 
 
-def _as_read(name: str) -> str:
-    """A name as the least exact of the systems reads it."""
-    return unicodedata.normalize("NFKC", name).casefold().rstrip(" .")
+@lru_cache(maxsize=32)
+def _any_of(patterns: tuple[str, ...]) -> re.Pattern[str]:
+    """Matches names that fit the last part of one of these patterns."""
+    return re.compile("|".join(translate(one.casefold().rpartition("/")[2]) for one in patterns) or r"(?!)")
 
 
 def shown(path: str) -> str:
