@@ -479,16 +479,23 @@ async def test_a_task_of_its_own_that_a_node_cancels_fails_it_and_its_own_task_t
 
 @ON_ASYNCIO
 async def test_a_node_may_stop_its_own_calls_and_go_on() -> None:
+    began = asyncio.Event()
+
+    async def slower() -> None:
+        began.set()
+        await asyncio.sleep(60)
+
     @node
     async def work(state: State, ctx: Context) -> dict[str, str]:
-        try:
-            async with asyncio.timeout(0.01):
-                await ctx.effect("slow", asyncio.sleep, 60, returns=type(None), effect="idempotent")
-        except TimeoutError:
-            pass
-        call = ctx.effect("slower", asyncio.sleep, 61, returns=type(None), effect="idempotent")
-        task = asyncio.ensure_future(call)
-        await asyncio.sleep(0.01)
+        async def slow() -> None:
+            limit.reschedule(0)
+            await asyncio.sleep(60)
+
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(None) as limit:
+                await ctx.effect("slow", slow, returns=type(None), effect="idempotent")
+        task = asyncio.ensure_future(ctx.effect("slower", slower, returns=type(None), effect="idempotent"))
+        await began.wait()
         task.cancel()
         await asyncio.wait([task])
         return {"log": "stopped" if task.cancelled() else "not stopped"}
@@ -505,9 +512,16 @@ def test_a_task_of_asyncio_that_is_cancelled_interrupts_its_run(cancel: str, tmp
     url = f"sqlite:///{tmp_path}/runs.db"
 
     async def main() -> None:
+        began = asyncio.Event()
+
+        @node
+        async def work(state: State) -> None:
+            began.set()
+            await asyncio.sleep(60)
+
         async with Executor(url) as executor:
-            drive = asyncio.create_task(executor.start(graph(in_sleep(60)), {}, run_id="r"))
-            await asyncio.sleep(0.1)
+            drive = asyncio.create_task(executor.start(graph(work), {}, run_id="r"))
+            await began.wait()
             for task in [drive] if cancel == "the caller" else asyncio.all_tasks() - {asyncio.current_task()}:
                 task.cancel()
             with contextlib.suppress(asyncio.CancelledError):  # this task has to do with the others
@@ -547,15 +561,20 @@ async def test_a_closed_coroutine_is_stopped_and_one_that_raises_the_same_is_not
 
 def test_a_loop_that_is_given_up_leaves_its_run_as_it_is(tmp_path: Any) -> None:
     url = f"sqlite:///{tmp_path}/runs.db"
-    loop = asyncio.new_event_loop()
+    loop, began = asyncio.new_event_loop(), asyncio.Event()
+
+    @node
+    async def work(state: State) -> None:
+        began.set()
+        await asyncio.sleep(60)
 
     async def main() -> None:
         async with Executor(url) as executor:
-            await executor.start(graph(in_sleep(60)), {}, run_id="r")
+            await executor.start(graph(work), {}, run_id="r")
 
     loop.set_exception_handler(lambda *_: None)
     main_task = loop.create_task(main())
-    loop.run_until_complete(asyncio.sleep(0.2))
+    loop.run_until_complete(began.wait())
     for task in [one for one in asyncio.all_tasks(loop) if one is not main_task]:
         coro: Any = task.get_coro()
         with contextlib.suppress(RuntimeError):  # it has something to wait for

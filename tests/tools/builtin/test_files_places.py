@@ -166,9 +166,10 @@ async def test_dot_files_are_hidden_unless_they_are_asked_for(tmp_path: Path, mo
     assert await listed(files) == {"notes.md"}
     for name in names:
         await refuses(files, name, "is hidden here (it matches '.*')")
-    for shown in (tools_from_ref("files:.?dotfiles"), Files(tmp_path, hidden=SECRETS)):
-        assert isinstance(shown, Files)
-        assert await listed(shown) == {*names, "notes.md"}
+    shown = Files(tmp_path, hidden=SECRETS)
+    for files in (tools_from_ref("files:.?dotfiles"), shown):
+        assert isinstance(files, Files)
+        assert await listed(files) == {*names, "notes.md"}
     for name in names:
         await done(shown, "replace_in_file", path=name, old=SECRET, new="changed")
 
