@@ -174,8 +174,8 @@ class Context(ABC, Generic[DepsT, ContextT]):
         Raises:
             EffectFailed: according to the journal, the effect failed.
             InvalidValue: the result of `fn` does not fit `returns`, or cannot be stored. The effect has happened: an
-                irreversible one is not repeated before a person was asked.
-            SecretInState: the result contains a secret; the effect has happened, too.
+                irreversible one is not repeated unless a person agrees.
+            SecretInState: the result contains a secret. The effect has happened.
             ReplayMismatch: the code changed and would leave a settled irreversible effect behind.
         """
 

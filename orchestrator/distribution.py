@@ -1,4 +1,4 @@
-"""The name of the distribution, and how its extras are installed."""
+"""Name of the distribution, and commands that install its extras."""
 
 from __future__ import annotations
 

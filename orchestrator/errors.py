@@ -415,7 +415,7 @@ class UserDenied(StepError):
 
 
 class EffectFailed(StepError):
-    """Raised when an effect that failed is replayed, or raised what is no `Exception`; `type` names the original."""
+    """Raised when a failed effect is replayed, or an effect raised a non-`Exception`; `type` names the original."""
 
     def __init__(self, message: str, *, type: str = "EffectFailed") -> None:  # noqa: A002  a public name
         self.type = type
@@ -480,9 +480,9 @@ class ToolUnavailable(ToolError):
 
 
 class ResultRefused(ToolError):
-    """Raised when a call returned and its result cannot be used; what the call did has happened.
+    """Raised when a call took effect but its result cannot be used.
 
-    `returned` is what came back, as bounded, redacted text.
+    `returned` is the result as shortened, redacted text.
     """
 
     def __init__(self, message: str, returned: str = "") -> None:

@@ -1,4 +1,4 @@
-"""Async context managers that are opened and closed by any task: a task of their own enters and leaves them.
+"""Async context managers that any task may open and close, because a dedicated task enters and exits them.
 
 Task groups and cancel scopes must be left by the task that entered them, but what holds them is often closed
 elsewhere: by the teardown of a test fixture, a web application's lifespan, another cell of a notebook, or the event
@@ -25,11 +25,11 @@ T = TypeVar("T")
 log = logging.getLogger("orchestrator")
 
 _running: set[OwnTask[Any]] = set()
-"""asyncio itself keeps no task alive."""
+"""Keeps the tasks alive: asyncio holds only weak references to its tasks."""
 
 
 class OwnTask(Generic[T]):
-    """Enters an async context manager in a task of its own, and leaves it there when it is closed.
+    """Runs an async context manager in a dedicated task, which enters it, and exits it on `close`.
 
     The task has a copy of the opener's context variables. If its event loop ends first, it leaves the context manager
     then: `asyncio.run` and `trio.run` cancel it, and wait for it.
@@ -47,11 +47,11 @@ class OwnTask(Generic[T]):
         self._ready, self._closing, self._ended = anyio.Event(), anyio.Event(), anyio.Event()
         self._value: T
         self.fault: BaseException | None = None
-        """The error that it ended with."""
+        """Error that ended the task."""
 
     @property
     def over(self) -> bool:
-        """Whether it was left, or its event loop was closed."""
+        """Whether the context manager was exited or its event loop was closed."""
         return self._ended.is_set() or not is_open(self._loop)
 
     @property
@@ -60,7 +60,7 @@ class OwnTask(Generic[T]):
         return self._closing.is_set()
 
     async def open(self) -> T:
-        """Enter the context manager, and return its value. Errors are raised here; a group of one is unwrapped."""
+        """Enter the context manager and return its value. A group of one exception is unwrapped."""
         _running.add(self)
         if in_trio():
             import trio
@@ -74,9 +74,9 @@ class OwnTask(Generic[T]):
         return self._value
 
     async def close(self) -> None:
-        """Leave the context manager, and raise what it, or a task of its own, raised. Closing again waits too.
+        """Exit the context manager and raise its error, if any. Further calls wait for the first.
 
-        Cancelling this call cancels what is left to do, and waits for that.
+        Cancelling this call cancels the remaining cleanup and waits for it to end.
         """
         if not self.over:
             self._closing.set()
@@ -85,7 +85,7 @@ class OwnTask(Generic[T]):
             raise self.fault
 
     def check_loop(self) -> None:
-        """Refuse a call from another event loop; a thread without one may read what takes no waiting.
+        """Refuse calls from another event loop. Threads without a loop may call what does not wait.
 
         Raises:
             RuntimeError: another event loop runs here.
@@ -108,7 +108,7 @@ class OwnTask(Generic[T]):
             raise
 
     async def _run(self) -> None:
-        # Nothing but cancellation leaves this: trio ends the program for an error of a system task.
+        # Only cancellation may escape: trio ends the program if a system task raises anything else.
         try:
             with self._scope:
                 async with self._make() as self._value:
@@ -143,10 +143,10 @@ class OwnTask(Generic[T]):
 
 
 def in_trio() -> bool:
-    """Whether this is called in trio. Asked before asyncio: in trio's guest mode an asyncio loop may run as well."""
+    """Whether trio runs here. Check this before asyncio, whose loop may run too in trio's guest mode."""
     if "trio" not in sys.modules:
         return False
-    import trio  # another thread may be in the middle of that: this waits for it
+    import trio  # waits if another thread is importing it right now
 
     return trio.lowlevel.in_trio_run()
 

@@ -177,7 +177,7 @@ class Graph(GraphDefinition[StateT]):
             The run, when it ends or pauses.
 
         Raises:
-            RuntimeError: an event loop runs here, as in a notebook: await `run`.
+            RuntimeError: an event loop is running, as in a notebook: await `run` instead.
         """
         import anyio
         import anyio.lowlevel

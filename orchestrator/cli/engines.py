@@ -30,7 +30,7 @@ def engine_of(given: str | None) -> ServedEngine | None:
 
 
 def going_on(engine: ServedEngine | None, resume: str) -> str:
-    """How a run goes on whose answer was recorded. `resume`: the command that continues it here."""
+    """Tell how an answered run continues. `resume`: the command that continues it here."""
     return f"to continue:\n  {resume}" if engine is None else "a worker continues it"
 
 

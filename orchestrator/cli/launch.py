@@ -217,7 +217,7 @@ def of_run(
         refs: its references.
         url: the store.
         given: what was typed.
-        command: the command that takes what is missing, if the one that was typed does not.
+        command: a command that has the missing options, if the current one lacks them.
 
     Raises:
         UsageError: the run's own may not be followed, and those that are needed were not typed.

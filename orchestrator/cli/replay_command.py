@@ -257,7 +257,7 @@ class _Work:
 
 
 def _for_runs(live: str, given: Sequence[str]) -> list[str]:
-    """The models with which the runs are opened; where nothing is called, no default model is needed."""
+    """Models for opening the runs. Without live calls, no default model is needed."""
     from orchestrator.executor.replay_names import DEFAULT
 
     models = [one.removeprefix(f"{DEFAULT}=") for one in given]

@@ -112,7 +112,7 @@ def delete(runs: Runs, no_children: NoChildren = False, json: options.Json = Fal
 
     try:
         one_run(store_url(store), runs[0], remove, writes=True)
-    finally:  # an error about one run does not hide which were deleted before
+    finally:  # an error about one run must not hide the runs already deleted
         if json and deleted:
             out_json({"deleted": deleted})
         for run in () if json else deleted:

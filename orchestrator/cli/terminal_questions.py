@@ -210,7 +210,7 @@ def value_of(question: Question, text: str) -> Answer:
 
 
 def outcome_of(question: Question, text: str) -> Answer:
-    """The answer that a call happened, with its result: as a text where the schema takes that, else as JSON."""
+    """Build the answer `happened` from a typed result: text if the schema accepts text, else JSON."""
     from orchestrator.kernel.question import Value
     from orchestrator.tools.validation import faults
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def input_of(graph: Graph, question: str | None, given: str | None) -> object:
-    """What a run starts with: QUESTION for the graph's one input field, or `--input`.
+    """Input of a run: QUESTION for a graph with one input field, or `--input`.
 
     Raises:
         UsageError: it cannot be read, or there is no place for it.

@@ -134,7 +134,7 @@ class Deliveries:
         slots: how many runs are driven at the same time. Further deliveries wait.
         graphs: names of graphs whose runs are driven; None: of all graphs of the executor.
         wait: seconds that a delivery waits for another executor which drives the run.
-        health: what counts the drives, and has the slots; that of `Executor.work(health=)`.
+        health: counts the drives and the slots, as in `Executor.work(health=)`.
 
     Raises:
         ValueError: `slots` or `wait` is out of range.

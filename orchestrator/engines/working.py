@@ -43,7 +43,7 @@ async def work(
         stop: when it is set, no further run is driven, and the call returns when those under way have been interrupted:
             each when the steps that run have ended.
         grace: seconds that these steps get.
-        health: what probes and metrics are read from: both of delivered runs, and of those that were found by looking.
+        health: source of probes and metrics. Counts delivered runs and runs found by polling.
 
     Raises:
         EngineUnavailable: this process cannot receive deliveries, for example because its port is taken.

@@ -176,7 +176,7 @@ class Codec:
             raise Unfit(explain(error)) from None
 
     def _come_back(self, value: object, written: object) -> None:
-        """Refuse JSON that would be read back as something else, or not at all: a run would go on with another value.
+        """Refuse JSON that would be read back as a different value, or not at all.
 
         A part of any type may become what JSON makes of it.
         """
@@ -280,7 +280,7 @@ def _mend(value: object) -> str:
 
 
 def _told(found: Difference) -> str:
-    """How a value is not read back, and what to do about it. No value is shown: what no JSON has may be a secret."""
+    """Describe how the value read back differs, and the fix. Shows no value, because it may be a secret."""
     given, read = type(found.given).__name__, type(found.read).__name__
     place = f" (at {found.place})" if found.place else ""
     if found.read is MISSING:

@@ -102,7 +102,7 @@ def raised(wanted: Limits, own: Limits, most: Limits | None = None) -> list[str]
 
 
 def _keeps(wanted: Limits, name: str, bounds: list[Any]) -> Iterator[bool]:
-    """Whether a limit is as low as each of these."""
+    """Whether a limit is at most each of the bounds."""
     value, visits = getattr(wanted, name), wanted.visits
     for bound in bounds:
         if name == "visits":

@@ -23,7 +23,7 @@ _INVISIBLE = frozenset(
                         (0xFE00, 0xFE0F), (0xFFA0, 0xFFA0), (0xE0100, 0xE01EF))
     for code in range(first, last + 1)
 )  # fmt: skip
-"""Characters that may stand in an identifier and that nobody sees (default-ignorable code points of Unicode)."""
+"""Invisible characters that Python allows in identifiers (default-ignorable code points of Unicode)."""
 
 
 def is_name(text: str) -> bool:
@@ -32,7 +32,7 @@ def is_name(text: str) -> bool:
 
 
 def with_marks_as_letters(text: str) -> str:
-    """A text of the same length in which marks on letters, as of Hindi and Thai, match `\\w`, too."""
+    """Replace combining marks, as in Hindi and Thai, so that they match `\\w`; the length stays the same."""
     if text.isascii():
         return text
     return "".join("_" if unicodedata.category(one)[0] == "M" else one for one in text)
@@ -45,7 +45,7 @@ _LIKE = str.maketrans(_CYRILLIC + _GREEK + "ı", _AS_LATIN + _LIKE_LATIN + "i")
 
 
 def look_of(name: str) -> str:
-    """The same for names that look alike."""
+    """Return one key for all names that look alike."""
     return name if name.isascii() else unicodedata.normalize("NFD", name).translate(_LIKE)
 
 

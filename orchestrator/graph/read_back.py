@@ -1,8 +1,8 @@
-"""Whether what was read back from JSON is what was written, by type as well.
+"""Compares values with what was read back from their JSON, including types.
 
-Values compare equal though their types differ (a member of an `IntEnum` and an integer, a `Path` and a `PurePath`), and
-what a serializer leaves out is in no JSON. So values are compared part by part. Only where a type is open, as `Any` is,
-what JSON gives may take the place of what was given.
+Values of different types can compare equal (a member of an `IntEnum` and an integer, a `Path` and a `PurePath`), and a
+serializer may leave parts out. So values are compared part by part. Only where a type is open, such as `Any`, may the
+value from JSON replace the original.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from orchestrator.graph.annotations import holds_anything, is_container, is_nati
 _ATOMS = frozenset({str, int, float, bool, type(None)})
 _CONTAINERS = (list, dict, set, tuple, frozenset)
 _KEYS, _EXTRA = object(), object()
-"""Places: of the keys of a dictionary, and of what a model has beside its fields."""
+"""Places that stand for the keys of a dictionary, and for the extra fields of a model."""
 MISSING = object()
-"""What is read back where nothing is."""
+"""Stands for a part that is not read back."""
 
 Kinds: TypeAlias = tuple[Any, ...]
-"""The types that a value may have, or none where nothing in it is open."""
+"""Types that a value may have; empty if none of its parts is open."""
 
 
 def kinds_of(annotation: Any) -> Kinds:
@@ -45,7 +45,7 @@ def kinds_of(annotation: Any) -> Kinds:
 
 
 def _inside(kinds: Kinds, place: Any) -> Kinds:
-    """The types at a place in a container of one of these types."""
+    """Types of the part at a place in a container of one of these types."""
     found: list[Any] = []
     for kind in kinds:
         origin, arguments = get_origin(kind), get_args(kind)
@@ -74,7 +74,7 @@ def _fields_in(kind: Any) -> Mapping[object, Kinds]:
 
 
 class Difference(NamedTuple):
-    """The first part of a value that is not read back as it was given."""
+    """First part of a value that changed when it was read back."""
 
     place: str
     """Where in the value it is, such as `[0].name`; empty: the whole value."""
@@ -83,16 +83,16 @@ class Difference(NamedTuple):
 
 
 _Part: TypeAlias = tuple[str, object, Any, Any]
-"""How its place is written, with a `*` for the place; the place; what was given there; what was read."""
+"""Format of the place, with `*` for the place itself; the place; the value given there; the value read."""
 
 
 def difference(given: Any, read: Any, kinds: Kinds = ()) -> Difference | None:
-    """Compare a value with what was read back; None if they are equal in each part.
+    """Return the first difference between a value and what was read back; None if all parts are equal.
 
     Args:
         given: the value that was written.
         read: what was read from its JSON.
-        kinds: its types, as of `kinds_of`, if something in them is open.
+        kinds: its types, from `kinds_of`, if any of them is open.
     """
     if kinds and any(map(holds_anything, kinds)):
         return None
@@ -122,7 +122,7 @@ def difference(given: Any, read: Any, kinds: Kinds = ()) -> Difference | None:
 
 @lru_cache(maxsize=1024)
 def _parts_of(kind: type) -> Callable[[Any, Any], Iterable[_Part]] | None:
-    """How values of a class are taken apart; None: they are compared as a whole."""
+    """Function that splits values of a class into parts; None if they are compared as a whole."""
     if issubclass(kind, BaseModel):  # one with an equality of its own says itself what its value is
         return _model if kind.__eq__ in (BaseModel.__eq__, RootModel.__eq__) else None
     if dataclasses.is_dataclass(kind):
@@ -168,7 +168,7 @@ def _model_parts(given: BaseModel, read: BaseModel, names: Iterable[str]) -> Ite
 
 
 def _is_default(value: object, default: object, factory: object) -> bool:
-    """Whether a value is the default of its class, which nothing validates: `tags: set[str] = []` has a list."""
+    """Whether a value is its class's default. Defaults are not validated: `tags: set[str] = []` is a list."""
     if factory in _CONTAINERS:
         return type(value) is factory and not value
     return type(value) is type(default) and (value is default or bool(value == default))
@@ -176,7 +176,7 @@ def _is_default(value: object, default: object, factory: object) -> bool:
 
 @lru_cache(maxsize=1024)
 def _fields_of(kind: type[BaseModel]) -> tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]:
-    """The fields of a model that are taken apart, and what gets those of plain JSON, which are compared together."""
+    """Fields of a model to compare one by one, and a getter of the plain JSON fields, compared together."""
     every, own = kind.__pydantic_fields__, kind.__pydantic_decorators__
     coded = bool(own.field_validators or own.field_serializers)
     plain = [name for name, info in every.items() if not (coded or info.metadata) and is_native(info.annotation)]
@@ -232,12 +232,12 @@ def _equal(given: Any, read: Any) -> bool:
 
 
 def _is_time_of(kind: type, given: object) -> bool:
-    """Whether a value is of a subclass of a type of times, as libraries have them, which pydantic leaves as it is."""
+    """Whether a value is of a subclass of `datetime`, `date` or the like, which pydantic does not convert."""
     return (
         kind in (datetime, date, time) and isinstance(given, kind) and isinstance(given, datetime) == (kind is datetime)
     )
 
 
 def _is_identity(value: object) -> bool:
-    """Whether an object is equal to itself alone."""
+    """Whether an object is equal only to itself."""
     return type(value).__eq__ is object.__eq__

@@ -44,7 +44,7 @@ def is_async(function: object) -> bool:
 
 
 def is_awaitable(found: object) -> TypeGuard[Awaitable[object]]:
-    """Whether what a function returned is to be awaited, by its type: a proxy may raise when asked for its class."""
+    """Whether a result is awaitable. Checks its type, because a proxy's `__class__` may raise."""
     kind = type(found)
     if kind is types.GeneratorType:
         return inspect.isawaitable(found)

@@ -1,4 +1,4 @@
-"""Calls of the library's models: a field that a model does not have is answered with the one that was meant."""
+"""Suggests the intended field when code passes an unknown one to a model of this library."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ else:
 
 
 class Spelled(ModelMetaclass):
-    """The class of models that code makes by calling them. Data that is validated takes another way."""
+    """Metaclass of the models that users construct. Validation of stored data does not go through it."""
 
     if not TYPE_CHECKING:  # type checkers go by the fields
 
@@ -31,10 +31,10 @@ class Spelled(ModelMetaclass):
 
 @lru_cache(maxsize=1000)
 def _names(cls: type[BaseModel]) -> dict[str, None]:
-    """The names that a call may give, its own fields first; none: any."""
+    """Names that a call may pass, the class's own fields first; empty: any name."""
     init: Any = cls.__init__
     if init.__module__.partition(".")[0] not in ("pydantic", __name__.partition(".")[0]):
-        return {}  # a user's own way to make it
+        return {}  # the user wrote an `__init__`
     inherited = {name for base in cls.__mro__[1:] for name in getattr(base, "model_fields", ())}
     return dict.fromkeys(sorted((*cls.__signature__.parameters, *cls.model_fields), key=inherited.__contains__))
 

@@ -49,7 +49,7 @@ def state_values(run: RunState) -> JsonObject:
 
 
 def branches(run: RunState) -> list[Branch]:
-    """All live tokens, those of inner graphs after the ones of the graph around them, else in the order of places."""
+    """All live tokens, by place; tokens of inner graphs follow those of the enclosing graph."""
     return [
         Branch(token.path, token.node, token.phase.value, token.frame.plan.schema.dump(token.values))
         for token in sorted(in_places(run.live_tokens()), key=lambda token: len(_place(token)))
@@ -57,7 +57,7 @@ def branches(run: RunState) -> list[Branch]:
 
 
 def open_questions(run: RunState) -> list[Question]:
-    """The open questions, in the order of the places of the steps that ask; that of a pause comes last."""
+    """Open questions, ordered by the places of the steps that ask; the question of a pause comes last."""
     return sorted(run.questions.values(), key=partial(_asking_place, run))
 
 
@@ -67,7 +67,7 @@ def first_question(run: RunState) -> Question | None:
 
 
 def in_places(tokens: Iterable[Activation]) -> list[Activation]:
-    """Tokens in the order of their branches (R6), whenever they came there; those inside a node follow its own."""
+    """Sort tokens by branch (R6), independent of when they arrived; a node's inner tokens follow its own."""
     return sorted(tokens, key=_place)
 
 

@@ -66,23 +66,23 @@ class ApprovalPayload(TypedDict, total=False):
 
 
 class QuestionParts(NamedTuple):
-    """What a question shows."""
+    """Content of a question, in two parts."""
 
     call: Mapping[str, object]
-    """The call that it is about, by the keys of its payload; empty: it is about none."""
+    """Keys of the payload that describe a call; empty if the question is not about one."""
     shown: Mapping[str, object]
-    """All else, by name: fields of the state. None of them passes for a part of the call."""
+    """All other keys: fields of the state. Kept apart so that none can pass for a part of the call."""
 
 
 _OF_CALL = ApprovalPayload.__annotations__.keys() - {"shown"}
 
 
 def parts_of(kind: str, payload: Mapping[str, object]) -> QuestionParts:
-    """What a payload says of a call, and what is shown beside it.
+    """Split a payload into the call and the fields shown beside it.
 
     Args:
         kind: the kind of the question.
-        payload: its payload, as it is or as earlier versions wrote it: with the shown fields beside the call's.
+        payload: its payload. Earlier versions wrote the shown fields next to those of the call.
     """
     if kind == "unknown_outcome":
         return QuestionParts(payload, {})
@@ -107,15 +107,15 @@ class UnknownOutcomePayload(TypedDict):
     began: str
     """When the last attempt began: ISO 8601, UTC, in seconds."""
     why: Literal["interrupted", "timeout", "connection", "cancelled", "refused"]
-    """`refused`: it returned, and its result was refused."""
+    """`refused`: the call returned, but its result was refused."""
     error: NotRequired[str]
-    """What it ended with; of a refused result, why it was refused."""
+    """Error of the last attempt, or the reason why the result was refused."""
     returned: NotRequired[str]
-    """What came back, if its result was refused: a text, cut and without secrets."""
+    """The refused result as text, shortened and redacted."""
     reconcile: NotRequired[str]
     """Why `reconcile` could not say what became of it."""
     result: NotRequired[str]
-    """Why the result in the answer before was refused."""
+    """Why the result given in the previous answer was refused."""
 
 
 class PausePayload(TypedDict):
@@ -157,7 +157,7 @@ class Question(Erased, BaseModel, Generic[KindT, PayloadT]):
 
     @property
     def schema(self) -> dict[str, object] | None:  # type: ignore[override]  # pydantic's deprecated method
-        """JSON Schema of the answer, if it is not a choice; of `unknown_outcome`, of the call's result."""
+        """JSON Schema of the answer, unless it is a choice. For `unknown_outcome`, of the call's result."""
         return self.schema_
 
 

@@ -12,12 +12,12 @@ from orchestrator.tools.keywords import KINDS, is_of_kind, kinds_of, referred
 from orchestrator.tools.patterns import linear
 
 _LONGEST = 10_000
-"""Characters of a text that are looked at for a value of another type."""
+"""Longest text, in characters, that is parsed as a value of another type."""
 _KNOWN = frozenset(KINDS)
 
 
 def coerced(value: object, schema: object, root: Mapping[str, object]) -> Any:
-    """The value, with texts read as the type that the schema names: `"60"` as 60 where it names a number.
+    """Convert texts in a value to the types that the schema names: `"60"` to 60 for a number.
 
     A text is read as JSON or as a Python literal; it is never evaluated. It stays a text where the schema also takes
     texts, or names no type, and where it cannot be read as one of the named types. Whole numbers such as 3.0 become 3
@@ -30,7 +30,7 @@ def coerced(value: object, schema: object, root: Mapping[str, object]) -> Any:
 
 
 def kinds_taken(schema: object, root: Mapping[str, object]) -> set[str]:
-    """The types of the values that may fit a schema: all of them where it names none."""
+    """JSON types that a schema accepts; all types if it names none."""
     try:
         return set().union(*map(_kinds, _ways(schema, Budget(root, None), 0)))
     except Exhausted:
@@ -62,7 +62,7 @@ def _coerced(value: Any, schema: Any, budget: Budget, depth: int) -> Any:
 
 
 def _ways(schema: Any, budget: Budget, depth: int) -> list[list[dict[str, Any]]]:
-    """The ways in which a value can fit a schema: in each, the value fits all of its schemas, references followed."""
+    """Alternatives of a schema, with references resolved. A value fits an alternative if it fits all its schemas."""
     budget.spend()
     if schema is False:
         return []
@@ -80,7 +80,7 @@ def _ways(schema: Any, budget: Budget, depth: int) -> list[list[dict[str, Any]]]
 
 
 def _kinds(way: list[dict[str, Any]]) -> set[str]:
-    """The types that all schemas of a way take."""
+    """JSON types that all schemas of an alternative accept."""
     kinds = {*_KNOWN}
     for schema in way:
         named = {*kinds_of(schema)}
@@ -113,7 +113,7 @@ def _property(schema: dict[str, Any], name: Any) -> list[Any]:
 
 
 def _may_fit(value: dict[str, Any], schema: dict[str, Any]) -> bool:
-    """Whether an object has what a schema requires, and no other tag than the schema's."""
+    """Whether an object has the required properties, and tags that match the schema's."""
     properties = {name: one for name, one in schema.get("properties", {}).items() if isinstance(one, dict)}
     tags = {name: one.get("enum", [one["const"]] if "const" in one else []) for name, one in properties.items()}
     tagged = all(value[name] in tags[name] for name in tags if tags[name] and isinstance(value.get(name), str))

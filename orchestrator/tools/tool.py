@@ -65,7 +65,7 @@ _NO_OUTPUT = frozenset({
     ToolResult, ToolFailure, Image, Blob, bytes,
     abc.Iterable, abc.Iterator, Generator, abc.AsyncIterable, abc.AsyncIterator, AsyncGenerator,
 })  # fmt: skip
-"""Types that a tool returns and that are not the type of its output."""
+"""Return types that do not describe a tool's output."""
 
 
 def checked(name: str, risk: object, effect: object, timeout: object) -> None:
@@ -491,7 +491,7 @@ class Tool:
         self, call: Callable[[], Any], key: str | None, ctx: object, lease: InstanceLease[Any] | None
     ) -> object:
         found = await run_function(call)
-        if not issubclass(type(found), AsyncGenerator | Generator):  # not asked for its class: a proxy may raise
+        if not issubclass(type(found), AsyncGenerator | Generator):  # not isinstance: a proxy's `__class__` may raise
             return found
         progress = getattr(ctx, "progress", None)
 

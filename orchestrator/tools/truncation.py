@@ -24,7 +24,7 @@ KEPT = 1_000_000
 CONTENT = 20_000_000
 """Characters of pictures and other binary data, as base64, that the journal keeps of a result."""
 _SAID = 2_000
-"""Characters of a result that was refused which the journal keeps."""
+"""Characters of a refused result that the journal keeps."""
 _LINE = 100
 """Characters, at most, of the line that says how much is missing."""
 _TAIL = 3
@@ -54,12 +54,12 @@ _short.maxstring = _short.maxother = _short.maxlong = 400
 
 
 def in_words(value: object) -> str:
-    """Any value as a short text without secrets, in bounded time: shown to a person if the value cannot be stored."""
+    """Describe any value in short, redacted text, in bounded time, for questions about values that cannot be stored."""
     try:
         if isinstance(value, ToolResult):
             value = value.output
         if isinstance(value, str | bytes | bytearray):
-            value = value[: 4 * _SAID]  # blanked before it is cut: half a secret does not look like one
+            value = value[: 4 * _SAID]  # redact before the cut: half a secret is not recognized
         text = value if isinstance(value, str) else _short.repr(value)
     except Exception:  # a class that has the name of a built-in one, or a proxy of something that is gone
         text = f"a value of type {type(value).__name__}"
@@ -68,7 +68,7 @@ def in_words(value: object) -> str:
 
 
 def refused(error: Exception, value: object) -> ResultRefused:
-    """The error of a call that returned a value which a result cannot hold."""
+    """Error of a call whose return value does not fit into a result."""
     why = message_of(error)
     known = isinstance(error, ToolError)
     return ResultRefused(why if known else f"the call was made, but its result was refused: {why}", in_words(value))

@@ -1,4 +1,4 @@
-"""The answers to the question what became of a call, in words: every surface takes them from here."""
+"""Wording of the answers to "What became of this call?", shared by the page, the terminal and the API."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OutcomeChoice:
-    """One of the answers."""
+    """One possible answer."""
 
     choice: str
-    """What the API, the command line and the journal call it."""
+    """Its name in the API, on the command line and in the journal."""
     label: str
     hint: str
-    """What follows from it."""
+    """Its consequence."""
     result: Literal["", "TEXT", "JSON"] = ""
-    """The form of the call's result that is given with it; empty: none is."""
+    """Format of the result that this answer needs; empty if it needs none."""
     dangerous: bool = False
-    """Whether it makes a call that cannot be undone: never the first choice, and never in one step."""
+    """Whether it makes a call that cannot be undone. Such a choice is never first and takes a second step."""
 
 
 _FAILED = OutcomeChoice("failed", "Fail the step", "The call counts as failed, and is not made.")
@@ -41,7 +41,7 @@ CHOICES = tuple(one.choice for one in _UNKNOWN)
 
 
 def outcome_title(payload: Mapping[str, object]) -> str:
-    """The question in a few words."""
+    """Short form of the question."""
     tool = payload.get("tool", "")
     return (
         f"The result of {tool} was refused" if payload.get("why") == "refused" else f"What became of this call? {tool}"
@@ -49,7 +49,7 @@ def outcome_title(payload: Mapping[str, object]) -> str:
 
 
 def outcome_choices(question: Question) -> tuple[OutcomeChoice, ...]:
-    """The answers to a question of kind `unknown_outcome`, in the order to show them; of another kind none."""
+    """Answers to a question of kind `unknown_outcome`, in display order; empty for other kinds."""
     if question.kind != "unknown_outcome":
         return ()
     first, *others = _REFUSED if question.payload.get("why") == "refused" else _UNKNOWN

@@ -24,7 +24,7 @@ EXTRA = f"deliveries by Restate need the extra `restate`: {install('restate')}"
 HANDLER = "deliver"
 """The name of the service's handler."""
 _LOOKS = 5.0
-"""Seconds between two looks whether the server still knows the workers: it may have lost its data."""
+"""Seconds between checks that the server, which may have lost its data, still knows the workers."""
 _PATIENCE = 10.0
 """Seconds within which the server answers."""
 _STATUSES: dict[str, EngineStatus] = {

@@ -50,7 +50,7 @@ def _outcome_problems(name: str, outcomes: tuple[str, ...], *, stored: bool) -> 
 
 
 def look_alike_problems(graph: GraphDefinition) -> Iterator[Problem]:
-    """Names of one kind that people cannot tell apart, because their letters are of several scripts."""
+    """Names of one kind that look alike because they mix letters of several scripts."""
     ends = [end for edge in graph.edges for end in (edge.source, edge.target)]
     outcomes = [outcome for node in graph.nodes.values() for outcome in node.outcomes]
     labels = [edge.outcome for edge in graph.edges if edge.outcome is not None]

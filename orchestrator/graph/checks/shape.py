@@ -120,7 +120,7 @@ def _passed_twice(topology: Topology) -> list[Problem]:
 
 
 def most_tokens(topology: Topology, fork: str, join: str, fan: FanOut) -> float:
-    """At most how many tokens of a fan-out can reach its join; a map, or a fork in a loop, has no bound."""
+    """Upper bound of the tokens of a fan-out that reach its join; infinite for a map or a fork in a loop."""
     if fan.field is not None or fork in topology.reachable(fan.targets, (join,)):
         return inf
     inner = topology.reachable(fan.targets, (fork, join))

@@ -336,7 +336,7 @@ async def check_claims(store: Store) -> None:
 
 
 async def check_new_runs_are_claimed_last(store: Store) -> None:
-    """Runs that have begun are given out before those that were enqueued, however many of these wait and how long."""
+    """Runs that have begun are claimed before enqueued ones, no matter how many of those wait or how long."""
     mark, now = uuid4().hex, time.time()
 
     async def run(what: str, **row: Any) -> str:

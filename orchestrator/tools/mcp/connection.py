@@ -281,7 +281,7 @@ class McpConnection:
             self._postpone()
 
     async def _told(self, live: _OpenSession, error: MCPError) -> Exception:
-        """What an error says: in the words of the server if that sent it, else by a code of the transport."""
+        """Text of an error: the server's message, or a description of the transport's code."""
         from mcp.types import CONNECTION_CLOSED
 
         from orchestrator.tools.mcp.http import EXPIRED, LOST, NOT_REACHED
@@ -300,7 +300,7 @@ class McpConnection:
         return self.refused(f"gave no result: {said}", said)
 
     def refused(self, why: str, returned: object) -> ToolError:
-        """The error of a call that the server answered, and whose answer cannot be used."""
+        """Error of a call whose answer from the server cannot be used."""
         return refused(ToolError(f"MCP server {self.server.name!r} {why}"), self._safe(in_words(returned)))
 
     # -- words -----------------------------------------------------------------------------------------------------
@@ -343,7 +343,7 @@ class _Expired(Exception):
 
 
 def _refused_part(error: Exception) -> object:
-    """The outermost part of an answer in which a fault was found; the error itself if it does not say."""
+    """Outermost invalid part of an answer; the error itself if it names none."""
     if not isinstance(error, ValidationError):
         return str(error)
     return min(error.errors(include_url=False, include_context=False), key=lambda fault: len(fault["loc"]))["input"]

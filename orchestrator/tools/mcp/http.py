@@ -92,7 +92,7 @@ def _marked(request: httpx2.Request, response: httpx2.Response) -> httpx2.Respon
 
 
 def _plain(response: httpx2.Response) -> dict[str, str]:
-    """The headers of a response that is read already."""
+    """Headers for a response whose body has been read."""
     read = ("content-encoding", "content-length", "transfer-encoding")
     return {name: value for name, value in response.headers.items() if name.lower() not in read}
 

@@ -52,7 +52,7 @@ class Listed:
     wrapped: bool = False
     """Whether its results are objects only to wrap a value: `result` is the one property of their schema."""
     output: Mapping[str, Any] | None = field(default=None, repr=False)
-    """JSON Schema of its structured results, of a wrapped one that of the value."""
+    """JSON Schema of its structured results; for a wrapped result, of the value inside."""
 
 
 async def listed_by(client: Client, server: str) -> dict[str, Listed]:
@@ -107,7 +107,7 @@ def _listed(tool: Tool) -> Listed:
 
 
 def _output(schema: object) -> Mapping[str, Any] | None:
-    """The schema of results; None where there is none, or none that can be used: that costs no tool."""
+    """Schema of results; None if missing or unusable, which does not drop the tool."""
     try:
         found = checked_schema(schema)
     except ValueError:

@@ -1,7 +1,7 @@
-"""Errors that a server sent, told apart from those that a transport makes in a server's place.
+"""Tells errors that a server sent from errors that the transport made up.
 
-A transport reports what goes wrong as JSON-RPC errors, with codes that servers use, too. So every error that is read
-from a server gets a mark, which no server knows.
+Transports report their own failures as JSON-RPC errors, with codes that servers use, too. So every error read from a
+server gets a random mark, which no server can guess.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def is_marked(data: object) -> bool:
 
 
 def marked_error(text: str | bytes) -> str | None:
-    """A message of a server, marked, if it is a JSON-RPC error; else None."""
+    """Mark a server's message if it is a JSON-RPC error; return None otherwise."""
     quick = b'"error"' in text if isinstance(text, bytes) else '"error"' in text
     try:
         said: Any = json.loads(text) if quick else None
