@@ -235,7 +235,7 @@ def test_nothing_in_a_strangers_directory_is_believed(tmp_path: Path, traced: li
         done = subprocess.run(
             [*([*traced, str(trace)] if traced else []), *program], cwd=place, stdin=subprocess.DEVNULL, text=True,
             env={"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": str(ROOT)}, capture_output=True,
-            timeout=PATIENCE * 3,
+            timeout=PATIENCE,
         )  # fmt: skip
     assert done.returncode == 0, done.stderr
     told = json.loads((tmp_path / "answer").read_text())

@@ -92,9 +92,10 @@ async def test_a_worker_of_a_file_backs_off(tmp_path: Path, monkeypatch: pytest.
         with anyio.fail_after(120):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(partial(executor.work, poll=0.05))
-                while not (info := await executor.store.info("r")).fault:  # noqa: ASYNC110  the worker does it
+                while not (await executor.store.info("r")).fault:  # noqa: ASYNC110  the worker does it
                     await anyio.sleep(0.01)
                 tasks.cancel_scope.cancel()
+        info = await executor.store.info("r")
         assert info.fault == f"StoreError: {REFUSAL}"
         assert info.deaths >= 1
         assert info.retry_at is not None
