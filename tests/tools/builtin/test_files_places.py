@@ -63,7 +63,7 @@ project/.circleci/config.yml project/Jenkinsfile venv/lib/python3.11/site-packag
 venv/lib/python3.11/site-packages/usercustomize.py venv/lib/python3.11/site-packages/x.pth .pythonrc.py
 .pythonrc .pdbrc .config/pip/pip.conf .pip/pip.conf venv/pip.conf .condarc .ipython/profile_default/startup/x.py
 project/node_modules/.bin/eslint .cargo/config.toml .gradle/init.gradle .mvn/extensions.xml .Rprofile .irbrc
-.sqliterc .psqlrc
+.sqliterc .psqlrc .pyenv/shims/python .nvm/nvm.sh .oh-my-zsh/custom/x.zsh .cache/pre-commit/x
 """
 
 SHOWN = [

@@ -1,7 +1,7 @@
 """Names that `files` hides, and names that it shows and does not change.
 
-A pattern is a name, or with `/` the end of a path; `*` stands for any characters of one name. Patterns are matched in
-any spelling, see `names`.
+A pattern is a name, or with `/` the end of a path; `*` stands for any characters of a name, `?` for one. Patterns
+match in any spelling, see `names`.
 """
 
 from __future__ import annotations
@@ -75,7 +75,8 @@ READ_ONLY = (
     ".pip", ".config/pip", ".condarc", ".pydistutils.cfg", ".ipython", ".config/matplotlib", "node_modules/.bin",
     ".node_modules", "bunfig.toml", ".pnp.*", ".yarn", ".pnpmfile.cjs", ".cargo", ".rustup", ".gradle", ".mvn",
     ".Rprofile", ".Renviron", ".irbrc", ".pryrc", ".bundle", ".gemrc", ".ghci", ".perldb", ".sqliterc", ".psqlrc",
-    ".octaverc", ".julia/config", ".npm", ".deno", ".bun",
+    ".octaverc", ".julia/config", ".npm", ".deno", ".bun", ".pyenv", ".rbenv", ".nvm", ".asdf", ".sdkman", ".oh-my-zsh",
+    ".cache/pre-commit",
 )  # fmt: skip
 """Files that other programs run unasked: when a shell, a session, an editor, an interpreter or a program of version
 control starts, or a folder is opened. Files that run only when a person starts them, such as a Makefile, are not here.
