@@ -65,8 +65,11 @@ async def test_a_failing_sibling_discards_nothing_that_was_finished() -> None:
 
 
 async def test_cancel_always_cancels_and_never_discards_finished_work() -> None:
+    began = anyio.Event()
+
     @node
     async def stubborn() -> Update:
+        began.set()
         try:
             await anyio.sleep(30)
         except BaseException:
@@ -76,7 +79,7 @@ async def test_cancel_always_cancels_and_never_discards_finished_work() -> None:
     graph = single(logs("finished"), "START -> work -> b -> END", b=stubborn)
     async with Executor(graphs=[graph]) as ex:
         run_id = await ex.submit(graph)
-        await anyio.sleep(0.1)
+        await began.wait()
         run = await ex.cancel(run_id, by="ann", reason="enough")
         assert run.status == "cancelled"
         assert run.values["log"][0] == "finished"

@@ -365,8 +365,9 @@ async def test_who_follows_a_run_sees_all_of_it_whoever_drives_it(store: Store) 
         tasks.start_soon(follow, "here", executor)
         tasks.start_soon(follow, "there", other)
         await work.reached.wait()
-        await anyio.sleep(0.3)
-        assert [event.type for event in seen["there"]][-1] == "effect_settled"  # not only when it is over
+        with anyio.fail_after(60):  # not only when it is over
+            while not seen["there"] or seen["there"][-1].type != "effect_settled":  # noqa: ASYNC110  it polls the store
+                await anyio.sleep(0.01)
         work.gate.set()
         run = await executor.wait("r")
         with anyio.fail_after(20):

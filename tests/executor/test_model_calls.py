@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from threading import Event as Happened
 from typing import Annotated, Any
 
 import anyio
@@ -19,6 +18,7 @@ from orchestrator.errors import GraphUnknown, ModelError, ModelMisconfigured, Mo
 from orchestrator.executor import Event
 from orchestrator.models import Fallback, Price, with_middleware
 from orchestrator.nodes import Ask, Subgraph
+from orchestrator.stores.memory import MemoryStore
 from tests.support.programs import Begun, next_line
 from tests.support.wire import Raw, Seen, chunk, refused, said, served, streamed, told
 
@@ -332,19 +332,20 @@ async def test_others_go_on_from_where_they_were() -> None:
         return {"right": (await ctx.model.complete("right")).text}
 
     both = Graph(name="both", state=Both, nodes={"left": left, "right": right}, edges="START -> left, right -> END")
-    mended, other = False, Happened()
+    mended, store = False, MemoryStore()
 
     def answer(seen: Seen) -> Raw | dict[str, Any]:
         asked = seen.body["messages"][0]["content"]
         if asked == "left" and not mended:
-            assert other.wait(60)
-            time.sleep(0.5)  # the other one's reply is journaled by then
+            until = time.monotonic() + 60
+            while not any(record.type == "effect_settled" for record in store.read_now("r")):
+                assert time.monotonic() < until, "the other one's reply was not journaled"
+                time.sleep(0.01)
             return refused(401, "no")
-        other.set()
         return said(asked)
 
     with served(answer) as wire:
-        async with model_at(wire.url) as model, Executor(model=model) as executor:
+        async with model_at(wire.url) as model, Executor(store, model=model) as executor:
             with pytest.raises(ModelMisconfigured):
                 await executor.start(both, {}, run_id="r")
             mended = True
