@@ -1,7 +1,8 @@
 """Whatever looks like a secret is blanked where it is shown. The journal keeps it: changed records fold differently.
 
-The patterns see text of any length and origin, so each of them takes time in proportion to the text: repetitions are
-possessive or bounded, and no place is looked at anew for each beginning of a match.
+The patterns see text of any length and origin, so they take time in proportion to it, and little of it: each begins
+with a literal or a set of characters, which `re` looks for at the speed of C, and its repetitions are possessive or
+bounded. Text is searched a piece at a time, because other threads wait while a search runs.
 """
 
 from __future__ import annotations
@@ -9,55 +10,247 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
+from typing import TypeAlias
 from urllib.parse import quote, quote_plus
 
 BLANK = "[redacted]"
 _LEAST = 4
 """Characters that a secret with a name has at least."""
-_START = r"(?:\b|(?<=\\[abefnrtv0])|(?<=\\x[0-9A-Fa-f]{2})|(?<=\\u[0-9A-Fa-f]{4})|(?<=\\U[0-9A-Fa-f]{8}))"
-"""Where a word begins, also behind a character that was already written as an escape, such as `\\n` in JSON."""
+_SHORTEST = 8
+"""Characters of the shortest text that holds a secret: `ab://:p@`."""
+_SHORT = 4 * 1024
+"""Characters of a text in which it pays to look first whether anything is long enough for a key."""
+_NAME = 200
+"""Characters of a name's end that say whether its value is a secret."""
+_PIECE = 192 * 1024
+"""Characters in which one search looks for the beginnings of secrets."""
+_LONGEST = 64 * 1024
+"""Characters of the longest secret that is always blanked as a whole. Blocks of private keys have no such bound."""
 
-_WHOLE = re.compile(
-    rf"""
-      -----BEGIN[ ](?:[A-Z]{{1,20}}[ ]){{0,3}}PRIVATE[ ]KEY-----
-        .*?(?:-----END[ ](?:[A-Z]{{1,20}}[ ]){{0,3}}PRIVATE[ ]KEY-----|\Z)
-    | {_START}sk-[A-Za-z0-9_-]{{16,}}+                         # OpenAI, Anthropic and those that copy them
-    | {_START}gh[pousr]_[A-Za-z0-9]{{20,}}+ | {_START}github_pat_\w{{20,}}+ | {_START}glpat-[\w-]{{16,}}+
-    | {_START}xox[abeprs]-[A-Za-z0-9-]{{10,}}+                 # Slack
-    | {_START}(?:AKIA|ASIA)[A-Z0-9]{{16}}\b                    # AWS
-    | {_START}AIza[\w-]{{30,}}+                                # Google
-    | {_START}hf_[A-Za-z0-9]{{20,}}+ | {_START}[rs]k_(?:live|test)_[A-Za-z0-9]{{16,}}+ | {_START}npm_[A-Za-z0-9]{{30,}}+
-    """,
-    re.VERBOSE | re.DOTALL,
+_ESCAPE = r"\\(?:[abefnrtv0]|x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8})"
+"""A character that was already written as an escape, such as `\\n` in JSON: a word begins behind it."""
+_QUOTE = r"""\\{0,7}["']"""
+"""A quote, also one that is escaped because it stands in JSON within JSON."""
+_WORD = r"[A-Za-z0-9_-]"
+
+_KEYS = {
+    "sk-": rf"{_WORD}{{16,}}+",  # OpenAI, Anthropic and those that copy them
+    "gh": r"[pousr]_[A-Za-z0-9]{20,}+",
+    "github_pat_": r"[A-Za-z0-9_]{20,}+",
+    "gl": rf"(?:agent|cbt|dt|ffct|ft|imt|oas|pat|ptt|rt|soat)-{_WORD}{{16,}}+(?:\.[0-9a-z]{{2,9}}\b){{0,2}}",  # GitLab
+    "xox": r"[abeoprs](?:\.xox[bp])?-[A-Za-z0-9-]{10,}+",  # Slack
+    "xapp-": r"[0-9]-[A-Za-z0-9-]{16,}+",
+    "AKIA": r"[A-Z0-9]{16}\b",  # AWS
+    "ASIA": r"[A-Z0-9]{16}\b",
+    "AIza": rf"{_WORD}{{30,}}+",  # Google
+    "GOCSPX-": rf"{_WORD}{{16,}}+",
+    r"ya29\.": rf"(?:[a-z]\.)?{_WORD}{{20,}}+",
+    "hf_": r"[A-Za-z0-9]{20,}+",  # Hugging Face
+    "sk_": r"(?:live|test|prod)_[A-Za-z0-9]{16,}+",  # Stripe
+    "rk_": r"(?:live|test|prod)_[A-Za-z0-9]{16,}+",
+    "whsec_": r"[A-Za-z0-9+/=]{16,}+",
+    "npm_": r"[A-Za-z0-9]{30,}+",
+    "pypi-AgE": rf"{_WORD}{{16,}}+",
+    "gsk_": r"[A-Za-z0-9]{20,}+",  # Groq
+    "xai-": r"[A-Za-z0-9]{20,}+",
+    "pplx-": r"[A-Za-z0-9]{20,}+",  # Perplexity
+    "tvly-": r"[A-Za-z0-9-]{20,}+",  # Tavily
+    "lsv2_": r"(?:pt|sk)_[A-Za-z0-9_]{20,}+",  # LangSmith
+    "r8_": r"[A-Za-z0-9]{20,}+",  # Replicate
+    r"SG\.": rf"{_WORD}{{16,}}+\.{_WORD}{{16,}}+",  # SendGrid
+    "hv": rf"[bsr]\.{_WORD}{{20,}}+",  # Vault
+    "dapi": r"[a-f0-9]{32}(?:-[0-9])?\b",  # Databricks
+    "do": r"[opr]_v1_[a-f0-9]{32,}+\b",  # DigitalOcean
+    "shp": r"(?:at|ca|pa|ss)_[A-Fa-f0-9]{32,}+\b",  # Shopify
+    "lin_": r"(?:api|oauth)_[A-Za-z0-9]{20,}+",  # Linear
+    "fig": rf"[dorh]_{_WORD}{{20,}}+",  # Figma
+    "AGE-SECRET-KEY-": rf"{_WORD}{{20,}}+",
+}
+"""What keys of these services begin with, and what follows."""
+_TOKEN = rf"{_WORD}{{8,}}+"
+_TOKEN_PARTS = rf"\.{_WORD}{{8,}}+\.{_WORD}*+(?:\.{_WORD}++){{0,2}}"
+_MAY_HOLD_KEY = re.compile(r"[A-Za-z0-9_.-]{15}")
+_IN_THIS_CASE = (
+    *(re.compile(rf"{start}(?<![A-Za-z0-9_]{start}){rest}") for start, rest in _KEYS.items()),
+    re.compile(
+        rf"eyJ(?<![A-Za-z0-9_]eyJ){_TOKEN}(?:{_TOKEN_PARTS}|())"
+    ),  # no token: passed over, and not looked at again
+    re.compile(rf"({_ESCAPE})(?:{'|'.join(map(''.join, _KEYS.items()))}|eyJ{_TOKEN}{_TOKEN_PARTS})"),
+    re.compile(rf"(:)A(?<=[0-9]{{6}}:A){_WORD}{{34}}(?!{_WORD})"),  # Telegram
 )
-_WEB_TOKEN = re.compile(rf"(?<![\w-])((?:(?!{_START}eyJ)[\w-])*+)eyJ[\w-]{{8,}}+\.[\w-]{{8,}}+\.[\w-]*+")
-"""JSON web tokens. A word is entered at its start only: what follows its first `eyJ` is looked at once."""
-_BEARER = re.compile(rf"(?i){_START}(bearer|basic)(\s{{1,20}})[A-Za-z0-9+/._~=-]{{12,}}+")
-_USERINFO = re.compile(rf"({_START}[a-z][a-z0-9+.-]{{1,20}}://[^\s:/@]{{0,100}}:)[^\s/@]{{1,200}}(?=@)", re.IGNORECASE)
-_NAMED = re.compile(
-    r"""(?ix)
-    ((?:api[_-]?key|secret|token|passw(?:or)?d|passwd|credential|private[_-]?key)[\w-]{0,20}
-        ["']?\s{0,4}[:=]\s{0,4})
-    (?: (?: "(?!env:)[^"]{4,}+" | '(?!env:)[^']{4,}+'
-          | (?!(?:none|null|true|false)\b)(?!env:)[^\s"',;})\]\[]{0,200}+\[redacted\] )
-        (?:\[redacted\]|[^\s"',;})\]\[])*+
-      | (?!(?:none|null|true|false)\b)(?!env:)[^\s"',;})\]]{4,}+ )
+"""What is a secret by its look. Group 1, if there is one, stays."""
+_BEARER = re.compile(
+    r"""(?x)
+    ([bB](?:[eE][aA][rR][eE][rR]|[aA][sS][iI][cC])(?:\s|%20){1,20}+)
+    (?!(?:[A-Z]?[a-z]{0,15}+|[A-Z]{0,15}+)\.{0,3}+(?![A-Za-z0-9+/._~=-]))  # a word: Basic authentication
+    [A-Za-z0-9+/._~=-]{12,}+
     """
 )
-"""What follows a quoted or a blanked value directly is taken with it, so that redacting twice changes nothing."""
+
+
+def _quoted(quote: str, name: str) -> str:
+    """A pattern of a quoted value. Quotes that are escaped differently stand inside of it."""
+    return rf"""
+        (?P<{name}>\\{{0,7}}+){quote}(?!env:)(?![^{quote}\\]{{0,3}}+(?P={name}){quote})
+        (?:[^{quote}\\]{{1,64}}+|\\{{1,64}}+(?![{quote}\\])|(?P={name})\\{{1,64}}+{quote}){{0,256}}+(?P={name}){quote}
+    """
+
+
+_GAP = r"(?:\s|\\[nrt]){1,20}+"
+_FIELD = r"""[^\s\\"']{1,200}+"""
+_LOGIN = rf"(?:(?:login|account){_GAP}{_FIELD}{_GAP}){{1,2}}password{_GAP}"
+_ASSIGNED = rf"[\w-]{{0,20}}+(?:{_QUOTE})?+\s{{0,4}}+(?::=|=>|[:=])\s{{0,4}}+"
+_ABSENT = r"(?!(?:none|null|true|false)\b|env:)"
+_IN_ANY_CASE = (
+    re.compile(r"(hooks\.slack(?:-gov)?\.com\\?/[a-z]{1,20}+\\?/)(?:[a-z0-9_/+-]|\\/){16,}+"),
+    re.compile(r"(webhooks\\?/[0-9]{5,25}+\\?/)[a-z0-9_-]{30,}+"),  # Discord
+    re.compile(rf"(machine{_GAP}{_FIELD}{_GAP}{_LOGIN}){_FIELD}"),  # .netrc
+    re.compile(rf"(machine{_GAP}{_FIELD}{_GAP}password{_GAP}){_FIELD}(?={_GAP}login{_GAP})"),
+    re.compile(rf"(default{_GAP}{_LOGIN}){_FIELD}"),
+    re.compile(
+        rf"""(cookie(?:{_QUOTE})?+\s{{0,4}}+:\s{{0,4}}+(?:{_QUOTE})?+)(?=[\w!#$%&*+.^`|~-]{{1,100}}+=)[^\r\n"'\\]{{3,}}+"""
+    ),
+    re.compile(
+        rf"""(?x)
+        ((?: api[_-]?key | secret | token(?!s{_ASSIGNED}[0-9]{{1,9}}(?![\w-])) | passw(?:or)?d | passwd | passphrase
+           | credential | private[_-]?key | account[_-]?key | sharedaccesskey(?!name) ){_ASSIGNED})
+        (?: (?: {_quoted('"', "double")} | {_quoted("'", "single")}
+              | {_ABSENT}[^\s"',;}})\]\[]{{0,200}}+\[redacted\] )
+            (?:\[redacted\]|[^\s"',;}})\]\[])*+
+          | (?:{_QUOTE})?+{_ABSENT}[^\s"',;}})\]]{{4,}}+ )
+        """
+    ),
+    re.compile(
+        r"""([?&;6](?:key|sig|(?:x-(?:amz|goog)-)?signature)=)(?=[^\s?&#"'<>\\]{0,100}[0-9])[^\s?&#"'<>\\]{8,}+"""
+    ),  # `&` may be written as `\u0026`
+)
+"""What is a secret by what stands before it: patterns of text in lower case. Group 1 stays.
+
+What follows a quoted or a blanked value directly is taken with it, so that redacting twice changes nothing."""
+_CURL = re.compile(r"(?s)curl[\s\"'](?:[^\n\\]{1,100}+|\\.){0,100}+")
+_CURL_USER = re.compile(
+    r"""(-(?<=[\s"']-)(?:[uU]|-(?:proxy-)?user)[\\"',=\s]{0,12}+[^\s:"'\\]{1,100}+:)(?!\$|//)[^\s"'\\]++"""
+)
+_USERINFO = re.compile(r"(://(?<=[A-Za-z0-9+.-]://)[^\s:/@]{0,100}+:)[^\s/@]{1,1000}+(?=@)")
+_KEY_LABEL = r"(?:(?!PRIVATE )[A-Z0-9]{1,20}+ ){0,3}+PRIVATE KEY"
+_BLOCKS = (
+    (re.compile(rf"-----BEGIN {_KEY_LABEL}(?: BLOCK)?-----"), re.compile(rf"-----END {_KEY_LABEL}(?: BLOCK)?-----")),
+    (re.compile(rf"---- BEGIN {_KEY_LABEL} ----"), re.compile(rf"---- END {_KEY_LABEL} ----")),
+    (re.compile(r"Private-Lines: [0-9]"), re.compile(r"Private-(?:MAC|Hash):")),  # PuTTY
+)
+"""How a private key begins and ends. One without an end goes on to the end of the text."""
+
+_OTHER_LETTERS = (("\u0130", "i"), ("\u0131", "i"), ("\u017f", "s"))
+"""Letters that `re` takes for ASCII ones if case is ignored, and `str.lower` does not; the first would become two."""
+
+_Span: TypeAlias = tuple[int, int]
+_own: list[re.Pattern[str]] = []
+
+
+def redact_also(pattern: str | re.Pattern[str]) -> None:
+    """Blank what a pattern matches, too, in every view, page, log line and redacted export of this process.
+
+    Args:
+        pattern: a regular expression, with its flags if it is compiled. Time that it takes is added to every view.
+
+    Raises:
+        ValueError: it cannot be compiled, or it matches the empty text.
+    """
+    try:
+        compiled = re.compile(pattern)
+    except re.error as error:
+        raise ValueError(f"the pattern {pattern!r} for redaction cannot be compiled: {error}") from None
+    if compiled.search(""):
+        raise ValueError(f"the pattern {compiled.pattern!r} for redaction matches the empty text: name what to blank")
+    if compiled not in _own:
+        _own.append(compiled)
+    _says_secret.cache_clear()
 
 
 def redact(text: str) -> str:
     """The text with key-like strings, bearer tokens, passwords in addresses and `password=...` values blanked.
 
-    References of the form `env:NAME` stay: they name a secret and hold none.
+    References of the form `env:NAME` stay: they name a secret and hold none. Patterns of `redact_also` come first.
     """
-    text = _WHOLE.sub(BLANK, text)
-    text = _WEB_TOKEN.sub(rf"\1{BLANK}", text)
-    text = _BEARER.sub(rf"\1\2{BLANK}", text)
-    text = _NAMED.sub(rf"\1{BLANK}", text)
-    return _USERINFO.sub(rf"\1{BLANK}", text)  # last: what a named value ended at may stand in a password
+    for pattern in _own:
+        parts = text.split(BLANK)  # what is blanked already is no text of the pattern's
+        text = BLANK.join(_blank(part, (found.span() for found in _matches(part, pattern))) for part in parts)
+    if len(text) < _SHORTEST:
+        return text
+    for begin, end in _BLOCKS:
+        text = _blank(text, _blocks(text, begin, end))
+    if len(text) > _SHORT or _MAY_HOLD_KEY.search(text):
+        for pattern in _IN_THIS_CASE:
+            text = _blank(text, _secrets(text, pattern))
+    text = _blank(text, _secrets(text, _BEARER))
+    text = _blank(text, _given_to_curl(text))
+    lowered = _lowered(text)
+    for pattern in _IN_ANY_CASE:
+        found = [*_secrets(lowered, pattern)]
+        text, lowered = _blank(text, found), _blank(lowered, found)
+    return _blank(text, _secrets(text, _USERINFO))  # last: what a named value ended at may stand in a password
+
+
+def _matches(text: str, pattern: re.Pattern[str], start: int = 0) -> Iterator[re.Match[str]]:
+    """The matches of a pattern, not empty ones: the same as of the whole text, if none is longer than `_LONGEST`."""
+    while start < len(text):
+        stop = start + _PIECE
+        for found in pattern.finditer(text, start, stop + _LONGEST):
+            if found.start() >= stop:
+                break
+            if found.end() > found.start():
+                yield found
+            start = found.end()
+        start = max(start, stop)
+
+
+def _secrets(text: str, pattern: re.Pattern[str]) -> Iterator[_Span]:
+    """What a pattern matches, without its group 1."""
+    if len(text) > _PIECE or pattern.search(text):
+        for found in _matches(text, pattern):
+            start = max(found.start(), found.end(1)) if pattern.groups else found.start()
+            if start < found.end():
+                yield start, found.end()
+
+
+def _blocks(text: str, begin: re.Pattern[str], end: re.Pattern[str]) -> Iterator[_Span]:
+    done = 0
+    for first in _matches(text, begin):
+        if first.start() < done:
+            continue
+        last = next(_matches(text, end, first.end()), None)
+        done = len(text) if last is None else last.end()
+        yield first.start(), done
+
+
+def _given_to_curl(text: str) -> Iterator[_Span]:
+    """Passwords in `curl -u user:password`."""
+    for command in _matches(text, _CURL):
+        for found in _CURL_USER.finditer(text, *command.span()):
+            yield found.end(1), found.end()
+
+
+def _blank(text: str, spans: Iterable[_Span]) -> str:
+    parts: list[str] = []
+    done = 0
+    for start, end in spans:
+        parts += text[done:start], BLANK
+        done = end
+    return "".join((*parts, text[done:])) if parts else text
+
+
+def _lowered(text: str) -> str:
+    """The text in lower case, in which every character keeps its place."""
+    return "".join(map(_lower, (text[at : at + _PIECE] for at in range(0, len(text), _PIECE))))
+
+
+def _lower(text: str) -> str:
+    if not text.isascii():
+        for other, letter in _OTHER_LETTERS:
+            text = text.replace(other, letter)
+    return text.lower()
 
 
 def redacted(value: object, redact: Callable[[str], str] = redact) -> object:
@@ -71,12 +264,17 @@ def redacted(value: object, redact: Callable[[str], str] = redact) -> object:
     return value
 
 
-def _under(key: str, value: object, redact: Callable[[str], str]) -> object:
+def _under(name: str, value: object, redact: Callable[[str], str]) -> object:
     """A value that has a name, which may say that it is a secret (`password`)."""
     if not isinstance(value, str) or value.startswith("env:"):
         return redacted(value, redact)
-    secret = len(value) >= _LEAST and redact(f"{key}: 'something'") == f"{key}: {BLANK}"
+    secret = len(value) >= _LEAST and _says_secret(name[-_NAME:])
     return BLANK if secret else redact(value)
+
+
+@lru_cache(1024)
+def _says_secret(name: str) -> bool:
+    return not redact(f"{name}: 'some=thing'").endswith("thing'")
 
 
 # -- secrets that are known ----------------------------------------------------------------------------------------
