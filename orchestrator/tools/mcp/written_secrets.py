@@ -1,7 +1,8 @@
 """Secrets that are written in the text of a reference to a server.
 
 A reference is stored with each run, so no secret may be in it. Some are known by their look (`redact`); any word can be
-one where its name says so: `--api-key abc`, `--pw=abc`, `-k abc`, `TOKEN=abc`, `?key=abc`.
+one where its name says so: `--api-key abc`, `--pw=abc`, `-k abc`, `TOKEN=abc`, `?key=abc`, `-H 'X-Api-Key: abc'`; or
+where a user stands before it: `-u ann:abc`, `--user=ann:abc`, `ann:abc@x.example`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,13 @@ _ABOUT_ONE = frozenset(
 """What a name ends with that is about a secret and holds none: `--token-file`."""
 _ASSIGNED = re.compile(r"-{0,2}([A-Za-z][\w.-]*)=(.*)", re.DOTALL)
 _OPTION = re.compile(r"--?([A-Za-z][\w.-]*)")
+_HEADER = re.compile(r"([A-Za-z][\w.-]*):\s+(.+)", re.DOTALL)
 _SHORT = ("-k",)
+_USER = re.compile(r"(-[uU]|--(?:proxy-)?user(?:name|pwd)?|--login)(?:=|(?<=-[uU]))?(.*)", re.DOTALL)
+_PAIR = re.compile(r"([^:/]*):([^/].*)", re.DOTALL)
+_AT_HOST = re.compile(
+    r"[^\s:/@]*:[^\s:/@]+@(?:localhost|[A-Za-z][\w-]*(?:\.[\w-]+)+|\d+(?:\.\d+){3})(?:[:/].*)?", re.DOTALL
+)
 _SCHEMES = ("bearer", "basic", "token")
 _DEEPEST = 3
 
@@ -35,7 +42,7 @@ def secret_written_in(text: str) -> str | None:
     known = VARIABLE.sub(lambda found: f"env:{found[1]} {found[2] or ''}", text)
     if redact(known) != known:
         return "it"
-    if text.startswith(("http://", "https://")):
+    if _is_address(text):
         return _in_address(text)
     try:
         words = shlex.split(text)
@@ -64,7 +71,14 @@ def _in_words(words: list[str], depth: int = 0) -> str | None:
             return word
         if word.startswith(_SHORT) and len(word) > 9 and option is not None:
             return word[:2]
-        if word.startswith(("http://", "https://")) and (found := _in_address(word)) is not None:
+        header, user = _HEADER.fullmatch(word), _USER.fullmatch(word)
+        if header is not None and is_secret_name(header[1]) and _is_value(header[2]):
+            return f"{header[1]}:"
+        if user is not None and _is_pair(user[2] or following):
+            return user[1]
+        if _AT_HOST.fullmatch(VARIABLE.sub(lambda found: found[2] or "", word)):
+            return "its address"
+        if _is_address(word) and (found := _in_address(word)) is not None:
             return found
         if depth < _DEEPEST and any(char.isspace() for char in word):  # the command of a shell
             try:
@@ -74,6 +88,18 @@ def _in_words(words: list[str], depth: int = 0) -> str | None:
             if inner is not None:
                 return inner
     return None
+
+
+def _is_address(text: str) -> bool:
+    return text[:8].lower().startswith(("http://", "https://"))
+
+
+def _is_pair(text: str) -> bool:
+    """Whether a text is a user with a password, and neither a host with a port nor a user with a group."""
+    found = _PAIR.fullmatch(VARIABLE.sub(lambda found: found[2] or "", text))
+    if found is None or found[1] == found[2]:
+        return False
+    return not found[2].isdigit() or (len(found[2]) > 5 and not found[1].isdigit())
 
 
 def _in_address(text: str) -> str | None:

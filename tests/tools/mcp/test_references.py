@@ -61,9 +61,17 @@ def test_a_reference_that_is_refused(text: str, fault: str) -> None:
         ("serve -khunter22xx", "-k"), ("serve --dbPassword hunter22", "--dbPassword"),
         ("docker run -e MY_TOKEN=hunter22 image", "MY_TOKEN"), ("sh -c 'serve --secret hunter22'", "--secret"),
         ("serve --token ${MY_TOKEN:-hunter22}", "--token"), ("serve --auth 'Bearer hunter22'", "--auth"),
-        ("npx mcp-remote https://x.example/mcp?key=hunter22", "key= in its address"),
+        ("npx mcp-remote https://x.example/mcp?key=hunter22", "key="),
         ("https://x.example/mcp?api_key=hunter22", "key"), ("https://x.example/mcp?sig=${S:-hunter22}", "sig="),
-        ("https://hunter22@x.example/mcp", "address"),
+        ("https://hunter22@x.example/mcp", "address"), ("serve -u ann:hunter22", "-u"), ("serve -uann:hunter22", "-u"),
+        ("serve --user ann:hunter22", "--user"), ("serve --user=ann:hunter22", "--user"), ("serve -U :hunter22", "-U"),
+        ("serve --username ${USER}:hunter22", "--username"), ("serve --userpwd ann:${P:-hunter22}", "--userpwd"),
+        ("sh -c 'serve -u ann:hunter22'", "-u"), ("serve --login 'ann:hunter22 x'", "--login"),
+        ("serve -u ann:${P}hunter22", "-u"), ("serve ann:hunter22@x.example/db", "address"),
+        ("serve ann:hunter22@localhost:8080", "address"), ("serve ann:hunter22@10.0.0.1", "address"),
+        ("serve -H 'X-Api-Key: hunter22'", "X-Api-Key"),
+        ("serve --header 'Authorization: Token hunter22'", "Authorization"),
+        ("HTTPS://x.example/mcp?key=hunter22", "key="), ("serve HTTPS://hunter22@x.example/mcp", "address"),
     ],
 )  # fmt: skip
 def test_a_secret_is_not_written_in_a_reference(text: str, holder: str) -> None:
@@ -79,7 +87,10 @@ def test_a_secret_is_not_written_in_a_reference(text: str, holder: str) -> None:
         "serve --token-file /run/secrets/it --max-tokens 100 --keyboard de -v", "serve --token ${MY_TOKEN}",
         "serve -k --verbose", "serve --api-key=${env:MY_TOKEN}", "serve --auth 'Bearer ${MY_TOKEN}' --password",
         "https://x.example/mcp?key=${MY_TOKEN}&page=2", "https://${MY_TOKEN}@x.example/mcp", "sh -c 'serve -p 80'",
-        "uv run --with key server.py",
+        "uv run --with key server.py", "serve -u ${MY_TOKEN}:${MY_TOKEN}", "docker run -u 1000:1000 image",
+        "docker run --user node:node image", "serve -u localhost:8080", "serve -u https://x.example/", "serve -u ann",
+        "serve -H 'Authorization: Bearer ${MY_TOKEN}' -H 'Accept: a/b'", "serve npm:tool@1.2.3 image:tag@sha256:00ff",
+        "serve -v /a:/b -p 80:80 --user-agent a:b", "serve npm:@scope/tool@1.0",
     ],
 )  # fmt: skip
 def test_names_of_variables_and_files_are_no_secrets(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
