@@ -11,6 +11,7 @@ from typing import Any
 import typer
 
 from orchestrator.cli.dotenv import load_dotenv
+from orchestrator.cli.environment import redact_own
 from orchestrator.cli.error_texts import error_text
 from orchestrator.cli.exits import INTERRUPTED, UsageError, of_error
 from orchestrator.cli.output import discard_output, show_log, warn
@@ -38,6 +39,7 @@ def guarded(command: Callable[..., int]) -> Callable[..., None]:
     def wrapper(**given: Any) -> None:
         def work() -> int:
             load_dotenv()
+            redact_own()
             show_log()
             for name, group in groups.items():
                 given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})

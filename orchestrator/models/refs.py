@@ -14,6 +14,7 @@ from orchestrator.graph.refs import attribute, module_of_file, resolve
 from orchestrator.models.base import Model
 from orchestrator.models.prices import Price
 from orchestrator.private import keep_private
+from orchestrator.redaction import redact
 
 _FORMS = "write offline, openai:NAME (such as openai:gpt-4o-mini), module:attr or file.py:attr"
 
@@ -39,6 +40,11 @@ def model_from_ref(ref: str) -> Model:
     if kind == "openai":
         if not name:
             raise GraphUnknown(f"model {ref!r} does not name a model of OpenAI; {_FORMS}")
+        if redact(name) != name:
+            raise GraphUnknown(
+                f"model 'openai:{redact(name)}': it holds a secret, and references are stored with a run: "
+                "write the model's name; its key comes from the environment, OPENAI_API_KEY"
+            )
         from orchestrator.models.openai import OpenAIModel
 
         return OpenAIModel(name, price=_prices())

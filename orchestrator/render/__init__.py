@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 if TYPE_CHECKING:
     from orchestrator.graph.definition import GraphDefinition
-    from orchestrator.redaction import redact
+    from orchestrator.redaction import redact, redact_also
     from orchestrator.render.backends import RenderError, engines
     from orchestrator.render.build import draw
     from orchestrator.render.dot import to_dot
@@ -51,6 +51,7 @@ __all__ = [
     "lines",
     "plain",
     "redact",
+    "redact_also",
     "render",
     "replay",
     "stylesheet",
@@ -71,7 +72,7 @@ _NAMES = {
     "moments": ("Live", "Moment", "Replay", "replay"),
     "overlaid": ("HasOverlay", "Mark", "RunLike"),
     "style": ("stylesheet",),
-    ".redaction": ("redact",),
+    ".redaction": ("redact", "redact_also"),
     ".views.safe_text": ("lines", "plain", "told"),
     "html.frame": ("framed",),
     "yaml_": ("to_yaml",),

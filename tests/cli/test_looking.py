@@ -7,6 +7,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
+from orchestrator import redaction
 from tests.support.shell import Shell
 from tests.support.sizes import FULL
 from tests.support.trial import SECRET
@@ -151,6 +152,31 @@ def test_secrets_are_blanked_and_a_terminal_is_not_commanded(ran: Shell, words: 
     assert done.out.replace("\n", "").isprintable()
     if words == ("show", "writer", "--json"):
         assert done.json["state"]["notes"] == {"password": "[redacted]"}
+
+
+def test_own_patterns_are_blanked_by_every_command_that_shows(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redaction, "_own", [])
+    env = {"ORCHESTRATOR_REDACT": "ACME-[0-9]+\n\n(?<=pin )[0-9]{4}\n"}
+    began = shell("run", "trial:writer", "ACME-77 and pin 1234", "--run-id", "w", "--tools", "trial", env=env)
+    views = [
+        ("show", "w"), ("show", "w", "--json"), ("events", "w"), ("events", "w", "--json"), ("runs", "--json"),
+        ("why", "w"), ("export", "w", "--redact"), *(("render", "w", "--format", form) for form in ("html", "svg")),
+    ]  # fmt: skip
+    for done in (began, *shell.all(*views, env=env)):
+        assert done.code in (0, 3), done.err
+        assert "ACME-77" not in done.out + done.err
+        assert "pin 1234" not in done.out + done.err
+    assert "[redacted] and pin [redacted]" in shell("show", "w", env=env).out
+
+
+@pytest.mark.parametrize("pattern", ["(", "a*"])
+def test_an_own_pattern_that_cannot_be_used_ends_the_command(
+    shell: Shell, pattern: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(redaction, "_own", [])
+    done = shell("runs", env={"ORCHESTRATOR_REDACT": pattern})
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith(f"error: ORCHESTRATOR_REDACT: the pattern {pattern!r}")
 
 
 def test_what_a_run_asks_or_why_it_failed_stands_above_what_it_did(ran: Shell) -> None:

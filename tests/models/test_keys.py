@@ -173,6 +173,8 @@ def test_models_are_named_by_text() -> None:
     [
         ("gpt-4o", "is unknown; write offline, openai:NAME"),
         ("openai:", "does not name a model"),
+        ("openai:sk-0123456789abcdef0123", r"'openai:\[redacted\]': it holds a secret.*OPENAI_API_KEY"),
+        ("openai:https://ann:hunter22@x.example", "it holds a secret"),
         ("offline:x", "offline"),
         (f"{__name__}:KEY", "is not a model but a str"),
         (f"{__name__}:nobody", "nobody"),

@@ -15,7 +15,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from orchestrator import Graph, Limits
+from orchestrator import Graph, Limits, redaction
+from orchestrator.render import redact_also
 from orchestrator.web.sessions import Sessions
 from tests.support.sizes import sized
 from tests.web.api import Api, api, letter
@@ -797,8 +798,10 @@ def test_a_page_may_run_only_its_own_script(open_api: Api) -> None:
     assert "script-src" not in open_api.client.get("/api/runs/one/drawing.svg").headers["content-security-policy"]
 
 
-def test_secrets_are_blanked_except_in_what_is_approved() -> None:
-    secret = "sk-abcdefghijklmnopqrstuvwxyz"
+@pytest.mark.parametrize("secret", ["sk-abcdefghijklmnopqrstuvwxyz", "ACME-1234"])
+def test_secrets_are_blanked_except_in_what_is_approved(secret: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redaction, "_own", [])
+    redact_also(r"ACME-\d+")
     with api() as found:
         found.post("runs", 201, graph="payment", input=secret, run_id="one", labels={"user": secret}, wait=True)
         (question,) = found.get("runs/one")["waiting"]
