@@ -96,23 +96,6 @@ def on_change() -> Literal["continue", "strict"]:
     raise UsageError(f"ORCHESTRATOR_ON_CHANGE={said}: use continue or strict")
 
 
-def redact_own() -> None:
-    """`ORCHESTRATOR_REDACT`: regular expressions, one a line, whose matches are blanked in all that is shown.
-
-    Raises:
-        UsageError: one cannot be compiled, or matches the empty text.
-    """
-    said = os.environ.get("ORCHESTRATOR_REDACT", "").splitlines()
-    if said:
-        from orchestrator.redaction import redact_also  # late: its patterns take a while to compile
-
-        for pattern in filter(None, map(str.strip, said)):
-            try:
-                redact_also(pattern)
-            except ValueError as error:
-                raise UsageError(f"ORCHESTRATOR_REDACT: {error}") from None
-
-
 def on_terminal() -> bool:
     """Whether a person can be asked: questions are shown on stderr and read from stdin."""
     return sys.stdin.isatty() and sys.stderr.isatty()

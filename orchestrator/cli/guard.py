@@ -11,12 +11,11 @@ from typing import Any
 import typer
 
 from orchestrator.cli.dotenv import load_dotenv
-from orchestrator.cli.environment import redact_own
 from orchestrator.cli.error_texts import error_text
 from orchestrator.cli.exits import INTERRUPTED, UsageError, of_error
 from orchestrator.cli.output import discard_output, show_log, warn
 from orchestrator.cli.process_end import settle
-from orchestrator.cli.redaction import redacted
+from orchestrator.cli.redaction import redact_own, redacted
 from orchestrator.errors import OrchestratorError
 
 

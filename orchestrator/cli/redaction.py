@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+
+from orchestrator.cli.exits import UsageError
+
 
 def redacted(value: object) -> object:
     """A plain value in which every text that holds a secret has it blanked.
@@ -11,3 +15,20 @@ def redacted(value: object) -> object:
     from orchestrator import redaction  # late: its patterns take a while to compile
 
     return redaction.redacted(value)
+
+
+def redact_own() -> None:
+    """`ORCHESTRATOR_REDACT`: regular expressions, one a line, whose matches are blanked in all that is shown.
+
+    Raises:
+        UsageError: one cannot be compiled, or matches the empty text.
+    """
+    said = os.environ.get("ORCHESTRATOR_REDACT", "").splitlines()
+    if said:
+        from orchestrator.redaction import redact_also
+
+        for pattern in filter(None, map(str.strip, said)):
+            try:
+                redact_also(pattern)
+            except ValueError as error:
+                raise UsageError(f"ORCHESTRATOR_REDACT: {error}") from None
