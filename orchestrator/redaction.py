@@ -18,8 +18,8 @@ from urllib.parse import quote, quote_plus
 BLANK = "[redacted]"
 _LEAST = 4
 """Characters that a secret with a name has at least."""
-_SHORTEST = 8
-"""Characters of the shortest text that holds a secret: `ab://:p@`."""
+_SHORTEST = 15
+"""Characters of the shortest text that holds a secret without a `:` or `=`: a key."""
 _SHORT = 4 * 1024
 """Characters of a text in which it pays to look first whether anything is long enough for a key."""
 _NAME = 200
@@ -177,20 +177,32 @@ def redact(text: str) -> str:
     for pattern in _own:
         parts = text.split(BLANK)  # what is blanked already is no text of the pattern's
         text = BLANK.join(_blank(part, (found.span() for found in _matches(part, pattern))) for part in parts)
-    if len(text) < _SHORTEST:
+    if len(text) < _SHORTEST and ":" not in text and "=" not in text:
         return text
     for begin, end in _BLOCKS:
-        text = _blank(text, _blocks(text, begin, end))
+        if _may_match(begin, text):
+            text = _blank(text, _blocks(text, begin, end))
     if len(text) > _SHORT or _MAY_HOLD_KEY.search(text):
         for pattern in _IN_THIS_CASE:
-            text = _blank(text, _secrets(text, pattern))
-    text = _blank(text, _secrets(text, _BEARER))
-    text = _blank(text, _given_to_curl(text))
+            if _may_match(pattern, text):
+                text = _blank(text, _secrets(text, pattern))
+    if _may_match(_BEARER, text):
+        text = _blank(text, _secrets(text, _BEARER))
+    if _may_match(_CURL, text):
+        text = _blank(text, _given_to_curl(text))
     lowered = _lowered(text)
     for pattern in _IN_ANY_CASE:
-        found = [*_secrets(lowered, pattern)]
-        text, lowered = _blank(text, found), _blank(lowered, found)
-    return _blank(text, _secrets(text, _USERINFO))  # last: what a named value ended at may stand in a password
+        if _may_match(pattern, lowered):
+            found = [*_secrets(lowered, pattern)]
+            text, lowered = _blank(text, found), _blank(lowered, found)
+    if _may_match(_USERINFO, text):  # last: what a named value ended at may stand in a password
+        text = _blank(text, _secrets(text, _USERINFO))
+    return text
+
+
+def _may_match(pattern: re.Pattern[str], text: str) -> bool:
+    """Whether to look for all matches. Most texts are short and have none: that is found out with one call."""
+    return len(text) > _PIECE or pattern.search(text) is not None
 
 
 def _matches(text: str, pattern: re.Pattern[str], start: int = 0) -> Iterator[re.Match[str]]:
@@ -208,11 +220,10 @@ def _matches(text: str, pattern: re.Pattern[str], start: int = 0) -> Iterator[re
 
 def _secrets(text: str, pattern: re.Pattern[str]) -> Iterator[_Span]:
     """What a pattern matches, without its group 1."""
-    if len(text) > _PIECE or pattern.search(text):
-        for found in _matches(text, pattern):
-            start = max(found.start(), found.end(1)) if pattern.groups else found.start()
-            if start < found.end():
-                yield start, found.end()
+    for found in _matches(text, pattern):
+        start = max(found.start(), found.end(1)) if pattern.groups else found.start()
+        if start < found.end():
+            yield start, found.end()
 
 
 def _blocks(text: str, begin: re.Pattern[str], end: re.Pattern[str]) -> Iterator[_Span]:
@@ -243,6 +254,8 @@ def _blank(text: str, spans: Iterable[_Span]) -> str:
 
 def _lowered(text: str) -> str:
     """The text in lower case, in which every character keeps its place."""
+    if len(text) <= _PIECE:
+        return _lower(text)
     return "".join(map(_lower, (text[at : at + _PIECE] for at in range(0, len(text), _PIECE))))
 
 
