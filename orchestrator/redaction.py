@@ -102,6 +102,7 @@ _GAP = r"(?:\s|\\[nrt]){1,20}+"
 _FIELD = r"""[^\s\\"']{1,200}+"""
 _LOGIN = rf"(?:(?:login|account){_GAP}{_FIELD}{_GAP}){{1,2}}password{_GAP}"
 _ASSIGNED = rf"[\w-]{{0,20}}+(?:{_QUOTE})?+\s{{0,4}}+(?::=|=>|[:=])\s{{0,4}}+"
+_NUMBER = r"""[0-9]{1,9}\.?(?![^\s"',;})\]])"""
 _ABSENT = r"(?!(?:none|null|true|false)\b|env:)"
 _IN_ANY_CASE = (
     re.compile(r"(hooks\.slack(?:-gov)?\.com\\?/[a-z]{1,20}+\\?/)(?:[a-z0-9_/+-]|\\/){16,}+"),
@@ -114,7 +115,7 @@ _IN_ANY_CASE = (
     ),
     re.compile(
         rf"""(?x)
-        ((?: api[_-]?key | secret | token(?!s{_ASSIGNED}[0-9]{{1,9}}(?![\w-])) | passw(?:or)?d | passwd | passphrase
+        ((?: api[_-]?key | secret | token(?!s{_ASSIGNED}{_NUMBER}) | passw(?:or)?d | passwd | passphrase
            | credential | private[_-]?key | account[_-]?key | sharedaccesskey(?!name) ){_ASSIGNED})
         (?: (?: {_quoted('"', "double")} | {_quoted("'", "single")}
               | {_ABSENT}[^\s"',;}})\]\[]{{0,200}}+\[redacted\] )
