@@ -74,9 +74,8 @@ _TOKEN_PARTS = rf"\.{_WORD}{{8,}}+\.{_WORD}*+(?:\.{_WORD}++){{0,2}}"
 _MAY_HOLD_KEY = re.compile(r"[A-Za-z0-9_.-]{15}")
 _IN_THIS_CASE = (
     *(re.compile(rf"{start}(?<![A-Za-z0-9_]{start}){rest}") for start, rest in _KEYS.items()),
-    re.compile(
-        rf"eyJ(?<![A-Za-z0-9_]eyJ){_TOKEN}(?:{_TOKEN_PARTS}|())"
-    ),  # no token: passed over, and not looked at again
+    # What only begins like a web token is passed over as group 1: each `eyJ` in it would be looked at to its end.
+    re.compile(rf"eyJ(?<![A-Za-z0-9_]eyJ){_TOKEN}(?:{_TOKEN_PARTS}|())"),
     re.compile(rf"({_ESCAPE})(?:{'|'.join(map(''.join, _KEYS.items()))}|eyJ{_TOKEN}{_TOKEN_PARTS})"),
     re.compile(rf"(:)A(?<=[0-9]{{6}}:A){_WORD}{{34}}(?!{_WORD})"),  # Telegram
 )

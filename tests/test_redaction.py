@@ -89,7 +89,8 @@ NAMED = [
 """Texts in which `@` stands for a secret that is known by what surrounds it."""
 HARMLESS = [
     "the secret garden", "a token of my esteem", "the password policy of the machine", "max_tokens: 12",
-    "input_tokens=12345, output_tokens=678", '{"total_tokens": 123456, "prompt_tokens": 1000}', "max_tokens = 4096", "It took output_tokens: 1234.",
+    "input_tokens=12345, output_tokens=678", '{"total_tokens": 123456, "prompt_tokens": 1000}', "max_tokens = 4096",
+    "It took output_tokens: 1234.",
     "password: null", "api_key=env:OPENAI_API_KEY", "token = None", "secret: true", 'password: ""',
     "vivamus dapibus nec", "dapi0123", "the risk-free rate and a disk-usage-of-all-the-machines-here",
     "a task-list-for-the-whole-team", "Basic authentication is needed", "basic understanding of it",
