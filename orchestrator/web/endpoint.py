@@ -20,6 +20,7 @@ from orchestrator.web.documents import Document
 from orchestrator.web.principals import Act, labelled, name_of, refused
 from orchestrator.web.problems import HttpProblem
 from orchestrator.web.requests import Body, LimitChanges, NoQuery, Query
+from orchestrator.web.sessions import SESSION
 from orchestrator.web.settings import Risk, Settings
 from orchestrator.web.streams import EventStream
 
@@ -254,7 +255,7 @@ class Call(Generic[QueryT, BodyT]):
         return info
 
     def stream(self, events: AsyncIterator[str], runs: Iterable[str] = ()) -> EventStream:
-        """Answer with a stream, which ends once `authorize` refuses what it allowed when the stream was opened.
+        """Answer with a stream, which ends with the session that opened it, and once `authorize` refuses it.
 
         Args:
             events: the events, each as text of the stream.
@@ -264,8 +265,13 @@ class Call(Generic[QueryT, BodyT]):
             HttpProblem: no further stream can be opened.
         """
         authorize, named = self.settings.authorize, [*runs]
+        session = self.request.scope.get(SESSION, ())
 
         async def allowed() -> bool:
+            if session and not self.service.sessions.has_any(session):
+                return False
+            if authorize is None:
+                return True
             row = None
             with suppress(RunUnknown):  # a run that is deleted is nobody's any more
                 row = self.row and await self.labelled(with_status(await self.executor.store.info(self.row.run_id)))
@@ -277,7 +283,7 @@ class Call(Generic[QueryT, BodyT]):
                         return False
             return True
 
-        checked = None if authorize is None else allowed
+        checked = allowed if session or authorize is not None else None
         return EventStream(events, self.service.streams, self.settings, checked)
 
 

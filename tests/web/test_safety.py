@@ -618,6 +618,23 @@ def test_a_session_ends_after_its_time() -> None:
         pytest.fail("the session does not end")
 
 
+@pytest.mark.parametrize("path", ["/api/runs", "/api/questions", "/api/runs/one/events", "/api/stats"])
+def test_a_stream_ends_with_the_session_that_opened_it(path: str) -> None:
+    with api(settings={"token": TOKEN, "recheck": 0.05, "heartbeat": 300.0}) as found:
+        found.client.headers["Authorization"] = f"Bearer {TOKEN}"
+        found.start("letter", run_id="one")
+        with httpx2.Client(base_url=found.url, timeout=60) as browser:
+            browser.get(f"/api/runs?token={TOKEN}")
+            with browser.stream("GET", path, headers={"Accept": "text/event-stream"}) as stream:
+                texts = stream.iter_text()
+                assert "retry" in next(texts)
+                assert browser.post("/api/logout").json() == {"ended": 1}
+                for _ in texts:
+                    pass  # it comes to its end
+        with found.client.stream("GET", path, headers={"Accept": "text/event-stream"}) as stream:
+            assert "retry" in next(stream.iter_text())  # by the token there is no session
+
+
 def test_many_sessions_take_bounded_room() -> None:
     sessions = Sessions(60)
     first = sessions.open()
