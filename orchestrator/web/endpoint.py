@@ -17,7 +17,7 @@ from orchestrator.graph.names import plain_name
 from orchestrator.kernel.records import Answered, Asked
 from orchestrator.stores.base import RunInfo
 from orchestrator.web.documents import Document
-from orchestrator.web.principals import Act, labelled, name_of, refused
+from orchestrator.web.principals import Act, answering, labelled, name_of, refused, tools_of
 from orchestrator.web.problems import HttpProblem
 from orchestrator.web.requests import Body, LimitChanges, NoQuery, Query
 from orchestrator.web.sessions import SESSION
@@ -221,8 +221,10 @@ class Call(Generic[QueryT, BodyT]):
         asked = {one.question.id: one.question for one in records if isinstance(one, Asked)}
         answers = [one for one in records if isinstance(one, Answered) and at in (None, one.seq)] if replaced else []
         names += [one.question for one in answers[-1:]]
+        graph = self.executor.graphs.get(self.run.graph)
+        tools = [*self.executor.tools, *(() if graph is None else tools_of(graph))]
         for question in [asked.get(name) for name in names] or [None]:
-            await self.check("answer_question", Act(question))
+            await self.check("answer_question", answering(question, records, tools))
 
     async def labelled(self, info: RunInfo) -> RunInfo:
         """The row of a run as `authorize` gets it, see `principals.labelled`; without `authorize` as it is."""
