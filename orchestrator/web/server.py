@@ -30,9 +30,11 @@ class Server(uvicorn.Server):
 
     def __init__(self, app: Starlette, listening: anyio.Event) -> None:
         self._streams, self._listening = app.state.streams, listening
+        most = most_connections()
+        self._streams.lower(most // 2)  # streams leave connections for all else
         # h11, wherever it runs: it bounds the headers of a request, and keeps the host of an absolute target.
         config = BoundedConfig(
-            app, most_connections(), ws="none", lifespan="off", log_level=logging.WARNING, access_log=False,
+            app, most, ws="none", lifespan="off", log_level=logging.WARNING, access_log=False,
             server_header=False, proxy_headers=False, timeout_graceful_shutdown=_GRACE,
         )  # fmt: skip
         super().__init__(config)

@@ -215,7 +215,8 @@ def test_the_page_of_a_run_shows_every_value_in_its_place(screens: Screens) -> N
         const card = new Summary("a", () => {}).card({ name: "Waits", kind: "open", text: "", asked });
         return [fields(call), meant(args), fields(beside), meant(asked.shown),
           texts(call?.querySelectorAll("dt, dd")), Object.entries(facts).flat(),
-          card.querySelector(".question").innerHTML, element.outerHTML, card.textContent, "Waits" + element.textContent];
+          card.querySelector(".question").innerHTML, element.outerHTML,
+          card.textContent, `Waits${element.textContent}`];
       });
     }"""
 
