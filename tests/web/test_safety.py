@@ -443,15 +443,15 @@ def test_a_file_is_read_and_nothing_else_can_be_done_with_it(open_api: Api) -> N
 
 
 @pytest.mark.parametrize(
-    "run_id", [".", "..", "../x", "a/b", "a\\b", "a b", "a\r\nb", "a\x00", "\u202e", "", "x" * 201, "a@3"]
+    "run_id", [".", "..", "../x", "a/b", "a\\b", "a b", "a\r\nb", "a\x00", "\u202e", "", "x" * 201, "a@3", "--all"]
 )
-def test_a_run_gets_no_id_that_no_address_leads_to(open_api: Api, run_id: str) -> None:
+def test_a_run_gets_no_id_that_no_address_or_command_leads_to(open_api: Api, run_id: str) -> None:
     open_api.post("runs", 422, graph="plain", run_id=run_id)
     open_api.post("runs/one/fork", 422, at=2, run_id=run_id)
     open_api.post("runs/one/replay", 422, run_id=run_id)
 
 
-@pytest.mark.parametrize("run_id", ["a%2fb", "a?b", "a#b", "<script>", "é", "%", "a;b", "-x", "con", "..."])
+@pytest.mark.parametrize("run_id", ["a%2fb", "a?b", "a#b", "<script>", "é", "%", "a;b", "x-", "con", "..."])
 def test_a_run_is_found_by_the_address_that_its_start_names(open_api: Api, run_id: str) -> None:
     made = open_api.client.post("/api/runs", json={"graph": "plain", "run_id": run_id, "wait": True})
     assert made.status_code == 201, made.text
