@@ -13,6 +13,8 @@ import logging
 import resource
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, cast
 
 import h11
@@ -158,3 +160,16 @@ class Seldom(logging.Filter):
         if held:
             record.msg, record.args = f"{record.getMessage()} ({held} more since the last such line)", ()
         return True
+
+
+@contextmanager
+def bounded_logs() -> Iterator[None]:
+    """Bound what the server and its event loop log, while it runs: the loggers are those of the whole process."""
+    added = [(logging.getLogger(name), Seldom()) for name in ("uvicorn.error", "asyncio")]
+    for logger, seldom in added:
+        logger.addFilter(seldom)
+    try:
+        yield
+    finally:
+        for logger, seldom in added:
+            logger.removeFilter(seldom)

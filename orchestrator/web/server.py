@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import anyio
 import uvicorn
 
-from orchestrator.web.connections import BoundedConfig, Seldom, most_connections
+from orchestrator.web.connections import BoundedConfig, bounded_logs, most_connections
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -66,21 +66,8 @@ async def serve(app: Starlette, bound: socket.socket, listening: anyio.Event) ->
     # Connections take it over. Without it the end of an answer waits for the reader's acknowledgement of its beginning.
     bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     server = Server(app, listening)
-    with _bounded_logs("uvicorn.error", "asyncio"):
+    with bounded_logs():
         await _serve(server, bound)
-
-
-@contextmanager
-def _bounded_logs(*names: str) -> Iterator[None]:
-    """Bound what these loggers log, while the server runs: they are those of the whole process."""
-    added = [(logging.getLogger(name), Seldom()) for name in names]
-    for logger, seldom in added:
-        logger.addFilter(seldom)
-    try:
-        yield
-    finally:
-        for logger, seldom in added:
-            logger.removeFilter(seldom)
 
 
 async def _serve(server: Server, bound: socket.socket) -> None:
