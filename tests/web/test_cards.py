@@ -233,6 +233,23 @@ def test_the_page_of_a_run_shows_every_value_in_its_place(screens: Screens) -> N
     check()
 
 
+@pytest.mark.browser
+def test_the_form_of_a_call_takes_any_name_and_shows_what_cannot_be_seen(screens: Screens) -> None:
+    page = screens.open("/runs")
+    module = """async (given) => {
+      const [args, schema] = given.map((one) => JSON.parse(one));
+      const { ArgumentForm } = await import("/static/argument_form.js");
+      const form = new ArgumentForm(args, schema);
+      return [form.element.innerText, JSON.stringify(form.read())];
+    }"""
+    args = {"__proto__": "1", "hasOwnProperty": '"a"', "a\u202eb": '"x"'}
+    schema = {"properties": {"constructor": {"type": "string"}, "toString": {"enum": ["r\u202ew"]}}}
+    shown, read = page.evaluate(module, [json.dumps(args), json.dumps(schema)])
+    assert json.loads(read) == args
+    assert "\u202e" not in shown
+    assert ("a\\u202eb" in shown, "r\\u202ew" in shown) == (True, True)
+
+
 def flat(question: Question) -> dict[str, object]:
     """The payload as earlier versions wrote it: the shown fields beside, and below, the parts of the call."""
     call, shown = parts_of(question.kind, question.payload)
