@@ -16,6 +16,7 @@ from orchestrator.graph.limits import Limits, raised
 from orchestrator.graph.names import plain_name
 from orchestrator.kernel.records import Answered, Asked
 from orchestrator.stores.base import RunInfo
+from orchestrator.web.compose.scratch import OWNER
 from orchestrator.web.documents import Document
 from orchestrator.web.principals import Act, answering, labelled, name_of, refused, tools_of
 from orchestrator.web.problems import HttpProblem
@@ -168,6 +169,20 @@ class Call(Generic[QueryT, BodyT]):
             )  # fmt: skip
         return wanted
 
+    async def graphs(self) -> Mapping[str, GraphDefinition]:
+        """The graphs of the executor that the principal may see, by name: of the texts that are tried, its own."""
+        found = self.executor.graphs
+        if not self.own:
+            return found
+        rows = (await self.executor.runs(labels=self.own, limit=200)).runs
+        tried, given = {row.content for row in rows}, self.service.texts.given
+        return {name: graph for name, graph in found.items() if name in given or graph.content in tried}
+
+    @property
+    def own(self) -> Mapping[str, str]:
+        """The labels that runs must have to be the principal's; empty: `authorize` says which are, or there is none."""
+        return {OWNER: self.principal} if self.settings.scratch and self.settings.authorize is not None else {}
+
     async def graph(self, name: str) -> GraphDefinition:
         """A graph of the executor. No other one is looked for, and nothing is imported.
 
@@ -177,11 +192,12 @@ class Call(Generic[QueryT, BodyT]):
         saved = self.service.saved
         if saved is not None:
             await saved.refresh(name)
-        found = self.executor.graphs.get(plain_name(name))
+        graphs = await self.graphs()
+        found = graphs.get(plain_name(name))
         if found is None:
             if saved is not None and name in saved.faults:
                 raise GraphUnknown(f"the saved graph {name!r} is not used: {saved.faults[name]}")
-            known = ", ".join(sorted(self.executor.graphs)) or "none"
+            known = ", ".join(sorted(graphs)) or "none"
             raise GraphUnknown(f"unknown graph {name!r}: this server has {known}")
         return found
 
