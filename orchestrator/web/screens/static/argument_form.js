@@ -109,7 +109,9 @@ export class ArgumentForm {
       const made = field(name, own(args, name), given(own(schema?.properties, name), schema ?? {}));
       const fault = make("span", { class: "fault", role: "alert" });
       this.fields.set(name, { ...made, fault });
-      return make("div", {}, make("dt", { class: "data" }, visible(name)), make("dd", {}, made.element, fault));
+      const text = own(args, name) ?? "", seen = visible(text); // a field of a form cannot show what cannot be seen
+      const beside = seen === text ? null : make("span", { class: "soft data" }, seen);
+      return make("div", {}, make("dt", { class: "data" }, visible(name)), make("dd", {}, made.element, beside, fault));
     });
     this.element = make("dl", { class: "arguments form" }, ...rows);
   }
