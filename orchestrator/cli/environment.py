@@ -127,11 +127,11 @@ def new_run_id(given: str | None) -> str:
     Raises:
         UsageError: no run can have the one that was typed.
     """
-    from orchestrator.executor.host.start import check_run_id
+    from orchestrator.executor.host.start import check_new_id
 
     if given is None:
         return secrets.token_hex(8)
     try:
-        return check_run_id(given)
+        return check_new_id(given)
     except ValueError as error:
         raise UsageError(f"--run-id: {error}") from None

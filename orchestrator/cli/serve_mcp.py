@@ -140,6 +140,7 @@ async def _http(port: int, url: str, codes: list[Code], offered: Any) -> None:
 
     from orchestrator.cli.output import warn
     from orchestrator.cli.run_session import opened
+    from orchestrator.web.connections import bounded_logs
 
     with socket.socket() as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -156,7 +157,7 @@ async def _http(port: int, url: str, codes: list[Code], offered: Any) -> None:
             warn(f"serving http://{hosts[0]}/mcp (Ctrl-C ends it)")
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(_until_cancelled, server)
-                with anyio.CancelScope(shield=True):  # it ends in good order, when it is told to
+                with bounded_logs(), anyio.CancelScope(shield=True):  # it ends in good order, when it is told to
                     await server.serve([listening])
                 tasks.cancel_scope.cancel()
 
@@ -164,12 +165,15 @@ async def _http(port: int, url: str, codes: list[Code], offered: Any) -> None:
 def _server(app: Any) -> Any:
     import uvicorn
 
+    from orchestrator.web.connections import BoundedConfig, most_connections
+
     class Server(uvicorn.Server):
         @contextmanager
         def capture_signals(self) -> Iterator[None]:
             yield  # the command line has handlers of its own
 
-    return Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=2, lifespan="on"))
+    most = most_connections()
+    return Server(BoundedConfig(app, most, ws="none", log_level="warning", timeout_graceful_shutdown=2, lifespan="on"))
 
 
 async def _until_cancelled(server: Any) -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable, Iterator
 
+from orchestrator.visible import is_hidden
+
 RULE = "use letters, digits, '_' and '-', and start with a letter or '_'"
 
 
@@ -17,18 +19,11 @@ def plain_name(name: str) -> str:
     return unicodedata.normalize("NFKC", name) if isinstance(name, str) and not name.isascii() else name
 
 
-_INVISIBLE = frozenset(
-    chr(code)
-    for first, last in ((0x34F, 0x34F), (0x115F, 0x1160), (0x17B4, 0x17B5), (0x180B, 0x180F), (0x3164, 0x3164),
-                        (0xFE00, 0xFE0F), (0xFFA0, 0xFFA0), (0xE0100, 0xE01EF))
-    for code in range(first, last + 1)
-)  # fmt: skip
-"""Invisible characters that Python allows in identifiers (default-ignorable code points of Unicode)."""
-
-
 def is_name(text: str) -> bool:
     """Whether a text can be a name."""
-    return text[:1] != "-" and text.replace("-", "_").isidentifier() and _INVISIBLE.isdisjoint(text)
+    return (
+        text[:1] != "-" and text.replace("-", "_").isidentifier() and (text.isascii() or not any(map(is_hidden, text)))
+    )
 
 
 def with_marks_as_letters(text: str) -> str:

@@ -1,8 +1,9 @@
-"""The connections of a server: their number is bounded, and each has a time in which the head of a request must arrive.
+"""The connections of a server: their number is bounded, and each has times for the head of a request and for answers.
 
-A client that opens connections and sends nothing needs no token, and each connection takes a file descriptor. So a
-server keeps half of the descriptors of its process for connections. When they are all taken, the connection that has
-waited longest without a whole head gives way to the next one; if each has a request, the next one is closed.
+A client that opens connections and sends or reads nothing needs no token, and each connection takes a file descriptor.
+So a server keeps half of the descriptors of its process for connections. When they are all taken, the connection that
+has waited longest for its client, for a whole head or until an answer is read, gives way to the next one; if none
+waits, the next one is closed.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import logging
 import resource
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, cast
 
 import h11
@@ -20,6 +23,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 HEAD_TIME = 10.0
 """Seconds in which the head of a request must arrive."""
+READ_TIME = 30.0
+"""Seconds in which a client must take something of an answer that waits for it."""
 _MOST = 4096
 _EVERY = 60.0
 """Seconds in which a line is logged once."""
@@ -41,17 +46,18 @@ class BoundedConfig(uvicorn.Config):
     """
 
     def __init__(self, app: Any, most: int, **options: Any) -> None:
-        # asyncio accepts as many connections as the backlog has before it looks at anything else.
-        super().__init__(app, http=_Connection, backlog=max(8, min(128, most // 2)), **options)
+        # asyncio accepts as many connections as the backlog has, three times, before the first of them can give way.
+        super().__init__(app, http=_Connection, backlog=max(8, min(128, most // 8)), **options)
         self.most = most
         self.waiting: dict[_Connection, None] = {}
-        """Connections without a whole head, the one that has waited longest first."""
+        """Connections without a whole head, or whose answer is not read; the one that has waited longest first."""
 
 
 class _Connection(H11Protocol):
-    """A connection that is closed if the head of a request does not arrive in time."""
+    """A connection that is closed if the head of a request does not arrive in time, or an answer is not read."""
 
     _head_timer: asyncio.TimerHandle | None = None
+    _read_timer: asyncio.TimerHandle | None = None
 
     @property
     def _waiting(self) -> dict[_Connection, None]:
@@ -66,8 +72,20 @@ class _Connection(H11Protocol):
             self._wait()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_reading()
         self._stop_waiting()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._waiting.setdefault(self)
+        self._watch_reader()
+
+    def resume_writing(self) -> None:
+        self._stop_reading()
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._waiting.pop(self, None)
+        super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -81,8 +99,25 @@ class _Connection(H11Protocol):
         super().on_response_complete()
         if self.conn.their_state is h11.IDLE and not self.transport.is_closing():
             self._waiting[self] = None  # uvicorn's keep-alive closes it until the next byte arrives
-        elif not self.transport.is_closing():
+        elif not self.transport.is_closing() and self.cycle.response_complete:
             self._wait()
+        else:
+            self._stop_waiting()  # the next request came with the last one
+
+    def _watch_reader(self) -> None:
+        left = self.transport.get_write_buffer_size()
+        self._read_timer = self.loop.call_later(READ_TIME, self._check_reader, left)
+
+    def _check_reader(self, left: int) -> None:
+        if self.transport.get_write_buffer_size() >= left:
+            self._give_up("an answer is not read")
+        else:
+            self._watch_reader()
+
+    def _stop_reading(self) -> None:
+        if self._read_timer is not None:
+            self._read_timer.cancel()
+            self._read_timer = None
 
     def _wait(self) -> None:
         self._waiting.setdefault(self)
@@ -90,12 +125,14 @@ class _Connection(H11Protocol):
             self._head_timer = self.loop.call_later(HEAD_TIME, self._give_up, "no request came")
 
     def _stop_waiting(self) -> None:
-        self._waiting.pop(self, None)
+        if self._read_timer is None:
+            self._waiting.pop(self, None)
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
 
     def _give_up(self, why: str) -> None:
+        self._stop_reading()
         self._stop_waiting()
         self.connections.discard(self)
         self.logger.warning("connections are closed: %s", why)
@@ -123,3 +160,16 @@ class Seldom(logging.Filter):
         if held:
             record.msg, record.args = f"{record.getMessage()} ({held} more since the last such line)", ()
         return True
+
+
+@contextmanager
+def bounded_logs() -> Iterator[None]:
+    """Bound what the server and its event loop log, while it runs: the loggers are those of the whole process."""
+    added = [(logging.getLogger(name), Seldom()) for name in ("uvicorn.error", "asyncio")]
+    for logger, seldom in added:
+        logger.addFilter(seldom)
+    try:
+        yield
+    finally:
+        for logger, seldom in added:
+            logger.removeFilter(seldom)

@@ -16,10 +16,12 @@ from orchestrator.graph.limits import Limits, raised
 from orchestrator.graph.names import plain_name
 from orchestrator.kernel.records import Answered, Asked
 from orchestrator.stores.base import RunInfo
+from orchestrator.web.compose.scratch import OWNER
 from orchestrator.web.documents import Document
-from orchestrator.web.principals import Act, labelled, name_of, refused
+from orchestrator.web.principals import Act, answering, labelled, name_of, refused, tools_of
 from orchestrator.web.problems import HttpProblem
 from orchestrator.web.requests import Body, LimitChanges, NoQuery, Query
+from orchestrator.web.sessions import SESSION
 from orchestrator.web.settings import Risk, Settings
 from orchestrator.web.streams import EventStream
 
@@ -167,6 +169,20 @@ class Call(Generic[QueryT, BodyT]):
             )  # fmt: skip
         return wanted
 
+    async def graphs(self) -> Mapping[str, GraphDefinition]:
+        """The graphs of the executor that the principal may see, by name: of the texts that are tried, its own."""
+        found = self.executor.graphs
+        if not self.own:
+            return found
+        rows = (await self.executor.runs(labels=self.own, limit=200)).runs
+        tried, given = {row.content for row in rows}, self.service.texts.given
+        return {name: graph for name, graph in found.items() if name in given or graph.content in tried}
+
+    @property
+    def own(self) -> Mapping[str, str]:
+        """The labels that runs must have to be the principal's; empty: `authorize` says which are, or there is none."""
+        return {OWNER: self.principal} if self.settings.scratch and self.settings.authorize is not None else {}
+
     async def graph(self, name: str) -> GraphDefinition:
         """A graph of the executor. No other one is looked for, and nothing is imported.
 
@@ -176,11 +192,12 @@ class Call(Generic[QueryT, BodyT]):
         saved = self.service.saved
         if saved is not None:
             await saved.refresh(name)
-        found = self.executor.graphs.get(plain_name(name))
+        graphs = await self.graphs()
+        found = graphs.get(plain_name(name))
         if found is None:
             if saved is not None and name in saved.faults:
                 raise GraphUnknown(f"the saved graph {name!r} is not used: {saved.faults[name]}")
-            known = ", ".join(sorted(self.executor.graphs)) or "none"
+            known = ", ".join(sorted(graphs)) or "none"
             raise GraphUnknown(f"unknown graph {name!r}: this server has {known}")
         return found
 
@@ -220,8 +237,10 @@ class Call(Generic[QueryT, BodyT]):
         asked = {one.question.id: one.question for one in records if isinstance(one, Asked)}
         answers = [one for one in records if isinstance(one, Answered) and at in (None, one.seq)] if replaced else []
         names += [one.question for one in answers[-1:]]
+        graph = self.executor.graphs.get(self.run.graph)
+        tools = [*self.executor.tools, *(() if graph is None else tools_of(graph))]
         for question in [asked.get(name) for name in names] or [None]:
-            await self.check("answer_question", Act(question))
+            await self.check("answer_question", answering(question, records, tools))
 
     async def labelled(self, info: RunInfo) -> RunInfo:
         """The row of a run as `authorize` gets it, see `principals.labelled`; without `authorize` as it is."""
@@ -254,7 +273,7 @@ class Call(Generic[QueryT, BodyT]):
         return info
 
     def stream(self, events: AsyncIterator[str], runs: Iterable[str] = ()) -> EventStream:
-        """Answer with a stream, which ends once `authorize` refuses what it allowed when the stream was opened.
+        """Answer with a stream, which ends with the session that opened it, and once `authorize` refuses it.
 
         Args:
             events: the events, each as text of the stream.
@@ -264,8 +283,13 @@ class Call(Generic[QueryT, BodyT]):
             HttpProblem: no further stream can be opened.
         """
         authorize, named = self.settings.authorize, [*runs]
+        session = self.request.scope.get(SESSION, ())
 
         async def allowed() -> bool:
+            if session and not self.service.sessions.has_any(session):
+                return False
+            if authorize is None:
+                return True
             row = None
             with suppress(RunUnknown):  # a run that is deleted is nobody's any more
                 row = self.row and await self.labelled(with_status(await self.executor.store.info(self.row.run_id)))
@@ -277,7 +301,7 @@ class Call(Generic[QueryT, BodyT]):
                         return False
             return True
 
-        checked = None if authorize is None else allowed
+        checked = allowed if session or authorize is not None else None
         return EventStream(events, self.service.streams, self.settings, checked)
 
 

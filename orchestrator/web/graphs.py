@@ -22,7 +22,7 @@ async def listing(call: Call[NoQuery]) -> GraphList:
     """The graphs that runs can be started of."""
     if call.service.saved is not None:
         await call.service.saved.refresh()
-    graphs = call.executor.graphs
+    graphs = await call.graphs()
     return GraphList(graphs=[GraphRow(**_row(graphs[name])) for name in sorted(graphs)])
 
 

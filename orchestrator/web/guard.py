@@ -22,7 +22,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 
 from orchestrator.web.problems import HttpProblem, answer, fault
-from orchestrator.web.sessions import cookies
+from orchestrator.web.sessions import SESSION, cookies
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -140,7 +140,8 @@ class Guard:
         if given and scope["method"] in ("GET", "HEAD"):
             if len(given) == 1 and _same(given[0], token):
                 return self._entered(scope, [pair for pair in query if pair[0] != "token"])
-        elif self.sessions.has_any(cookies(headers, self.settings.cookie)):
+        elif self.sessions.has_any(ids := cookies(headers, self.settings.cookie)):
+            scope[SESSION] = ids
             return None
         raise HttpProblem(
             401, "token-missing",

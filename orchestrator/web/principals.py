@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypeAlias, cast, runtime_checkable
 
 from orchestrator.errors import RunUnknown
 from orchestrator.kernel.question import parts_of
+from orchestrator.kernel.records import EffectIntended
+from orchestrator.tools.result import RISKS
 from orchestrator.web.problems import HttpProblem
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
+    from orchestrator.graph.definition import GraphDefinition
     from orchestrator.kernel.question import Question
+    from orchestrator.kernel.records import Record
     from orchestrator.stores.base import RunInfo, Store
+    from orchestrator.tools import Tool
 
 
 @runtime_checkable
@@ -34,20 +39,39 @@ class Act:
     """The question that it answers, as the run asks it; None: none, or there is no such question."""
     redact: bool = True
     """Whether what looks like a secret is blanked in the answer."""
+    tool: str = ""
+    """The tool whose call it approves or denies, or says what became of; empty: the question is about none."""
+    risk: str = ""
+    """The risk of that call; empty: it is not known."""
 
-    @property
-    def tool(self) -> str:
-        """The tool whose call it approves or denies, or says what became of; empty: the question is about none."""
-        return str(self._call.get("tool", ""))
 
-    @property
-    def risk(self) -> str:
-        """The risk of that call; empty: it is not known."""
-        return str(self._call.get("risk", ""))
+def answering(question: Question | None, records: Sequence[Record], tools: Iterable[Tool]) -> Act:
+    """An answer to a question, as `authorize` gets it.
 
-    @property
-    def _call(self) -> Mapping[str, object]:
-        return {} if self.question is None else parts_of(self.question.kind, self.question.payload).call
+    Args:
+        question: the question; None: there is none.
+        records: the journal of its run.
+        tools: those that the run may call: a question about an unknown outcome does not say the risk of its call.
+    """
+    if question is None:
+        return Act()
+    payload = question.payload
+    call = parts_of(question.kind, payload).call
+    tool, risk = call.get("tool", ""), call.get("risk", "")
+    if question.kind == "approval" and "risk_of_call" in payload:  # of a replay, about a call that it would make
+        tool, risk = payload.get("call"), payload["risk_of_call"]
+    key = payload.get("key") if question.kind == "unknown_outcome" else None
+    if any(isinstance(one, EffectIntended) and one.key == key and one.kind == "tool" for one in records):
+        risk = max((one.risk for one in tools if one.name == tool), key=RISKS.index, default="")
+    return Act(question, tool=str(tool), risk=str(risk))
+
+
+def tools_of(graph: GraphDefinition) -> Iterator[Tool]:
+    """The tools that nodes of a graph have of their own."""
+    for node in graph.nodes.values():
+        yield from (cast("Tool", one) for one in node.toolset or () if not isinstance(one, str))
+        if node.subgraph is not None:
+            yield from tools_of(node.subgraph)
 
 
 Principal: TypeAlias = "str | Named"

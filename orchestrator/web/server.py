@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import anyio
 import uvicorn
 
-from orchestrator.web.connections import BoundedConfig, Seldom, most_connections
+from orchestrator.web.connections import BoundedConfig, bounded_logs, most_connections
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -30,9 +30,11 @@ class Server(uvicorn.Server):
 
     def __init__(self, app: Starlette, listening: anyio.Event) -> None:
         self._streams, self._listening = app.state.streams, listening
+        most = most_connections()
+        self._streams.lower(most // 2)  # streams leave connections for all else
         # h11, wherever it runs: it bounds the headers of a request, and keeps the host of an absolute target.
         config = BoundedConfig(
-            app, most_connections(), ws="none", lifespan="off", log_level=logging.WARNING, access_log=False,
+            app, most, ws="none", lifespan="off", log_level=logging.WARNING, access_log=False,
             server_header=False, proxy_headers=False, timeout_graceful_shutdown=_GRACE,
         )  # fmt: skip
         super().__init__(config)
@@ -64,21 +66,8 @@ async def serve(app: Starlette, bound: socket.socket, listening: anyio.Event) ->
     # Connections take it over. Without it the end of an answer waits for the reader's acknowledgement of its beginning.
     bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     server = Server(app, listening)
-    with _bounded_logs("uvicorn.error", "asyncio"):
+    with bounded_logs():
         await _serve(server, bound)
-
-
-@contextmanager
-def _bounded_logs(*names: str) -> Iterator[None]:
-    """Bound what these loggers log, while the server runs: they are those of the whole process."""
-    added = [(logging.getLogger(name), Seldom()) for name in names]
-    for logger, seldom in added:
-        logger.addFilter(seldom)
-    try:
-        yield
-    finally:
-        for logger, seldom in added:
-            logger.removeFilter(seldom)
 
 
 async def _serve(server: Server, bound: socket.socket) -> None:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from orchestrator.web.endpoint import Call
     from orchestrator.web.requests import NoQuery
 
+SESSION = "orchestrator.session"
+"""Key in the scope of a request that was admitted because of its session: the ids that it brought."""
 _MOST = 10_000
 
 

@@ -87,7 +87,8 @@ async def groups_of(
     Raises:
         InvalidValue: something in `by` cannot make a group.
     """
-    rows = await call.executor.stats(by, since=since, until=until, graph=graph, labels=labels_of(label))
+    labels = {**labels_of(label), **call.own}
+    rows = await call.executor.stats(by, since=since, until=until, graph=graph, labels=labels)
     return [_group(row) for row in rows]
 
 

@@ -35,6 +35,10 @@ class OpenStreams:
     def __len__(self) -> int:
         return len(self._scopes)
 
+    def lower(self, limit: int) -> None:
+        """Open no more than this."""
+        self._limit = min(self._limit, limit)
+
     def check(self) -> None:
         """
         Raises:

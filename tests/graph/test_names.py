@@ -141,7 +141,8 @@ def test_names_that_differ_otherwise_are_fine_and_stored_graphs_stay() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "-a", "1a", "a b", "a.b", "€", "a\u200cb", "\u0301a", "٣", "a\ufe0f", "a\u3164", "a\u034f"]
+    "text",
+    ["", "-a", "1a", "a b", "a.b", "€", "a\u200cb", "\u0301a", "٣", "a\ufe0f", "a\u3164", "a\u034f", "a\U00016fe4"],
 )
 def test_what_is_no_name(text: str) -> None:
     assert not is_name(text)

@@ -7,14 +7,26 @@ from typing import Any
 
 import pytest
 
-from orchestrator import Approve, Deny, Executor, tool
+from orchestrator import Approve, Context, Deny, Executor, Graph, node, tool
 from orchestrator.errors import StaleAnswer
 from orchestrator.views.causes import Causes
 from orchestrator.views.reader import read
 from orchestrator.views.step_tree import StepTree
 from orchestrator.views.timeline import Timeline
-from tests.web.api import Api, api, letter, payment
+from tests.web.api import Api, Note, api, letter, payment, plan
+from tests.web.test_outcomes import Bank
 
+
+@node
+async def call(state: Note, ctx: Context) -> dict[str, str]:
+    """The call that was planned."""
+    return {"parts": str((await ctx.tool("pay", **state.args)).output)}
+
+
+spending = Graph(
+    name="spending", state=Note, input="topic", output="parts", nodes={"plan": plan, "call": call},
+    edges="START -> plan -> call -> END",
+)  # fmt: skip
 ANN, DEV = {"x-user": "ann"}, {"x-user": "dev"}
 
 
@@ -114,6 +126,28 @@ def test_a_start_and_a_resume_name_who_asked_for_them(server: Api) -> None:
     assert [(one["type"], one.get("by", "")) for one in records(server, "one")] == [
         ("run_started", "ann"), ("step_done", ""), ("asked", ""), ("paused", "ann"), ("resumed", "dev")
     ]  # fmt: skip
+
+
+def answer(server: Api, run_id: str, status: int, **said: Any) -> None:
+    run = server.client.get(f"/api/runs/{run_id}", headers=ANN).json()
+    (question,) = run["waiting"]
+    ask(server, ANN, f"runs/{run_id}/answer", status, question=question["id"], digest=question["digest"], **said)
+
+
+def test_the_tool_and_risk_of_a_call_that_a_replay_makes_are_asked_about(rules: Rules) -> None:
+    with api(spending, settings={"authorize": rules}) as server:
+        ask(server, ANN, "runs", 201, graph="spending", input="shop", run_id="one", wait=True)
+        ask(server, ANN, "runs/one/replay", 201, at=1, update={"topic": "mallory"}, live="ask", run_id="again")
+        answer(server, "again", 200, approve=True)
+    assert rules.asked[-1] == ("ann", "answer_question", "pay", "write", True)
+
+
+def test_the_risk_of_a_call_whose_outcome_is_unknown_is_asked_about(rules: Rules) -> None:
+    with api(*Bank().graphs, settings={"authorize": rules}) as server:
+        for name, risk in (("text", "dangerous"), ("work", "")):  # a node has no risk
+            ask(server, ANN, "runs", 201, graph=name, input={}, run_id=name, wait=True)
+            answer(server, name, 200, value="failed")
+            assert rules.asked[-1] == ("ann", "answer_question", name, risk, True)
 
 
 def test_secrets_in_an_export_are_asked_about(server: Api, rules: Rules) -> None:

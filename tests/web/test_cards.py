@@ -150,9 +150,17 @@ def test_a_card_shows_every_value_in_its_place(one: Any) -> None:
     assert read.title == ("act" if call else "A run asks" if question.kind == "input" else "Approval")
     assert read.pills == (["dangerous", "irreversible"] if call else [])
     assert sorted(read.lists.get("arguments", [])) == sorted(rows(call.get("args", {})))
-    assert read.lists.get("arguments beside facts", []) == rows({"call_id": call["call_id"]} if call else {})
-    assert read.lists.get("arguments beside shown", []) == rows(shown)
+    assert read.lists.get("arguments beside of-call", []) == rows({"call_id": call["call_id"]} if call else {})
+    assert read.lists.get("arguments beside of-state", []) == rows(shown)
     assert {name: json.loads(value) for name, value in card.source["args"].items()} == call.get("args", {})  # type: ignore[attr-defined]
+
+
+def test_the_title_of_a_card_and_so_a_notification_is_one_line_without_what_cannot_be_seen() -> None:
+    payload = {"tool": "act\n\u202e\n" + " " * 50 + "approved", "args": {}}
+    question = Question(id="q", kind="approval", node="sure", payload=payload)
+    document = question_of(question, answerable=True)
+    card = card_of(AskedDocument(run_id="r", graph="g", labels={}, asked=0, question=document), "", ApprovalContext(0))
+    assert card.title == "act \\u202e[51 spaces]approved"
 
 
 @settings(max_examples=60, deadline=None)
@@ -195,6 +203,7 @@ def test_the_page_of_a_run_shows_every_value_in_its_place(screens: Screens) -> N
     module = """async (all) => {
       const { questionElement } = await import("/static/modules/question.js");
       const { pretty, visible } = await import("/static/modules/texts.js");
+      const { Summary } = await import("/static/modules/summary.js");
       const texts = (parts) => [...parts ?? []].map((one) => one.textContent);
       const fields = (part) => [...part?.querySelectorAll(":scope > .field") ?? []].map((one) => texts(one.children));
       const text = (value) => visible(typeof value === "string" ? value : pretty(value));
@@ -203,8 +212,11 @@ def test_the_page_of_a_run_shows_every_value_in_its_place(screens: Screens) -> N
         const element = questionElement(asked), beside = element.querySelector(":scope > .shown.beside");
         const call = element.querySelector(":scope > .shown:not(.beside)");
         const { args, ...facts } = asked.call ?? {};
+        const card = new Summary("a", () => {}).card({ name: "Waits", kind: "open", text: "", asked });
         return [fields(call), meant(args), fields(beside), meant(asked.shown),
-          texts(call?.querySelectorAll("dt, dd")), Object.entries(facts).flat()];
+          texts(call?.querySelectorAll("dt, dd")), Object.entries(facts).flat(),
+          card.querySelector(".question").innerHTML, element.outerHTML,
+          card.textContent, `Waits${element.textContent}`];
       });
     }"""
 
@@ -214,10 +226,28 @@ def test_the_page_of_a_run_shows_every_value_in_its_place(screens: Screens) -> N
         data = []
         for question, _, _ in map(drawn, many):
             data.append(StepData._asked(None, AskedQuestion(question, 1, None, None, "")))  # type: ignore[arg-type]
-        for args, args_meant, shown, shown_meant, facts, facts_meant in page.evaluate(module, data):
+        for args, args_meant, shown, shown_meant, facts, facts_meant, *top in page.evaluate(module, data):
             assert (args, shown, facts) == (args_meant, shown_meant, facts_meant)
+            assert (top[0], top[2]) == (top[1], top[3])  # the card at the top of the page, also of a file, has the same
 
     check()
+
+
+@pytest.mark.browser
+def test_the_form_of_a_call_takes_any_name_and_shows_what_cannot_be_seen(screens: Screens) -> None:
+    page = screens.open("/runs")
+    module = """async (given) => {
+      const [args, schema] = given.map((one) => JSON.parse(one));
+      const { ArgumentForm } = await import("/static/argument_form.js");
+      const form = new ArgumentForm(args, schema);
+      return [form.element.innerText, JSON.stringify(form.read())];
+    }"""
+    args = {"__proto__": "1", "hasOwnProperty": '"a"', "a\u202eb": '"x\u200by"'}
+    schema = {"properties": {"constructor": {"type": "string"}, "toString": {"enum": ["r\u202ew"]}}}
+    shown, read = page.evaluate(module, [json.dumps(args), json.dumps(schema)])
+    assert json.loads(read) == args
+    assert "\u202e" not in shown
+    assert [one in shown for one in ("a\\u202eb", "r\\u202ew", '"x\\u200by"')] == [True, True, True]
 
 
 def flat(question: Question) -> dict[str, object]:

@@ -316,6 +316,21 @@ def test_a_principal_sees_its_own_tries_only() -> None:
         assert [len(rows) for rows in lists] == [2, 0]
 
 
+def test_a_principal_sees_the_graphs_and_costs_of_its_own_tries_only() -> None:
+    ann, bob = {"X-User": "ann"}, {"X-User": "bob"}
+    text = QUIET.replace("name: quiet", "name: of_ann")
+    assert text != QUIET
+    with api(settings={"authorize": _named}) as server:
+        body = {"text": text, "input": "x", "wait": True}
+        assert server.client.post("/api/graphs/try", json=body, headers=ann).status_code == 201
+        for path in ("api/graphs/of_ann", "graphs/of_ann", "graphs/of_ann/drawing.svg", "compose?graph=of_ann"):
+            assert server.client.get(f"/try/{path}", headers=ann).status_code == 200, path
+            assert server.client.get(f"/try/{path}", headers=bob).status_code == 404, path
+        for path in ("api/graphs", "graphs", "api/stats?by=graph", "costs?by=graph", "compose"):
+            seen = ["of_ann" in server.client.get(f"/try/{path}", headers=who).text for who in (ann, bob)]
+            assert seen == [True, False], path
+
+
 @pytest.mark.anyio
 async def test_tries_of_one_principal_do_not_push_out_those_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = Graph.from_data(yaml.safe_load(QUIET), resolve=True)

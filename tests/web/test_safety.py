@@ -444,15 +444,15 @@ def test_a_file_is_read_and_nothing_else_can_be_done_with_it(open_api: Api) -> N
 
 
 @pytest.mark.parametrize(
-    "run_id", [".", "..", "../x", "a/b", "a\\b", "a b", "a\r\nb", "a\x00", "\u202e", "", "x" * 201, "a@3"]
+    "run_id", [".", "..", "../x", "a/b", "a\\b", "a b", "a\r\nb", "a\x00", "\u202e", "", "x" * 201, "a@3", "--all"]
 )
-def test_a_run_gets_no_id_that_no_address_leads_to(open_api: Api, run_id: str) -> None:
+def test_a_run_gets_no_id_that_no_address_or_command_leads_to(open_api: Api, run_id: str) -> None:
     open_api.post("runs", 422, graph="plain", run_id=run_id)
     open_api.post("runs/one/fork", 422, at=2, run_id=run_id)
     open_api.post("runs/one/replay", 422, run_id=run_id)
 
 
-@pytest.mark.parametrize("run_id", ["a%2fb", "a?b", "a#b", "<script>", "é", "%", "a;b", "-x", "con", "..."])
+@pytest.mark.parametrize("run_id", ["a%2fb", "a?b", "a#b", "<script>", "é", "%", "a;b", "x-", "con", "..."])
 def test_a_run_is_found_by_the_address_that_its_start_names(open_api: Api, run_id: str) -> None:
     made = open_api.client.post("/api/runs", json={"graph": "plain", "run_id": run_id, "wait": True})
     assert made.status_code == 201, made.text
@@ -617,6 +617,23 @@ def test_a_session_ends_after_its_time() -> None:
                 return
             time.sleep(0.01)
         pytest.fail("the session does not end")
+
+
+@pytest.mark.parametrize("path", ["/api/runs", "/api/questions", "/api/runs/one/events", "/api/stats"])
+def test_a_stream_ends_with_the_session_that_opened_it(path: str) -> None:
+    with api(settings={"token": TOKEN, "recheck": 0.05, "heartbeat": 300.0}) as found:
+        found.client.headers["Authorization"] = f"Bearer {TOKEN}"
+        found.start("letter", run_id="one")
+        with httpx2.Client(base_url=found.url, timeout=60) as browser:
+            browser.get(f"/api/runs?token={TOKEN}")
+            with browser.stream("GET", path, headers={"Accept": "text/event-stream"}) as stream:
+                texts = stream.iter_text()
+                assert "retry" in next(texts)
+                assert browser.post("/api/logout").json() == {"ended": 1}
+                for _ in texts:
+                    pass  # it comes to its end
+        with found.client.stream("GET", path, headers={"Accept": "text/event-stream"}) as stream:
+            assert "retry" in next(stream.iter_text())  # by the token there is no session
 
 
 def test_many_sessions_take_bounded_room() -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
 
@@ -13,7 +14,8 @@ import httpx2
 import pytest
 
 from orchestrator import Executor
-from orchestrator.web import configured
+from orchestrator.web import configured, connections
+from orchestrator.web import server as server_module
 from orchestrator.web.server import serve
 from orchestrator.web.settings import Settings
 from orchestrator.web.store_watch import StoreWatch
@@ -31,15 +33,15 @@ def server() -> Iterator[Api]:
 
 
 @contextmanager
-def connected(found: Api, path: str, *, room: int = 0) -> Iterator[socket.socket]:
-    """A client that has sent its request and reads nothing by itself."""
+def connected(found: Api, *paths: str, room: int = 0, more: str = "") -> Iterator[socket.socket]:
+    """A client that has sent its requests at once and reads nothing by itself."""
     host, port = found.url.removeprefix("http://").split(":")
     with socket.socket() as client:
         if room:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, room)
         client.settimeout(60)
         client.connect((host, int(port)))
-        client.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        client.sendall("".join(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n{more}\r\n" for path in paths).encode())
         yield client
 
 
@@ -133,6 +135,67 @@ def test_a_reader_that_reads_nothing_is_left_and_holds_up_no_run() -> None:
             found.portal.call(gate.go.set)
             until_read(client, '"type": "ended"')
         assert [one["seq"] for one in found.events("loud", after=1)][-1] == found.get("runs/loud")["seq"]
+
+
+MANY = ("/api/openapi.json",) * 8
+"""They are answered one after the other, until no further byte finds room."""
+
+
+def test_a_client_that_reads_no_answer_is_left(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(connections, "READ_TIME", 0.2)
+    with api() as found, connected(found, *MANY, room=4096):
+        Shell.until(lambda: "an answer is not read" in capfd.readouterr().err)
+
+
+def test_a_client_that_reads_slowly_gets_the_whole_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "READ_TIME", 3.0)
+    with api() as found:
+        whole = len(found.client.get(MANY[0]).content)
+        with connected(found, MANY[0], room=4096, more="Connection: close\r\n") as client:
+            answer = bytearray()
+            for _ in range(45):
+                answer += client.recv(1024)
+                time.sleep(0.1)
+            while data := client.recv(65536):
+                answer += data
+        assert len(answer.partition(b"\r\n\r\n")[2]) == whole
+
+
+def test_a_client_that_reads_no_answer_gives_way_to_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "most_connections", lambda: 8)
+    with api() as found, ExitStack() as stack:
+        for _ in range(8):
+            stack.enter_context(connected(found, *MANY, room=4096))
+
+        def served() -> bool:
+            with suppress(httpx2.TransportError):  # those before are still written to
+                return httpx2.get(f"{found.url}/api/graphs", timeout=60).status_code == 200
+            return False
+
+        Shell.until(served)
+
+
+def test_streams_leave_connections_for_other_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "most_connections", lambda: 8)
+    with held() as (found, gate), ExitStack() as stack:
+        for _ in range(4):
+            until_read(stack.enter_context(connected(found, "/api/runs/one/events")), "run_started")
+        assert found.get("runs/one/events", 503)["type"].endswith("streams-full")
+        assert found.get("runs/one")["status"] == "running"
+        found.portal.call(gate.go.set)
+
+
+def test_a_request_that_comes_with_the_one_before_may_take_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "HEAD_TIME", 0.2)
+    paths = "/api/graphs", "/api/runs/one/events"
+    with held(settings={"heartbeat": 0.1}) as (found, gate), connected(found, *paths) as client:
+        until_read(client, "run_started")
+        for _ in range(5):
+            until_read(client, ":\n\n")
+        found.portal.call(gate.go.set)
+        until_read(client, '"type": "ended"')
 
 
 def test_connections_send_what_they_have_at_once() -> None:

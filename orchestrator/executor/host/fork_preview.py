@@ -18,7 +18,7 @@ from orchestrator.executor.effects.replay import find, kept_in_fork
 from orchestrator.executor.host.forks import Draft, Order, check_order, draft_of
 from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.offered_tools import irreversible_ahead
-from orchestrator.executor.host.start import check_run_id
+from orchestrator.executor.host.start import check_new_id
 from orchestrator.graph.limits import Usage
 from orchestrator.kernel.ledger import EffectEntry, did_irreversible
 from orchestrator.kernel.records import EffectIntended, EffectSettled, Record, StepDone
@@ -74,7 +74,7 @@ class ForkPreview:
 async def preview(host: Host, order: Order, *, start: bool) -> ForkPreview:
     """See `Executor.preview_fork`."""
     check_order(order)
-    name = os.urandom(8).hex() if order.run_id is None else check_run_id(order.run_id)
+    name = os.urandom(8).hex() if order.run_id is None else check_new_id(order.run_id)
     draft = await draft_of(host, order, name, start=start, hold=not start)
     machine = draft.machine
     copied = draft.records[: machine.forked_at - 1]

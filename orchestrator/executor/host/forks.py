@@ -23,7 +23,7 @@ from orchestrator.executor.host.loader import Fit
 from orchestrator.executor.host.manner import Manner
 from orchestrator.executor.host.reader import load
 from orchestrator.executor.host.recovery import drive_on
-from orchestrator.executor.host.start import check_run_id, join
+from orchestrator.executor.host.start import check_new_id, join
 from orchestrator.executor.run_row import due_of, row_of
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.migration import Migration
@@ -97,7 +97,7 @@ async def fork(host: Host, order: Order, *, start: bool, context: object = None)
     check_order(order)
     if start:
         host.background()  # refuses a closed executor before there is a fork
-    name = os.urandom(8).hex() if order.run_id is None else check_run_id(order.run_id)
+    name = os.urandom(8).hex() if order.run_id is None else check_new_id(order.run_id)
     await _restored(host, order.parent)
     draft = await draft_of(host, order, name, start=start, hold=not start)
     if start:

@@ -17,7 +17,7 @@ from orchestrator.executor.host.manner import Manner
 from orchestrator.executor.host.offered_tools import offered
 from orchestrator.executor.host.reader import load
 from orchestrator.executor.host.recovery import check_risk
-from orchestrator.executor.host.start import check_run_id, join
+from orchestrator.executor.host.start import check_new_id, join
 from orchestrator.executor.replay_names import DEFAULT
 from orchestrator.executor.resources import Resources
 from orchestrator.executor.tape import Live
@@ -60,7 +60,7 @@ async def replay(host: Host, order: Order) -> Replay:
     check_text(order.parent, "run_id")
     check_mapping(order.update, "update")
     check_mapping(order.models, "models")
-    name = os.urandom(8).hex() if order.run_id is None else check_run_id(order.run_id)
+    name = os.urandom(8).hex() if order.run_id is None else check_new_id(order.run_id)
     parent = await load(host, order.parent)
     resources = with_models(host.resources, order.models or {})
     at = await _moment_of(host, order, parent)

@@ -24,7 +24,7 @@ from orchestrator.executor.first_state import Recorded, initial_values
 from orchestrator.executor.host import work_queue
 from orchestrator.executor.host.cron import missed_times, next_time
 from orchestrator.executor.host.host import Host
-from orchestrator.executor.host.start import check_run_id, new_run
+from orchestrator.executor.host.start import check_new_id, new_run
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.stores.base import Schedule
 from orchestrator.stores.codec import encoded_in, key_of
@@ -57,7 +57,7 @@ async def put(
     for what, value in (("cron", cron), ("timezone", timezone)):
         check_text(value, what)
     found = graph if isinstance(graph, GraphDefinition) else host.resources.graph(graph, f"of schedule {name or graph}")
-    chosen = check_run_id(name if name is not None else found.name)
+    chosen = check_new_id(name if name is not None else found.name)
     if len(chosen) > _LONGEST:
         raise InvalidValue(f"a schedule's name has at most {_LONGEST} characters, this one {len(chosen)}", where="name")
     if catch_up not in get_args(CatchUp):

@@ -84,7 +84,7 @@ async def new_run(
     """What a run begins with. Arguments as of `Executor.start`."""
     check_risk(approve)
     check_kind(limits, Limits, "limits")
-    name = os.urandom(8).hex() if run_id is None else check_run_id(run_id)
+    name = os.urandom(8).hex() if run_id is None else check_new_id(run_id)
     graph = host.resources.graph(graph, name) if isinstance(graph, str) else graph
     host.resources.graphs.setdefault(graph.name, graph)
     host.resources.begun[graph.content] = graph
@@ -176,6 +176,17 @@ def _refs(given: Resources, graph: GraphDefinition) -> dict[str, object]:
 def _check_names(*names: object) -> None:
     """Refuse names that cannot be journaled: see `as_json`. The same ones are looked at once."""
     as_json(list(names), "refs", inside=1)
+
+
+def check_new_id(run_id: str) -> str:
+    """The id, if it is one that a new run can have.
+
+    Raises:
+        InvalidValue: it is none, or commands would take it for an option.
+    """
+    if run_id.startswith("-"):
+        raise InvalidValue(f"run id {shown(run_id)}: take one that does not begin with '-'", where="run_id")
+    return check_run_id(run_id)
 
 
 def check_run_id(run_id: str) -> str:

@@ -51,7 +51,7 @@ STEPS = 500
 SECONDS = 120.0
 OFFLINE, DEFAULT = "offline", "default"
 """Names of models beside those of the server: the one that does arithmetic, and that of nodes that name none."""
-_OWNER = "principal"
+OWNER = "principal"
 """The label that names whoever began a try."""
 _PAUSE = 1.0
 """Seconds between two looks at what is to be deleted."""
@@ -116,7 +116,7 @@ class Scratch:
             **({} if limits is None else limits.model_dump(exclude_unset=True, exclude={"steps", "seconds"})),
         )  # fmt: skip
         refs = {"graph": chosen.name, "tools": [], "model": model or OFFLINE}
-        labels = {**labels, _OWNER: principal} if principal else labels
+        labels = {**labels, OWNER: principal} if principal else labels
         await self.executor.submit(
             self._graphs[chosen.content], given, run_id=run_id, limits=bounds, approve=approve, labels=labels, refs=refs
         )
@@ -221,7 +221,7 @@ def of_own(authorize: Authorize | None) -> Authorize | None:
 
 
 def _owner(run: RunInfo) -> str:
-    return run.labels.get(_OWNER, "")
+    return run.labels.get(OWNER, "")
 
 
 def _asks_unnamed(node: Node) -> bool:

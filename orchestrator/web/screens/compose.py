@@ -83,7 +83,7 @@ async def _begin(call: Call[Any]) -> dict[str, Any]:
     digest: str | None = None
     strategies = {one.name: one.yaml for one in (await listing(call)).strategies}
     actions = {one.action for one in routes(read_only=call.settings.read_only)}
-    graphs = call.executor.graphs
+    graphs = await call.graphs()
     name = query.start if query.graph is None else query.graph
     if name and query.graph is None and name not in graphs and name in strategies:
         text = strategies[name]

@@ -12,6 +12,7 @@ from orchestrator.kernel.question import parts_of
 from orchestrator.redaction import redact
 from orchestrator.render.terminal.texts import short
 from orchestrator.views.outcome_choices import outcome_title
+from orchestrator.visible import narrow
 from orchestrator.web.screens.runs import lasting
 from orchestrator.web.screens.shell import key_of
 
@@ -95,7 +96,7 @@ def card_of(asked: AskedDocument, question_of_run: str, context: ApprovalContext
         digest=question.digest,
         seq=context.seq,
         kind=question.kind,
-        title=_title(question.kind, call),
+        title=narrow(_title(question.kind, call)),  # a notification shows it, too
         risk=str(call.get("risk", "")),
         effect=str(call.get("effect", "")),
         prompt=question.prompt,

@@ -72,7 +72,7 @@ async def replay(call: Call[ReplayQuery]) -> Response:
     waiting = await open_questions(call)
     given = _manner(query)
     data: dict[str, object] = {
-        "runs": runs, "graphs": sorted(call.executor.graphs), "graph": query.graph or "", "at": query.at,
+        "runs": runs, "graphs": sorted(await call.graphs()), "graph": query.graph or "", "at": query.at,
         "live": query.live, "ways": _LIVE, "open_questions": waiting, "given": {"runs": runs} | given,
         "again": f"{root}/replay?{urlencode([*runs_query(runs), *given.items()])}",
         "many": f"{len(runs)} run{'' if len(runs) == 1 else 's'}",

@@ -1,10 +1,11 @@
 // The top of a run: what was asked, what came of it, and what it used of its limits.
 import { byId, make, present } from "./elements.js";
+import { questionElement } from "./question.js";
 import { lasting, money, number, pretty, tokens, visible } from "./texts.js";
 
 /** @import { RunData } from "./run_data.js" */
 /** @import { Asked, RunDocument } from "./types.js" */
-/** @typedef {{ name: string, kind: string, text: string, step?: number }} Card */
+/** @typedef {{ name: string, kind: string, text: string, asked?: Asked, step?: number }} Card */
 
 const STATUSES = ["running", "paused", "interrupted", "completed", "failed", "cancelled", "exhausted"];
 
@@ -52,7 +53,15 @@ export class Summary {
   }
 
   /** @param {Card} card */
-  card({ name, kind, text, step }) {
+  card({ name, kind, text, asked, step }) {
+    const go = step === undefined ? null : make("button", { type: "button", class: "link", onclick: () => this.choose(step) }, "Show the step");
+    // Of an open question everything is shown, each part in its place: a text of several lines would pass for others.
+    const [body, more] = asked ? [[make("div", { class: "question" }, questionElement(asked)), text], null] : this.folded(name, text);
+    return make("section", { class: "card " + kind, "aria-label": name }, make("div", { class: "label" }, make("h3", {}, name), make("span", { class: "links" }, present([go, more]))), body);
+  }
+
+  /** A text of which the first lines are shown, and the button that shows all. @param {string} name @param {string} text */
+  folded(name, text) {
     const body = make("div", { class: "text clamp data" }, visible(text));
     const more = make("button", { type: "button", class: "link more", hidden: true, "aria-expanded": "false" }, "More");
     const fold = (/** @type {boolean} */ open) => {
@@ -64,8 +73,7 @@ export class Summary {
     more.addEventListener("click", () => fold(body.classList.contains("clamp")));
     new ResizeObserver(() => { more.hidden = body.classList.contains("clamp") && body.scrollHeight <= body.clientHeight + 1; }).observe(body);
     if (this.unfolded.has(name)) fold(true);
-    const go = step === undefined ? null : make("button", { type: "button", class: "link", onclick: () => this.choose(step) }, "Show the step");
-    return make("section", { class: "card " + kind, "aria-label": name }, make("div", { class: "label" }, make("h3", {}, name), make("span", { class: "links" }, present([go, more]))), body);
+    return [body, more];
   }
 }
 
@@ -82,21 +90,14 @@ function outcomes(data) {
   const { run } = data;
   const open = data.steps.flatMap((step, index) => (step.asked ?? []).filter((asked) => !asked.answer && step.status === "waiting").map((asked) => ({ asked, index })));
   if (open.length) {
-    const { asked, index } = open[0], more = open.length > 1 ? "\n… and " + number(open.length - 1) + " more" : "";
-    return [{ name: asked.kind === "timer" || asked.kind === "event" ? "Waits" : "Waits for an answer", kind: "open", text: request(asked) + more, step: index }];
+    const { asked, index } = open[0], more = open.length > 1 ? "… and " + number(open.length - 1) + " more" : "";
+    return [{ name: asked.kind === "timer" || asked.kind === "event" ? "Waits" : "Waits for an answer", kind: "open", text: more, asked, step: index }];
   }
   const last = data.steps.findLastIndex((step) => step.status === "failed");
   /** @type {Card[]} */
   const found = run.error ? [{ name: "Error", kind: "failed", text: run.error, step: last < 0 ? undefined : last }] : [];
   if (run.output !== null && run.output !== undefined) found.push({ name: "Answer", kind: "answer", text: short(run.output) });
   return found.length ? found : [{ name: "No answer", kind: "none", text: "The run is " + run.status + "." }];
-}
-
-/** @param {Asked} asked */
-function request(asked) {
-  const lines = (/** @type {any} */ fields) => Object.entries(fields ?? {}).map(([name, value]) => name + ": " + (typeof value === "string" ? value : JSON.stringify(value)));
-  const beside = lines(asked.shown);
-  return [asked.prompt, ...lines(asked.call?.args), ...(asked.call && beside.length ? ["Shown with it:"] : []), ...beside].join("\n");
 }
 
 /** A text as it is; of one field its value. @param {any} value @returns {string} */

@@ -2,6 +2,7 @@
 // The arguments of a call as a form, made from the JSON Schema of its tool.
 
 import { make } from "./elements.js";
+import { visible } from "./modules/texts.js";
 
 /** @typedef {Record<string, any>} Schema */
 /**
@@ -10,10 +11,13 @@ import { make } from "./elements.js";
  */
 const NUMBER = /^-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?$/; // as JSON has them
 
+/** What an object has of its own by a name, which a stranger may have chosen. @param {any} of @param {string} name */
+const own = (of, name) => (of && Object.hasOwn(of, name) ? of[name] : undefined);
+
 /** @param {Schema} schema @param {Schema} whole */
 export function resolved(schema, whole) {
   const name = typeof schema?.$ref === "string" ? schema.$ref.replace(/^#\/\$defs\//, "") : "";
-  return (name && whole.$defs?.[name]) || schema || {};
+  return (name && own(whole.$defs, name)) || schema || {};
 }
 
 /** What a schema allows besides null, as `Optional` has it. @param {Schema} schema @param {Schema} whole @returns {Schema} */
@@ -48,7 +52,7 @@ function field(name, before, schema) {
   if (kind === "enum" || (kind === "boolean" && none)) {
     /** @type {string[]} */
     const words = kind === "enum" ? schema.enum : ["true", "false"];
-    const options = words.map((one) => make("option", { selected: one === value, value: one }, one));
+    const options = words.map((one) => make("option", { selected: one === value, value: one }, visible(one)));
     const element = /** @type {HTMLSelectElement} */ (make("select", label, ...(none ? [make("option", { value: "", selected: true }, placeholder)] : []), ...options));
     const write = (/** @type {string} */ one) => (kind === "enum" ? JSON.stringify(one) : one);
     return { element, read: () => (none && element.selectedIndex === 0 ? before : write(element.value)) };
@@ -102,10 +106,12 @@ export class ArgumentForm {
     /** @type {Map<string, Field & {fault: HTMLElement}>} */
     this.fields = new Map();
     const rows = names.map((name) => {
-      const made = field(name, args[name], given(schema?.properties?.[name], schema ?? {}));
+      const made = field(name, own(args, name), given(own(schema?.properties, name), schema ?? {}));
       const fault = make("span", { class: "fault", role: "alert" });
       this.fields.set(name, { ...made, fault });
-      return make("div", {}, make("dt", { class: "data" }, name), make("dd", {}, made.element, fault));
+      const text = own(args, name) ?? "", seen = visible(text); // a field of a form cannot show what cannot be seen
+      const beside = seen === text ? null : make("span", { class: "soft data" }, seen);
+      return make("div", {}, make("dt", { class: "data" }, visible(name)), make("dd", {}, made.element, beside, fault));
     });
     this.element = make("dl", { class: "arguments form" }, ...rows);
   }
