@@ -7,6 +7,7 @@ is refused before anything is written. A record nests its values; the bounds her
     MAX_DEPTH       levels of lists and objects in a value of the user's program
     FOREIGN_DEPTH   levels in what a tool or a model gives: it is stored inside of values of the state
     MAX_BYTES       UTF-8 bytes of a value's JSON
+    MAX_RECORD_BYTES  the same for a record, with all of its values
     MAX_DIGITS      digits of an integer, as many as Python reads
 
 NaN, infinities and unpaired surrogates are not JSON and are always refused.
@@ -32,7 +33,10 @@ MAX_BYTES = 64 * 1024 * 1024
 """UTF-8 bytes of one value's JSON."""
 
 MAX_REQUEST_BYTES = 8 * MAX_BYTES
-"""The same for a whole record of many values, such as a conversation. SQLite takes a billion."""
+"""The same for a value of many values, such as a conversation."""
+
+MAX_RECORD_BYTES = MAX_REQUEST_BYTES + MAX_BYTES
+"""Bytes of a record: the largest request or result, and what is beside it. No store writes or reads a larger one."""
 
 MAX_DIGITS = 4300
 """Digits of an integer: Python reads no longer ones from text unless it is told to."""

@@ -1,6 +1,6 @@
 """Long strings of records, which databases keep beside the records, once each, by their digest.
 
-`split` takes the long string literals out of a record's JSON and leaves a skeleton; `join` puts them back. A skeleton
+`split` takes the long string literals out of a record's JSON and leaves a skeleton; `pieces` has them again. A skeleton
 is readable. It begins with `~` and the places of its holes, and has the digest of what belongs there in each hole:
 
     ~33+204800
@@ -8,6 +8,9 @@ is readable. It begins with `~` and the places of its holes, and has the digest 
 
 Nothing in a record can be taken for a hole, since the places say where holes are, and nothing for a skeleton, since
 records begin with `{`. The end of a skeleton is the end of its record if that is no long string.
+
+A record can have a payload thousands of times, and so can a thousand records of a run: a small store says what takes
+gigabytes as text. So records are not put together to be read: see `Parted`.
 """
 
 from __future__ import annotations
@@ -17,6 +20,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import TypeAlias
+
+from pydantic_core import from_json
+
+from orchestrator.values import MAX_RECORD_BYTES
 
 Payloads: TypeAlias = Mapping[bytes, bytes]
 """SHA-256 digest -> the bytes that have it."""
@@ -107,16 +114,17 @@ def holes(stored: bytes) -> Sequence[Hole]:
     return _parsed(stored)[1] if stored.startswith(MARK) else ()
 
 
-def join(stored: bytes, payloads: Payloads) -> bytes:
-    """Put payloads back: the inverse of `split`.
+def pieces(stored: bytes, payloads: Payloads) -> list[bytes]:
+    """What `split` was given, as the parts between the holes and the payloads in turn.
 
     Raises:
         KeyError: a payload is missing; its argument is the digest.
-        ValueError: what is stored is a damaged skeleton, or does not fit the payloads.
+        ValueError: the skeleton is damaged, does not fit the payloads, or says more than a record has.
     """
-    if not stored.startswith(MARK):
-        return stored
-    first, found = _parsed(stored)
+    first, found = _parsed(stored) if stored.startswith(MARK) else (0, [])
+    size = len(stored) - first + sum(hole.size - _HOLE for hole in found)
+    if size > MAX_RECORD_BYTES:
+        raise ValueError(f"it has {size:,} bytes with its payloads, and a record has at most {MAX_RECORD_BYTES:,}")
     parts: list[bytes] = []
     done = first
     for hole in found:
@@ -125,7 +133,43 @@ def join(stored: bytes, payloads: Payloads) -> bytes:
             raise ValueError(f"payload {shown(hole.digest)} has {len(payload)} bytes, not {hole.size}")
         parts += stored[done : first + hole.at], payload
         done = first + hole.at + _HOLE
-    return b"".join((*parts, stored[done:]))
+    return [*parts, stored[done:]]
+
+
+@dataclass(frozen=True, slots=True)
+class Parted:
+    """A record whose payloads are not put into it: however often it has one, it is in memory once."""
+
+    pieces: Sequence[bytes]
+    """The bytes of the record."""
+    json: bytes
+    """The record with a name in place of each payload."""
+    texts: Mapping[str, str]
+    """Name -> the payload as a string. Nothing else in the record is such a name."""
+
+
+def parted(stored: bytes, payloads: Payloads, known: dict[bytes, str]) -> Parted:
+    """A record from its skeleton.
+
+    Args:
+        stored: the skeleton.
+        payloads: its payloads, and maybe others.
+        known: digest -> the payload as a string, of records before it; those of this one are added.
+
+    Raises:
+        KeyError, ValueError: see `pieces`; or a payload is no string of JSON.
+    """
+    parts = pieces(stored, payloads)
+    named = [*parts]
+    own = sha256(stored).hexdigest()  # nothing contains its own digest, so nothing in it is taken for a name
+    texts: dict[str, str] = {}
+    for at, hole in enumerate(holes(stored)):
+        if hole.digest not in known:
+            known[hole.digest] = from_json(b'"%b"' % payloads[hole.digest])
+        name = f"{own}:{hole.digest.hex()}"
+        texts[name] = known[hole.digest]
+        named[2 * at + 1] = name.encode()
+    return Parted(parts, b"".join(named), texts)
 
 
 _AT_ONCE = 100

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, get_args
 
@@ -204,15 +204,24 @@ def parse_question_cursor(cursor: str) -> tuple[float, int, str]:
         raise StoreError(f"{cursor!r} is not a cursor of questions; pass the `cursor` of the page before") from None
 
 
-def read_record(run_id: str, seq: int, data: bytes, before: Sequence[Record]) -> Record:
+def read_record(
+    run_id: str, seq: int, data: bytes, before: Sequence[Record], texts: Mapping[str, str] | None = None
+) -> Record:
     """Decode one stored record whose bytes are known to be what was written.
+
+    Args:
+        run_id: the run's id.
+        seq: the record's number.
+        data: its JSON.
+        before: the records that were read before it.
+        texts: strings that names in the JSON stand for; see `payloads.Parted`.
 
     Raises:
         StoreTooNew: a newer version of this library wrote it.
         StoreCorrupt: it is no record, or the one of another place.
     """
     try:
-        record = r.decode(data)
+        record = r.decode(data, texts)
     except ValueError as error:
         if _version_of(data) > r.RECORD_VERSION:
             raise StoreTooNew(

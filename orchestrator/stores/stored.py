@@ -12,9 +12,12 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, TypeAlias
 
 from orchestrator.archived import Archived
+from orchestrator.errors import StoreError
 from orchestrator.jsontypes import canonical
 from orchestrator.kernel import records as r
-from orchestrator.stores.payloads import LEAST, Payloads, split
+from orchestrator.stores.payloads import LEAST, Parted, Payloads, split
+from orchestrator.stores.shared import corrupt, read_record
+from orchestrator.values import MAX_RECORD_BYTES
 
 if TYPE_CHECKING:
     from orchestrator.kernel.records import Record
@@ -28,12 +31,48 @@ def checksum(run_id: str, seq: int, data: bytes) -> int:
     return zlib.crc32(data, zlib.crc32(run_id.encode(), seq & 0xFFFFFFFF))
 
 
+def record_of(run_id: str, seq: int, crc: object, data: object, before: Sequence[Record]) -> Record:
+    """A record that was read, after its checksum was compared.
+
+    Args:
+        run_id: the run's id.
+        seq: the record's number.
+        crc: its checksum, as it is stored.
+        data: its bytes, or a `Parted`.
+        before: the records that were read before it.
+
+    Raises:
+        StoreCorrupt: it is not what was written.
+        StoreTooNew: a newer version of this library wrote it.
+    """
+    texts = None
+    if isinstance(data, Parted):
+        found = checksum(run_id, seq, b"")
+        for piece in data.pieces:
+            found = zlib.crc32(piece, found)
+        data, texts = data.json, data.texts
+    else:
+        found = checksum(run_id, seq, data) if isinstance(data, bytes) else None
+    if not isinstance(data, bytes) or found != crc:
+        raise corrupt(run_id, seq, "its checksum does not match", before)
+    return read_record(run_id, seq, data, before, texts)
+
+
 def rows_of(run_id: str, records: Sequence[Record]) -> tuple[list[Row], Payloads]:
-    """Records as rows, and the payloads that are kept beside them."""
+    """Records as rows, and the payloads that are kept beside them.
+
+    Raises:
+        StoreError: a record is larger than `MAX_RECORD_BYTES`.
+    """
     rows: list[Row] = []
     payloads: dict[bytes, bytes] = {}
     for record in records:
         data = r.encode(record)
+        if len(data) > MAX_RECORD_BYTES:
+            raise StoreError(
+                f"run {run_id!r}: record {record.seq} ({record.type}) has {len(data):,} bytes, and the limit is "
+                f"{MAX_RECORD_BYTES:,}; store large values elsewhere, and keep their addresses"
+            )
         crc = checksum(run_id, record.seq, data)
         if len(data) >= LEAST:
             data, found = split(data)

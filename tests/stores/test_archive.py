@@ -6,6 +6,8 @@ import hashlib
 import json
 import sqlite3
 import stat
+import tracemalloc
+import zlib
 from collections.abc import AsyncIterator
 from contextlib import closing
 from datetime import timedelta
@@ -34,6 +36,7 @@ from orchestrator.stores.archive.lines import records_of
 from orchestrator.stores.archive.places import new_name
 from orchestrator.stores.copying import copy_store
 from orchestrator.testing.store_conformance import STORE_CHECKS, StoreCheck
+from orchestrator.values import MAX_RECORD_BYTES
 from tests.support.executors import chain, says, single
 from tests.support.postgres import PostgresDatabase
 from tests.support.s3 import SECRET, Bucket
@@ -566,6 +569,20 @@ async def test_objects_are_what_they_say(tmp_path: Path) -> None:
             records_of("r", bad)
     with pytest.raises(ValueError, match="records of run 'r'"):
         records_of("other", data)
+
+
+def test_an_object_that_would_get_too_large_is_not_unpacked() -> None:
+    """A text of one letter is packed to a thousandth of its size."""
+    packer = zlib.compressobj(9, zlib.DEFLATED, zlib.MAX_WBITS | 16)
+    packed = b"".join(packer.compress(bytes(1 << 24)) for _ in range(160)) + packer.flush()
+    assert len(packed) < 3_000_000
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match=r"it has more than [\d,]+ bytes when it is decompressed"):
+            records_of("r", packed)
+        assert tracemalloc.get_traced_memory()[1] < 2.2 * MAX_RECORD_BYTES
+    finally:
+        tracemalloc.stop()
 
 
 async def test_the_bucket_says_what_is_wrong(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:

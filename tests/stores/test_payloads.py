@@ -10,9 +10,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from orchestrator.errors import StoreError
 from orchestrator.kernel.records import EventReceived, decode, encode
-from orchestrator.stores.payloads import LEAST, MARK, holes, is_sound, join, shown, split
+from orchestrator.stores.payloads import LEAST, MARK, holes, is_sound, parted, pieces, shown, split
 from orchestrator.stores.stored import checksum, rows_of
+from orchestrator.values import MAX_RECORD_BYTES
 from tests.support.sizes import sized
 
 PIECES = st.sampled_from([
@@ -30,7 +32,7 @@ PIECES = st.sampled_from([
 @example(b'"' + b"a" * LEAST + b"\\")
 def test_every_byte_comes_back(data: bytes) -> None:
     stored, payloads = split(data)
-    assert join(stored, payloads) == data
+    assert b"".join(pieces(stored, payloads)) == data
     assert (stored, dict(payloads)) == (split(data)[0], dict(split(data)[1]))
     assert {hole.digest for hole in holes(stored)} == payloads.keys()
     assert all(is_sound(digest, payload) and len(payload) >= LEAST for digest, payload in payloads.items())
@@ -59,7 +61,7 @@ def _value(given: object) -> object:
 def test_every_record_comes_back_and_the_long_strings_of_it_are_the_payloads(given: object) -> None:
     data = encode(EventReceived(seq=3, ts=1.0, name="e", data=_value(given)))
     stored, payloads = split(data)
-    assert join(stored, payloads) == data
+    assert b"".join(pieces(stored, payloads)) == data
     literals = {part for part in _literals(json.loads(data)) if len(part) >= LEAST}
     assert set(payloads.values()) == literals
     assert len(stored) <= len(data)
@@ -93,7 +95,7 @@ def test_a_skeleton_is_readable_and_a_text_that_looks_like_one_is_a_text() -> No
     forged = encode(EventReceived(seq=3, ts=1.0, name=stored.decode(), data={"a": name, "b": long}))
     stored, payloads = split(forged)
     assert len(holes(stored)) == 1
-    assert join(stored, payloads) == forged
+    assert b"".join(pieces(stored, payloads)) == forged
 
 
 @pytest.mark.parametrize(
@@ -106,14 +108,14 @@ def test_a_skeleton_is_readable_and_a_text_that_looks_like_one_is_a_text() -> No
 )  # fmt: skip
 def test_a_damaged_skeleton_is_refused(damaged: bytes) -> None:
     with pytest.raises(ValueError, match=r"places|digest|bytes"):
-        join(damaged, {bytes(32): b"12345"})
+        pieces(damaged, {bytes(32): b"12345"})
 
 
 def test_a_missing_payload_is_named() -> None:
     with pytest.raises(KeyError) as caught:
-        join(b"~0+5\nsha256:" + b"0" * 64, {})
+        pieces(b"~0+5\nsha256:" + b"0" * 64, {})
     assert caught.value.args == (bytes(32),)
-    assert join(b"~0+5\nsha256:" + b"0" * 64 + b"}", {bytes(32): b"12345"}) == b"12345}"
+    assert b"".join(pieces(b"~0+5\nsha256:" + b"0" * 64 + b"}", {bytes(32): b"12345"})) == b"12345}"
 
 
 @pytest.mark.parametrize(
@@ -129,7 +131,7 @@ def test_it_takes_time_in_proportion_to_the_bytes(begin: bytes, piece: bytes, en
         data = begin + piece * (size // len(piece)) + end
         began = time.process_time()
         stored, payloads = split(data)
-        assert join(stored, payloads) == data
+        assert b"".join(pieces(stored, payloads)) == data
         return time.process_time() - began
 
     size = sized(1 << 20, 1 << 22)
@@ -142,4 +144,58 @@ def test_the_checksum_of_a_row_is_that_of_the_whole_record() -> None:
     record = EventReceived(seq=3, ts=1.0, name="e", data="x" * LEAST)
     ((seq, crc, stored),), payloads = rows_of("r", [record])
     assert (seq, crc) == (3, checksum("r", 3, encode(record)))
-    assert stored != encode(record) == join(stored, payloads)
+    assert stored != encode(record) == b"".join(pieces(stored, payloads))
+
+
+def test_a_payload_is_in_memory_once_however_often_a_record_has_it() -> None:
+    long, other = "x\n\U0001f600" * LEAST, "y" * LEAST
+    record = EventReceived(
+        seq=3, ts=1.0, name="e", data={"a": [long] * 3, long: {"b": other}, "c": "sha256:" + "0" * 64}
+    )
+    stored, payloads = split(encode(record))
+    known: dict[bytes, str] = {}
+    found = parted(stored, payloads, known)
+    assert b"".join(found.pieces) == encode(record)
+    assert decode(found.json, found.texts) == record
+    again = decode(found.json, parted(stored, payloads, known).texts)
+    assert isinstance(again, EventReceived)
+    assert isinstance(again.data, dict)
+    assert len({id(text) for text in (*again.data["a"], next(key for key in again.data if len(key) > 100))}) == 1
+    assert set(map(id, again.data["a"])) <= set(map(id, known.values()))
+    assert list(again.data) == ["a", long, "c"]
+
+
+def test_a_text_that_names_a_payload_is_a_text() -> None:
+    long = "x" * LEAST
+    stored, payloads = split(encode(EventReceived(seq=3, ts=1.0, name="e", data=long)))
+    (name,) = parted(stored, payloads, {}).texts
+    quoted = EventReceived(seq=3, ts=1.0, name="e", data=[long, name, shown(sha256(long.encode()).digest())])
+    stored, payloads = split(encode(quoted))
+    found = parted(stored, payloads, {})
+    assert decode(found.json, found.texts) == quoted
+
+
+def named_often(payload: str, times: int) -> tuple[bytes, bytes]:
+    """A skeleton that has a payload so many times, and its digest: it is never written as a whole."""
+    digest = sha256(payload.encode()).digest()
+    stored, _ = split(encode(EventReceived(seq=1, ts=1.0, name="event", data=[payload])))
+    line, body = stored.split(b"\n")
+    first, size = map(int, line[1:].split(b"+"))
+    hole = body[first - 1 : first + 72]
+    places = b",".join(b"%d+%d" % (first + at * (len(hole) + 1), size) for at in range(times))
+    return b"~" + places + b"\n" + body.replace(hole, b",".join([hole] * times)), digest
+
+
+def test_a_record_that_would_be_too_large_is_refused_before_it_is_put_together() -> None:
+    payload = "x" * (1 << 20)
+    least = MAX_RECORD_BYTES // len(payload)
+    stored, digest = named_often(payload, least - 1)
+    assert sum(map(len, pieces(stored, {digest: payload.encode()}))) <= MAX_RECORD_BYTES
+    stored, digest = named_often(payload, least)
+    with pytest.raises(ValueError, match=r"it has 603,\d{3},\d{3} bytes .* at most 603,979,776"):
+        pieces(stored, {digest: payload.encode()})
+
+
+def test_a_record_that_could_not_be_read_is_not_written() -> None:
+    with pytest.raises(StoreError, match=r"run 'r': record 3 \(event_received\) has .* and the limit is 603,979,776"):
+        rows_of("r", [EventReceived(seq=3, ts=1.0, name="e", data=["x" * (1 << 26)] * 9)])

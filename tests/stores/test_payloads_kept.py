@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sqlite3
+import tracemalloc
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -25,6 +26,7 @@ from orchestrator.stores.payloads import LEAST, shown
 from orchestrator.stores.sqlite import writes
 from orchestrator.testing.store_conformance.archives import an_object
 from tests.stores.runs import add_run, event, events
+from tests.stores.test_payloads import named_often
 from tests.support import stores
 from tests.support.executors import Log, chain
 from tests.support.postgres import PostgresDatabase
@@ -290,6 +292,49 @@ async def test_skeletons_that_are_damaged_are_told(place: Place) -> None:
 def f_mark(as_text: str) -> str:
     """A skeleton whose first character was replaced, as it was; a whole record as it is."""
     return f"CASE WHEN substr({as_text}, 1, 1) = '}}' THEN '~' || substr({as_text}, 2) ELSE {as_text} END"
+
+
+@quick_on("asyncio")
+async def test_reading_takes_as_much_memory_as_is_stored(place: Place) -> None:
+    """However often records have a payload: here 80 MB, of one text of 1 MB."""
+    long = text(1, 1_000_000)
+    records = [event(1), event(2, [long] * 40), event(3, {"again": [long] * 40})]
+    await place.store.create(RunInfo("r", "essay", "running", head=3), records)
+    await place.store.read("r", upto=1)  # opened, and what that takes is not counted
+    tracemalloc.start()
+    try:
+        read = await place.store.read("r")
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    finally:
+        tracemalloc.stop()
+    assert read == records
+
+
+async def test_a_record_that_names_a_payload_too_often_is_damaged_at_every_door(place: Place, tmp_path: Path) -> None:
+    """A store of 1 MB that stands for 2 GB; nothing of it is put together."""
+    payload = "x" * (1 << 20)
+    skeleton, _ = named_often(payload, 2_000)
+    await place.store.create(RunInfo("r", "essay", "running", head=1), [event(1, [payload])])
+    sqlite = place.url.startswith("sqlite")
+    forged = f"x'{skeleton.hex()}'" if sqlite else f"'\\x{skeleton.hex()}'"
+    place.execute(f"UPDATE records SET data = {forged} WHERE {'id >> 32' if sqlite else 'run'} = {place.number('r')}")
+    told_so = r"run 'r': record 1 is damaged \(it has 2,097,\d{3},\d{3} bytes .* at most 603,979,776\)"
+    tracemalloc.start()
+    try:
+        async with Executor(place.store, graphs=[GRAPH], tools=[fetch], archive=str(tmp_path / "archive")) as executor:
+            for door in (executor.load, executor.history, executor.fork, executor.resume):
+                with pytest.raises(StoreCorrupt, match=told_so):
+                    await door("r")
+            with pytest.raises(StoreCorrupt, match=told_so):
+                _ = [line async for line in executor.export("r")]
+            with pytest.raises(StoreCorrupt, match=told_so):
+                await place.store.copy("r", open_store("memory://"))
+            assert [info.run_id for info in (await executor.runs()).runs] == ["r"]
+            assert "".join(one.what for one in await place.store.check(repair=True)) == ""
+        assert tracemalloc.get_traced_memory()[1] < 40_000_000
+    finally:
+        tracemalloc.stop()
+    assert place.counts == (1, 1)
 
 
 async def test_what_is_noted_wrongly_is_found_and_repaired(place: Place) -> None:

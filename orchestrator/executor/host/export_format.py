@@ -25,11 +25,9 @@ from orchestrator.graph.codec import shown
 from orchestrator.graph.digests import content_digest
 from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel.records import RECORD_TYPES, Record, decode
+from orchestrator.values import MAX_RECORD_BYTES
 
 VERSION = 1
-_LONGEST = 1 << 28
-"""Bytes of a line. A record holds at most a state and a result, which are far smaller."""
-
 _TIMES = ("ts", "started", "ended", "next_at")
 _MOST = 3
 """Faults of one record that an error names."""
@@ -55,10 +53,10 @@ def read_runs(file: IO[bytes], graphs: dict[str, JsonObject]) -> Iterator[Export
     digest, number, count = hashlib.sha256(), 0, 0
     run: ExportedRun | None = None
     missing = 0
-    while line := file.readline(_LONGEST + 1):
+    while line := file.readline(MAX_RECORD_BYTES + 1):
         number += 1
-        if len(line) > _LONGEST:
-            raise InvalidExport(number, f"it is longer than {_LONGEST} bytes")
+        if len(line) > MAX_RECORD_BYTES:
+            raise InvalidExport(number, f"it is longer than {MAX_RECORD_BYTES:,} bytes")
         if not line.strip():
             continue
         if run is not None and missing:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from pydantic import Field, TypeAdapter
 from pydantic_core import from_json
@@ -56,8 +56,12 @@ def record_from_fields(fields: JsonDict, run_id: str) -> Record:
     return _validate(fields)
 
 
-def decode(data: bytes | str) -> Record:
+def decode(data: bytes | str, texts: Mapping[str, str] | None = None) -> Record:
     """Read a record from its JSON form. One that was stored coded is a `CodedRecord`.
+
+    Args:
+        data: the JSON.
+        texts: strings to put in place of the strings of the JSON that are their names.
 
     Raises:
         ValueError: this version does not know such a record (pydantic's `ValidationError` is one).
@@ -68,10 +72,35 @@ def decode(data: bytes | str) -> Record:
         fields = from_json(data, allow_inf_nan=False)
     except ValueError as error:
         fields = _deep(data, error)
+    if texts:
+        fields = _filled(fields, texts)
     record = coded_record(fields) if type(fields) is dict and "cipher" in fields else _validate(fields)
     if record.v > RECORD_VERSION:
         raise ValueError(f"record version {record.v} is newer than {RECORD_VERSION}; update the library")
     return record
+
+
+def _filled(value: object, texts: Mapping[str, str]) -> object:
+    """JSON with texts in place of their names, which may be keys as well. It is changed in place."""
+    todo: list[object] = [value]
+    while todo:
+        one = todo.pop()
+        if isinstance(one, dict):
+            if not texts.keys().isdisjoint(one):
+                items = [(texts.get(key, key), item) for key, item in one.items()]
+                one.clear()
+                one.update(items)
+            places: Iterable[tuple[Any, object]] = one.items()
+        elif isinstance(one, list):
+            places = enumerate(one)
+        else:
+            continue
+        for place, item in places:
+            if isinstance(item, dict | list):
+                todo.append(item)
+            elif isinstance(item, str) and item in texts:
+                one[place] = texts[item]  # of a key that is there: the mapping keeps its size
+    return value
 
 
 def _deep(data: bytes | str, error: ValueError) -> object:

@@ -13,15 +13,25 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from orchestrator.errors import StoreCorrupt
+from orchestrator.errors import StoreCorrupt, StoreError
 from orchestrator.jsontypes import JsonObject, json_text
 from orchestrator.kernel import records as r
 from orchestrator.stores.shared import read_record
+from orchestrator.values import MAX_RECORD_BYTES
 
 if TYPE_CHECKING:
     from orchestrator.kernel.records import Record
 
 _VERSION = 1
+
+GZIP = b"\x1f\x8b"
+"""What a compressed object begins with."""
+
+_DENSEST = 100
+"""Bytes of text that a byte of a compressed object may stand for, if they are more than a record may have."""
+
+_MOST = 4 << 30
+"""Bytes of an object. S3 takes 5 GB in one request."""
 
 
 def object_of(run_id: str, records: Sequence[Record], graphs: Mapping[str, JsonObject], *, compress: bool) -> bytes:
@@ -31,15 +41,46 @@ def object_of(run_id: str, records: Sequence[Record], graphs: Mapping[str, JsonO
         run_id: the run's id.
         records: all of its records.
         graphs: the graphs that it names, by digest.
-        compress: whether they are compressed by gzip.
+        compress: whether they are compressed by gzip. What gets so small that `records_of` would not unpack it is not.
+
+    Raises:
+        StoreError: the run is too large for an object.
     """
     lines = [json_text({"type": "export", "version": _VERSION, "redacted": False})]
     lines += [json_text({"type": "graph", "digest": name, "data": data}) for name, data in graphs.items()]
     lines.append(json_text({"type": "run", "run_id": run_id, "records": len(records)}))
-    data = b"".join(line.encode() + b"\n" for line in lines) + b"".join(r.encode(one) + b"\n" for one in records)
+    data = bytearray(b"".join(line.encode() + b"\n" for line in lines))
+    for one in records:
+        data += r.encode(one) + b"\n"
+        if len(data) > _MOST:
+            raise StoreError(f"run {run_id!r} has more than {_MOST:,} bytes, the limit for archived runs; keep it here")
     end = json_text({"type": "end", "runs": 1, "sha256": hashlib.sha256(data).hexdigest()})
     data += end.encode() + b"\n"
-    return gzip.compress(data, mtime=0) if compress else data
+    if compress and len(data) <= _most_text(packed := gzip.compress(data, mtime=0)):
+        return packed
+    return bytes(data)
+
+
+def _most_text(packed: bytes) -> int:
+    return max(MAX_RECORD_BYTES, _DENSEST * len(packed))
+
+
+def _unpacked(data: bytes) -> bytes:
+    """The text of an object: a few bytes can be packed that need gigabytes when they are read.
+
+    Raises:
+        ValueError: it cannot be decompressed, or has more text than `object_of` packs.
+    """
+    packed, most = zlib.decompressobj(zlib.MAX_WBITS | 16), _most_text(data)
+    try:
+        text = packed.decompress(data, most + 1)
+    except zlib.error as error:
+        raise ValueError(f"it cannot be decompressed: {error}") from error
+    if len(text) > most:
+        raise ValueError(f"it has more than {most:,} bytes when it is decompressed")
+    if not packed.eof:
+        raise ValueError("it cannot be decompressed: it is cut off")
+    return text
 
 
 def records_of(run_id: str, data: bytes) -> list[Record]:
@@ -49,11 +90,8 @@ def records_of(run_id: str, data: bytes) -> list[Record]:
         ValueError: the bytes are not an object of this run.
         StoreTooNew: a newer version of this library wrote a record.
     """
-    if data.startswith(b"\x1f\x8b"):
-        try:
-            data = gzip.decompress(data)
-        except (EOFError, OSError, zlib.error) as error:
-            raise ValueError(f"it cannot be decompressed: {error}") from error
+    if data.startswith(GZIP):
+        data = _unpacked(data)
     lines = data.split(b"\n")
     at = 0
     while at < len(lines):

@@ -29,7 +29,7 @@ from orchestrator.errors import (
 from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel.records import FINAL
 from orchestrator.stores.archivable import Archivable, Archiving
-from orchestrator.stores.archive.lines import object_of, records_of
+from orchestrator.stores.archive.lines import GZIP, object_of, records_of
 from orchestrator.stores.archive.passing import PassedThrough
 from orchestrator.stores.archive.places import Archive, is_name, new_name
 from orchestrator.stores.base import RunSummary, Store
@@ -99,7 +99,7 @@ class ArchivedStore(PassedThrough):
         found = {name: await self._graph(name) for name in graphs_named(info, records)}
         graphs = {name: graph for name, graph in found.items() if graph is not None}
         data = object_of(run_id, records, graphs, compress=self.archive.gzip)
-        name = new_name(run_id, info.head, info.created, gzip=self.archive.gzip)
+        name = new_name(run_id, info.head, info.created, gzip=data.startswith(GZIP))
         sha256 = hashlib.sha256(data).hexdigest()
         noted = await self._rows.note_object(
             run_id, Archived(self.archive.url, name, sha256, len(data), round(time.time(), 3))

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.stores.payloads import MARK, Payloads, ahead, holes, is_sound, join, shown
+from orchestrator.stores.payloads import MARK, Parted, Payloads, ahead, holes, is_sound, parted, shown
 from orchestrator.stores.postgres.arrays import table
 
 if TYPE_CHECKING:
@@ -107,14 +107,15 @@ def remove_unused(connection: Connection, digests: Sequence[bytes]) -> None:
 
 
 class Joiner:
-    """Puts records together that were read in their order. Payloads of records that come next are read with them."""
+    """Finds the payloads of records that were read in their order, with those of the records that come next."""
 
     def __init__(self, connection: Connection, rows: Sequence[Row]) -> None:
         self._connection, self._rows = connection, rows
         self._known: dict[bytes, bytes] = {}
+        self._texts: dict[bytes, str] = {}
 
-    def whole(self, at: int) -> bytes:
-        """The bytes of a record.
+    def record(self, at: int) -> Parted:
+        """A record with its payloads.
 
         Args:
             at: which one of the rows it is.
@@ -127,7 +128,7 @@ class Joiner:
         if not wanted <= self._known.keys():
             self._known = self._read(ahead(wanted, (row[2] for row in self._rows[at + 1 :])))
         try:
-            return join(stored, self._known)
+            return parted(stored, self._known, self._texts)
         except KeyError as missing:
             raise ValueError(self._fault(missing.args[0])) from None
 

@@ -11,15 +11,15 @@ from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel import records as r
 from orchestrator.kernel.records import FINAL
 from orchestrator.stores.base import Message, Parent, RunInfo
-from orchestrator.stores.payloads import MARK
+from orchestrator.stores.payloads import MARK, Parted
 from orchestrator.stores.postgres.leases import lease_of
 from orchestrator.stores.postgres.payloads import Joiner
 from orchestrator.stores.postgres.plans import walking
 from orchestrator.stores.postgres.run_numbers import RunNumbers
 from orchestrator.stores.postgres.writes import NOW, run_number
 from orchestrator.stores.rows import MAX_DEATHS
-from orchestrator.stores.shared import corrupt, graph_unknown, json_object, read_record
-from orchestrator.stores.stored import archived_of, checksum, labels_of
+from orchestrator.stores.shared import corrupt, graph_unknown, json_object
+from orchestrator.stores.stored import archived_of, checksum, labels_of, record_of
 
 if TYPE_CHECKING:
     from orchestrator.kernel.records import Record, RunStarted
@@ -161,12 +161,10 @@ def records(
             if data.startswith(MARK):
                 joiner = joiner or Joiner(connection, rows)
                 try:
-                    data = _whole(connection, joiner, at, run_id, number)
+                    data = _with_payloads(connection, joiner, at, run_id, number)
                 except ValueError as error:
                     raise corrupt(run_id, seq, str(error), result) from error
-            if checksum(run_id, seq, data) != crc:
-                raise corrupt(run_id, seq, "its checksum does not match", result)
-            record = read_record(run_id, seq, data, result)
+            record = record_of(run_id, seq, crc, data, result)
             if seq == 1 and isinstance(record, r.RunStarted):
                 _check_beginning(run_id, facts, record)
             result.append(record)
@@ -203,13 +201,13 @@ def _check_there(connection: Connection, run_id: str, number: int) -> None:
         raise RunArchived(run_id, archived)
 
 
-def _whole(connection: Connection, joiner: Joiner, at: int, run_id: str, number: int) -> bytes:
+def _with_payloads(connection: Connection, joiner: Joiner, at: int, run_id: str, number: int) -> Parted:
     """One of the records that were read, with its payloads, which are read after it."""
     try:
-        return joiner.whole(at)
+        return joiner.record(at)
     except ValueError:
         _check_there(connection, run_id, number)
-        return joiner.whole(at)  # archived and restored meanwhile, perhaps
+        return joiner.record(at)  # archived and restored meanwhile, perhaps
 
 
 def _check_beginning(run_id: str, row: tuple[object, ...], started: RunStarted) -> None:

@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 
-from orchestrator.stores.payloads import MARK, Payloads, ahead, holes, is_sound, join, shown
+from orchestrator.stores.payloads import MARK, Parted, Payloads, ahead, holes, is_sound, parted, shown
 
 IS_SKELETON = f"substr(data, 1, 1) = x'{MARK.hex()}'"
 """A condition: what is stored as a record has holes."""
@@ -80,15 +80,16 @@ def let_go(connection: sqlite3.Connection, number: int) -> None:
 
 
 class Joiner:
-    """Puts records together that are read in their order. Payloads of records that come next are read with them."""
+    """Finds the payloads of records that are read in their order, with those of the records that come next."""
 
     def __init__(self, connection: sqlite3.Connection, last: int) -> None:
         """Args: a connection inside a transaction, and the key of the last record that is going to be read."""
         self._connection, self._last = connection, last
         self._known: dict[bytes, bytes] = {}
+        self._texts: dict[bytes, str] = {}
 
-    def whole(self, key: int, stored: bytes) -> bytes:
-        """The bytes of a record.
+    def record(self, key: int, stored: bytes) -> Parted:
+        """A record with its payloads.
 
         Args:
             key: its key.
@@ -101,7 +102,7 @@ class Joiner:
         if not wanted <= self._known.keys():
             self._read_ahead(key, wanted)
         try:
-            return join(stored, self._known)
+            return parted(stored, self._known, self._texts)
         except KeyError as missing:
             raise ValueError(self._fault(missing.args[0])) from None
 

@@ -17,10 +17,10 @@ from orchestrator.kernel import records as r
 from orchestrator.kernel.records import FINAL
 from orchestrator.stores.base import Message, Parent, RunInfo
 from orchestrator.stores.payloads import MARK
-from orchestrator.stores.shared import corrupt, graph_unknown, json_object, read_record
+from orchestrator.stores.shared import corrupt, graph_unknown, json_object
 from orchestrator.stores.sqlite.leases import IS_NOTICE, lease_of
 from orchestrator.stores.sqlite.payloads import Joiner
-from orchestrator.stores.stored import archived_of, checksum, labels_of
+from orchestrator.stores.stored import archived_of, checksum, labels_of, record_of
 
 if TYPE_CHECKING:
     from orchestrator.kernel.records import Record, RunStarted
@@ -203,12 +203,10 @@ def records(
                     raise TooMuch
                 joiner = joiner or Joiner(connection, first | last)
                 try:
-                    data = joiner.whole(row[0], data)
+                    data = joiner.record(row[0], data)
                 except ValueError as error:
                     raise corrupt(run_id, seq, str(error), result) from error
-            if not isinstance(data, bytes) or checksum(run_id, seq, data) != crc:
-                raise corrupt(run_id, seq, "its checksum does not match", result)
-            record = read_record(run_id, seq, data, result)
+            record = record_of(run_id, seq, crc, data, result)
             if seq == 1 and isinstance(record, r.RunStarted):
                 _check_beginning(run_id, found[2:7], record)
             result.append(record)
