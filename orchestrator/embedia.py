@@ -12,12 +12,12 @@ run's id for the agent itself, the activation for an agent inside it, and the ef
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.kernel import records as r
 from orchestrator.kernel.question import Question, parts_of
+from orchestrator.moments import utc
 from orchestrator.nodes.steps import Step
 from orchestrator.views.events import Event
 
@@ -55,7 +55,7 @@ class EmbediaEvent(Event):
     @property
     def timestamp(self) -> str:
         """Its time as ISO 8601 in UTC."""
-        return datetime.fromtimestamp(self.ts, UTC).isoformat()
+        return utc(self.ts).isoformat()
 
     def to_json(self) -> dict[str, object]:
         """`timestamp, id, event, data`, and the record's `seq`."""

@@ -19,6 +19,7 @@ import math
 import os
 import reprlib
 from collections.abc import Mapping
+from itertools import islice
 
 from orchestrator.errors import InvalidValue
 from orchestrator.jsontypes import deeper_than
@@ -220,7 +221,7 @@ def check_name(name: object, what: str = "the name of an event") -> str:
 
 
 def check_labels(labels: Mapping[str, str]) -> dict[str, str]:
-    """Labels that a run can have, or be looked for by.
+    """Labels that runs are looked for by; those of a new run are `new_labels`.
 
     Raises:
         InvalidValue: a name or a value is no text, or cannot be stored.
@@ -231,6 +232,46 @@ def check_labels(labels: Mapping[str, str]) -> dict[str, str]:
         check_text(name, f"the name of label {_short(name)}")
         check_text(value, f"label {_short(name)}")
     return dict(labels)
+
+
+MAX_LABELS = 100
+"""Labels of a run."""
+
+MAX_LABEL = 1000
+"""Characters of a label's value; its name has at most `MAX_NAME`."""
+
+
+def new_labels(labels: Mapping[str, str], beside: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Labels that a new run gets. Lists show all of them, so they are few and short.
+
+    Args:
+        labels: the labels.
+        beside: labels that the run has anyway, as those of the run that it is a fork of.
+
+    Raises:
+        InvalidValue: a name or a value is no text, cannot be stored or is too long, or there are too many.
+    """
+    for name, value in check_labels(labels).items():
+        for what, text, most in (("name", name, MAX_NAME), ("value", value, MAX_LABEL)):
+            if len(text) > most:
+                raise InvalidValue(
+                    f"label {_short(name)}: its {what} has {len(text):,} characters, and the limit is {most:,}",
+                    where="labels",
+                )
+    found = {**(beside or {}), **labels}
+    if labels and len(found) > MAX_LABELS:
+        raise InvalidValue(f"a run has at most {MAX_LABELS} labels, and these are {len(found):,}", where="labels")
+    return found
+
+
+def shown_labels(labels: Mapping[str, str]) -> dict[str, str]:
+    """Labels of a run as they are shown: stores of earlier versions, and of strangers, have longer ones and more."""
+    return {cut(name, MAX_NAME): cut(labels[name], MAX_LABEL) for name in islice(labels, MAX_LABELS)}
+
+
+def cut(text: str, most: int) -> str:
+    """A text of at most so many characters, the last of which says that more were there."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 _DIGITS = bytes(ord("0") if chr(code).isascii() and chr(code).isdigit() else ord(" ") for code in range(256))

@@ -30,11 +30,11 @@ def list_(
     Example: orchestrator cache list research
     """
     from dataclasses import asdict
-    from datetime import UTC, datetime
 
     from orchestrator.cli.output import out_json, out_table
     from orchestrator.cli.run_lookup import looking
     from orchestrator.cli.storage import exists, store_url
+    from orchestrator.moments import utc
     from orchestrator.render.terminal.table import Column
 
     url = store_url(store)
@@ -49,7 +49,7 @@ def list_(
     rows = [
         (
             one.graph, one.node, one.key, f"{one.size:,}",
-            "" if one.expires is None else f"{datetime.fromtimestamp(one.expires, UTC):%Y-%m-%d %H:%M:%SZ}",
+            "" if one.expires is None else f"{utc(one.expires):%Y-%m-%d %H:%M:%SZ}",
         )
         for one in found
     ]  # fmt: skip

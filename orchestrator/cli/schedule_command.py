@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -170,6 +169,7 @@ _TIME = "%Y-%m-%d %H:%M:%SZ"
 
 def _show(schedules: Sequence[Schedule]) -> None:
     from orchestrator.cli.output import out_table
+    from orchestrator.moments import utc
     from orchestrator.render.terminal.table import Cell, Column
 
     columns = (
@@ -178,7 +178,7 @@ def _show(schedules: Sequence[Schedule]) -> None:
     rows = [
         (
             one.name, one.graph, one.cron, one.timezone,
-            Cell("paused", "yellow") if one.paused else f"{datetime.fromtimestamp(one.next_at, UTC):{_TIME}}",
+            Cell("paused", "yellow") if one.paused else f"{utc(one.next_at):{_TIME}}",
         )
         for one in schedules
     ]  # fmt: skip

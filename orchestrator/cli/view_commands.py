@@ -146,13 +146,14 @@ def _statuses(status: str | None, *, failed: bool, waiting: bool) -> tuple[str, 
 
 def _row(info: RunInfo) -> dict[str, object]:
     from orchestrator.cli.redaction import redacted
+    from orchestrator.values import shown_labels
 
     parent = info.parent
     return {
         "run_id": info.run_id,
         "graph": info.graph,
         "status": info.status,
-        "labels": dict(info.labels),
+        "labels": shown_labels(info.labels),
         "created": info.created,
         "updated": info.updated,
         "head": info.head,
@@ -194,6 +195,7 @@ def show(
     from orchestrator.cli.storage import store_url
     from orchestrator.cli.words import visible
     from orchestrator.render.terminal.run_report import run_text, with_colours
+    from orchestrator.values import shown_labels
     from orchestrator.views.explainer import reasons
 
     async def look(executor: Executor) -> tuple[Run, list[Point], RunReasons, list[str]]:
@@ -224,7 +226,8 @@ def show(
         assert isinstance(more, dict)
         where = None if found.archived is None else found.archived.to_json()
         about = {
-            "seq": found.seq, "labels": dict(found.labels), "why": why.run, "approvals": approved, "archived": where,
+            "seq": found.seq, "labels": shown_labels(found.labels), "why": why.run, "approvals": approved,
+            "archived": where,
         }  # fmt: skip
         out_json({**document(found, output=False), **about, **_standby(found), **more})
     if traceback:

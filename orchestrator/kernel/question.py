@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Annotated, Any, Generic, Literal, NamedTuple, NotRequired, TypeAlias, TypedDict
 
 from pydantic import BaseModel, ConfigDict, Field, GetPydanticSchema, SerializerFunctionWrapHandler, model_serializer
 from typing_extensions import TypeVar
 
 from orchestrator.graph.spelling import Spelled
+from orchestrator.moments import utc
 from orchestrator.typevars import Erased
 
 QuestionKind: TypeAlias = Literal["approval", "input", "unknown_outcome", "pause", "event", "timer", "limit"]
@@ -218,7 +218,4 @@ def until(at: float) -> str:
     Args:
         at: Unix seconds.
     """
-    try:
-        return f"until {datetime.fromtimestamp(at, UTC).isoformat(timespec='seconds')}"
-    except (OverflowError, ValueError):  # a year that has more than four digits
-        return f"until {at:.0f} (Unix seconds)"
+    return f"until {utc(at).isoformat(timespec='seconds')}"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import math
 
 from orchestrator.errors import InvalidValue
 from orchestrator.jsontypes import canonical
+from orchestrator.moments import in_calendar
 from orchestrator.stores.base import Schedule
 
 
@@ -28,7 +28,7 @@ def schedule_of(name: str, next_at: object, data: object) -> Schedule:
     """
     try:
         fields = json.loads(str(data))
-        if not isinstance(next_at, float) or not math.isfinite(next_at):
+        if not isinstance(next_at, float) or in_calendar(next_at) != next_at:
             raise ValueError(f"its next time is {next_at!r}")
         return Schedule(name=name, next_at=next_at, **fields)
     except (ValueError, TypeError, RecursionError) as error:

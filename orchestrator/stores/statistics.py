@@ -7,10 +7,10 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
 from orchestrator.errors import InvalidValue
+from orchestrator.moments import utc
 from orchestrator.stores.rows import RunInfo, RunTotals, Total
 
 GROUPS = ("day", "graph", "model", "tool", "node")
@@ -285,7 +285,4 @@ def percentile(values: Sequence[float], part: int) -> float | None:
 
 
 def _day(created: object) -> str:
-    try:
-        return datetime.fromtimestamp(float(str(created)), UTC).date().isoformat()
-    except (ValueError, OverflowError, OSError):  # damaged, or outside of the calendar
-        return ""
+    return utc(created).date().isoformat() if isinstance(created, int | float) else ""

@@ -15,12 +15,17 @@ from orchestrator.archived import Archived
 from orchestrator.errors import StoreError
 from orchestrator.jsontypes import canonical
 from orchestrator.kernel import records as r
+from orchestrator.moments import in_calendar
 from orchestrator.stores.payloads import LEAST, Parted, Payloads, split
+from orchestrator.stores.rows import MARK, MAX_TEXT
 from orchestrator.stores.shared import corrupt, read_record
-from orchestrator.values import MAX_RECORD_BYTES
+from orchestrator.values import MAX_RECORD_BYTES, cut
 
 if TYPE_CHECKING:
     from orchestrator.kernel.records import Record
+
+_MOST_CODED = 64 * MAX_TEXT
+"""Characters of a text in a row that is encrypted."""
 
 Row: TypeAlias = tuple[int, int, bytes]
 """seq, checksum of the record, and what is stored as its data: its bytes, or a skeleton of them."""
@@ -92,6 +97,14 @@ def labels_of(text: object) -> dict[str, str] | None:
     return found
 
 
+def row_text(text: object) -> str:
+    """A text of a run's row. A longer one than is written is cut, as it is shown in lists and searched for secrets."""
+    if text is None or text == "":
+        return ""
+    found = str(text)
+    return found if len(found) <= MAX_TEXT else cut(found, _MOST_CODED if found.startswith(MARK) else MAX_TEXT)
+
+
 def archived_text(archived: Archived) -> str:
     """Where the records of a run are, as its row says it."""
     return canonical(asdict(archived))
@@ -104,6 +117,6 @@ def archived_of(text: object) -> Archived | None:
     try:
         found = dict(json.loads(text)) if isinstance(text, str) else {}
         archive, name, sha256 = str(found["archive"]), str(found["name"]), str(found["sha256"])
-        return Archived(archive, name, sha256, int(found["size"]), float(found["at"]))
+        return Archived(archive, name, sha256, int(found["size"]), in_calendar(found["at"]))
     except (ValueError, TypeError, KeyError, RecursionError):
         return Archived("", "", "", 0, 0.0)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
+from orchestrator.moments import utc
 from orchestrator.views.safe_text import told
 
 
@@ -48,7 +48,4 @@ class Standby:
 
 def moment(seconds: float) -> str:
     """A moment in Unix seconds as a date and time in UTC."""
-    try:
-        return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S} UTC"
-    except (ValueError, OverflowError, OSError):  # not in the calendar
-        return f"{seconds:.0f} s after 1970"
+    return f"{utc(seconds):%Y-%m-%d %H:%M:%S} UTC"

@@ -18,6 +18,7 @@ from orchestrator.kernel.question import Question
 from orchestrator.kernel.records import RunStatus
 from orchestrator.redaction import redacted
 from orchestrator.stores.base import RunInfo
+from orchestrator.values import MAX_NAME, cut, shown_labels
 from orchestrator.views.outcome_choices import OutcomeChoice, outcome_choices
 from orchestrator.views.run import Run
 from orchestrator.views.worker_info import WorkerInfo, WorkerState
@@ -416,8 +417,8 @@ def row_of(info: RunInfo) -> RunRow:
     """The row of a run; its status is that of a reader (see `with_status`)."""
     usage = info.usage
     return RunRow(
-        run_id=info.run_id, graph=info.graph, status=cast("RunStatus", info.status),
-        labels=blank(dict(info.labels)), parent=parent_of(info.parent), input=first_line(info.input),
+        run_id=cut(info.run_id, MAX_NAME), graph=cut(info.graph, MAX_NAME), status=cast("RunStatus", info.status),
+        labels=blank(shown_labels(info.labels)), parent=parent_of(info.parent), input=first_line(info.input),
         output=first_line(info.output), question=first_line(info.question), waiting=info.waiting,
         error=first_line(info.error), steps=info.steps, tokens=None if usage is None else usage.tokens,
         cost=None if usage is None else usage.cost, seconds=None if usage is None else usage.seconds,
@@ -437,7 +438,7 @@ def driver_of(info: RunInfo) -> str:
     lease = info.lease
     if lease is None or lease.left <= 0:
         return ""
-    return f"{lease.owner.get('host', '')} {lease.owner.get('pid', '')}".strip()
+    return cut(f"{lease.owner.get('host', '')} {lease.owner.get('pid', '')}".strip(), MAX_NAME)
 
 
 def worker_of(info: WorkerInfo, runs: Iterable[str]) -> WorkerRow:
@@ -485,7 +486,7 @@ def result_fields(run: Run, *, answerable: bool = True) -> dict[str, Any]:
         "waiting": [question_of(question, answerable=answerable) for question in run.waiting], "steps": run.steps,
         "usage": run.usage, "seconds": run.seconds,
         "error": None if run.error is None else blank(run.error.model_dump(mode="json")),
-        "labels": blank(dict(run.labels)), "parent": parent_of(run.parent),
+        "labels": blank(shown_labels(run.labels)), "parent": parent_of(run.parent),
         "inherited": None if run.parent is None else run.inherited, "queued": run.queued,
         "standby": None if standby is None else Standby(
             due=standby.due, deaths=standby.deaths, retry_at=standby.retry_at, fault=blank(standby.fault),

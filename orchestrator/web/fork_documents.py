@@ -18,6 +18,7 @@ from orchestrator.executor.host.fork_preview import ForkedCall, ForkPreview
 from orchestrator.graph.limits import Usage
 from orchestrator.kernel.question import in_family
 from orchestrator.kernel.records import RunStatus, failed_result
+from orchestrator.values import shown_labels
 from orchestrator.web.documents import Document, QuestionDocument, blank, question_of
 
 JsonText = Annotated[str, Field(description="JSON, as text: JavaScript rounds large numbers.")]
@@ -150,7 +151,7 @@ def form_of(run_id: str, graph: str, labels: Mapping[str, str], found: ForkChoic
         branches=[_branch(one) for one in found.branches],
         result=None if found.result is None else _result(found.result),
         answer=None if found.answer is None else _answer(found.answer),
-        known=found.known, other_version=found.other_version, labels=blank(dict(labels)),
+        known=found.known, other_version=found.other_version, labels=blank(shown_labels(labels)),
     )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from orchestrator.errors import RunUnknown, StoreError
 from orchestrator.executor import RunQuestion
 from orchestrator.executor.host.run_status import with_status
 from orchestrator.kernel.question import QuestionKind
+from orchestrator.values import shown_labels
 from orchestrator.web.documents import AskedDocument, QuestionEvent, QuestionPage, blank, labels_of, question_of
 from orchestrator.web.endpoint import Call
 from orchestrator.web.problems import fields_problem
@@ -69,7 +70,7 @@ async def _shown(call: Call[QuestionsQuery], one: RunQuestion) -> bool:
 
 def _document(call: Call[QuestionsQuery], one: RunQuestion) -> AskedDocument:
     return AskedDocument(
-        run_id=one.run_id, graph=one.graph, labels=blank(dict(one.labels)), asked=one.asked,
+        run_id=one.run_id, graph=one.graph, labels=blank(shown_labels(one.labels)), asked=one.asked,
         question=question_of(one.question, answerable=not call.settings.read_only),
     )  # fmt: skip
 

@@ -12,14 +12,21 @@ from orchestrator.graph.limits import Limits
 from orchestrator.kernel.lineage import Relation
 from orchestrator.kernel.question import Answer, Approve, Deny, QuestionKind, Value
 from orchestrator.kernel.records import RunStatus
+from orchestrator.values import MAX_LABEL, MAX_LABELS, MAX_NAME
 from orchestrator.web.moments import Moment, Since, Until
 from orchestrator.web.settings import Risk
 
 Seq = Annotated[int, Field(ge=1, le=2**53, description="The number of a record.")]
 After = Annotated[int, Field(ge=0, le=2**53, description="The number of the last record to leave out; 0: none.")]
 Name = Annotated[str, StringConstraints(max_length=200)]
-Labels = Annotated[dict[Annotated[str, StringConstraints(min_length=1, max_length=200)], str], Field(max_length=100)]
-"""Labels of a run. Lists show all of them."""
+Labels = Annotated[
+    dict[
+        Annotated[str, StringConstraints(min_length=1, max_length=MAX_NAME)],
+        Annotated[str, StringConstraints(max_length=MAX_LABEL)],
+    ],
+    Field(max_length=MAX_LABELS),
+]
+"""Labels of a run; see `orchestrator.values.new_labels`."""
 Label = Annotated[str, StringConstraints(pattern=r"^[^:]+:", max_length=1000)]
 RunIds = Annotated[str, StringConstraints(max_length=2000)]
 
@@ -177,7 +184,7 @@ class StartBody(Body):
     input: object = Field(
         None, description="The value of the graph's input field, or an object of the fields of its input."
     )
-    labels: dict[str, str] = {}
+    labels: Labels = {}
     run_id: Name | None = Field(None, description="Your own id: the same id and input mean the same run.")
     approve: Risk | None = Field(
         None, description="Approve calls of tools up to this risk without asking; the server caps it."
@@ -270,7 +277,7 @@ class ForkBody(Body):
     result: object = Field(None, description="Another result in place of that of the call in record `at`.")
     graph: Name | None = Field(None, description="Another version of the graph, a graph of this server.")
     run_id: Name | None = None
-    labels: dict[str, str] = {}
+    labels: Labels = {}
     by: Name = Field("", description="Who forks and answers. With a login of the application, its name or nothing.")
     start: bool = Field(True, description="Go on with the fork at once, in the background.")
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Collection, Mapping, Sequence
-from datetime import UTC, datetime
 from itertools import product
 from typing import Any, TypeVar, cast
 
@@ -30,6 +29,7 @@ from orchestrator.kernel.ledger import EffectEntry
 from orchestrator.kernel.question import Answer, Question, QuestionKind, until
 from orchestrator.kernel.records import EffectSettled
 from orchestrator.kernel.state import Activation
+from orchestrator.moments import utc
 from orchestrator.tools.tool import Tool
 from orchestrator.views.outcome_choices import CHOICES
 
@@ -241,7 +241,7 @@ def outcome_question(
     """
     intended, activation = entry.intended, attempt.activation
     why, (_, error, returned) = why_unknown(entry), _error_of(entry)
-    began = datetime.fromtimestamp(intended.ts, UTC).isoformat(timespec="seconds")
+    began = utc(intended.ts).isoformat(timespec="seconds")
     prompt = f"It is not known whether {intended.name} happened: {_WORDS.get(why)}."
     if returned is not None:
         refused = f"but its result was refused: {error}; it returned: {returned}."

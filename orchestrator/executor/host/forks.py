@@ -35,7 +35,7 @@ from orchestrator.kernel.run_state import RunState
 from orchestrator.seals import audit, copied
 from orchestrator.stores.archivable import Archiving
 from orchestrator.stores.base import RunInfo
-from orchestrator.values import check_flag, check_labels, check_mapping, check_position, check_text
+from orchestrator.values import check_flag, check_mapping, check_position, check_text, new_labels
 from orchestrator.views.run import Run
 
 
@@ -174,7 +174,7 @@ async def draft_of(host: Host, order: Order, name: str, *, start: bool, hold: bo
     changed = changes_of(going_on, moment.records, order, before)
     changed.over = over
     _check_seen(order, changed, before)
-    labels = {**moment.machine.labels, **check_labels(order.labels or {})}
+    labels = new_labels(order.labels or {}, moment.machine.labels)
     if order.caller is not None:
         labels = {"parent": order.caller.run_id}
     elif order.replay is not None:

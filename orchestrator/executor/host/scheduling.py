@@ -28,7 +28,7 @@ from orchestrator.executor.host.start import check_new_id, new_run
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.stores.base import Schedule
 from orchestrator.stores.codec import encoded_in, key_of
-from orchestrator.values import check_labels, check_text
+from orchestrator.values import check_text, new_labels
 
 log = logging.getLogger("orchestrator")
 
@@ -62,6 +62,8 @@ async def put(
         raise InvalidValue(f"a schedule's name has at most {_LONGEST} characters, this one {len(chosen)}", where="name")
     if catch_up not in get_args(CatchUp):
         raise InvalidValue(f"catch_up={catch_up!r}: use 'skip', 'one' or 'all'", where="catch_up")
+    marks = dict(labels or {})
+    new_labels({**marks, "schedule": chosen})  # as its runs have them
     schedule = Schedule(
         name=chosen,
         graph=found.name,
@@ -71,7 +73,7 @@ async def put(
         values=dict(
             initial_values(found, given)
         ),  # a fault in the input is reported now, not when the first run is due
-        labels=check_labels(labels or {}),
+        labels=marks,
         approve=approve,
         next_at=next_time(cron, timezone, host.resources.clock.now()),
     )

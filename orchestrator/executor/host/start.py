@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import InvalidValue, RunExists
-from orchestrator.executor.first_state import initial_values
+from orchestrator.executor.first_state import Recorded, initial_values
 from orchestrator.executor.host.creation import create
 from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.manner import AS_IT_IS, Manner
@@ -24,7 +24,7 @@ from orchestrator.graph.limits import Limits
 from orchestrator.kernel.records import Caller, RunStarted
 from orchestrator.kernel.rules import RULES
 from orchestrator.stores.base import Store
-from orchestrator.values import check_kind, check_labels
+from orchestrator.values import check_kind, new_labels
 from orchestrator.views.run import Run
 
 if TYPE_CHECKING:
@@ -91,7 +91,8 @@ async def new_run(
     limits = None if limits is None else graph.limits.changed(limits)
     _check_resources(host.resources, graph, limits)
     values = initial_values(graph, given)
-    marks = dict(check_labels(labels or {}))
+    # those of a schedule were accepted when it was stored
+    marks = dict(labels or {}) if isinstance(given, Recorded) else new_labels(labels or {})
     context = how.context
     if context is None:
         context = await host.contexts.for_new(name, graph.name, marks, None if caller is None else caller.run_id)

@@ -31,7 +31,7 @@ from orchestrator.seals import Audit
 from orchestrator.stores.base import RunInfo
 from orchestrator.stores.memory import MemoryStore
 from orchestrator.stores.shared import graphs_named
-from orchestrator.values import check_labels
+from orchestrator.values import new_labels
 
 Source: TypeAlias = "str | os.PathLike[str] | Iterable[str]"
 """The path of an exported file, or its lines."""
@@ -138,7 +138,6 @@ async def _row(host: Host, run: ExportedRun, graphs: Mapping[str, JsonObject]) -
         if started.type != "run_started":
             raise ValueError("its first record is not run_started")
         check_run_id(run.run_id)
-        check_labels(started.labels)
         if started.content not in graphs:
             raise ValueError(f"its graph {started.content!r} is not in the export")
         info = RunInfo(
@@ -154,6 +153,8 @@ async def _row(host: Host, run: ExportedRun, graphs: Mapping[str, JsonObject]) -
         machine = await loader.machine_of(info, await loader.stored_graph(info))
         if machine.run_id != run.run_id:
             raise ValueError(f"its records are those of run {machine.run_id!r}")
+        new_labels(started.labels)
+        new_labels(machine.labels)
         now = host.resources.clock.now()
         withdrawal = Audit(frozenset(), None, run.records).withdrawal(machine, now) if machine.ended is None else None
         records = list(run.records)

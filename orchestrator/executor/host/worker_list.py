@@ -6,8 +6,10 @@ from collections.abc import Mapping
 
 from orchestrator.executor.host.run_status import is_parked, with_status
 from orchestrator.executor.lease import is_held
+from orchestrator.moments import in_calendar
 from orchestrator.stores.base import Holder, RunInfo, Store
 from orchestrator.stores.owner import is_dead
+from orchestrator.values import MAX_NAME, cut
 from orchestrator.views.worker_info import WorkerInfo, WorkerState
 
 _RUNS = 20
@@ -32,13 +34,13 @@ def _info(one: Holder) -> WorkerInfo:
     worker = said if isinstance(said, Mapping) else {}
     pid, slots, started, graphs = owner.get("pid"), worker.get("slots"), worker.get("started"), worker.get("graphs")
     return WorkerInfo(
-        id=one.holder, state=_state(one, worker), worker=isinstance(said, Mapping), host=str(owner.get("host", "")),
-        pid=pid if isinstance(pid, int) else None,
-        graphs=tuple(str(name) for name in graphs) if isinstance(graphs, list) else (),
+        id=one.holder, state=_state(one, worker), worker=isinstance(said, Mapping),
+        host=cut(str(owner.get("host", "")), MAX_NAME), pid=pid if isinstance(pid, int) else None,
+        graphs=tuple(cut(str(name), MAX_NAME) for name in graphs) if isinstance(graphs, list) else (),
         slots=slots if isinstance(slots, int) else None,
-        started=float(started) if isinstance(started, int | float) else None,
-        version=str(worker.get("version", "")), heartbeat=max(0.0, one.ttl - one.left), ttl=one.ttl, held=one.held,
-        runs=one.runs,
+        started=in_calendar(started) if isinstance(started, int | float) else None,
+        version=cut(str(worker.get("version", "")), MAX_NAME), heartbeat=max(0.0, one.ttl - one.left), ttl=one.ttl,
+        held=one.held, runs=one.runs,
     )  # fmt: skip
 
 

@@ -24,10 +24,10 @@ from orchestrator.jsontypes import cleaned, digest, storable
 from orchestrator.kernel.question import Answer, Question, QuestionKind
 from orchestrator.kernel.question import until as until_text
 from orchestrator.kernel.records import EffectClass, Failure
-from orchestrator.kernel.records.base import LATEST
 from orchestrator.kernel.state import Activation
 from orchestrator.memory import Memory
 from orchestrator.models.base import Model
+from orchestrator.moments import LATEST
 from orchestrator.tools.pool_client import PoolClient
 from orchestrator.tools.result import ToolResult
 from orchestrator.tools.toolbox import Toolbox

@@ -6,6 +6,8 @@ from typing import Annotated, Literal, TypeAlias, TypedDict
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from orchestrator.moments import LATEST
+
 RECORD_VERSION = 1
 JsonDict: TypeAlias = dict[str, object]
 EffectKind: TypeAlias = Literal["model", "tool", "effect"]
@@ -15,9 +17,6 @@ EffectClass: TypeAlias = Literal["pure", "read", "idempotent", "irreversible"]
 def _is_empty(text: str) -> bool:
     return not text
 
-
-LATEST = 253402300799.0
-"""The last second of the year 9999, Unix seconds: calendars end there."""
 
 Moment: TypeAlias = Annotated[float, Field(ge=-LATEST, le=LATEST, allow_inf_nan=False)]
 """Unix seconds, within the range of a calendar."""

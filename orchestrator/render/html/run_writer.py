@@ -28,6 +28,7 @@ from orchestrator.render.html.transitions import TransitionEdges
 from orchestrator.render.html.work_times import IdleSpans, WorkingSeconds
 from orchestrator.render.moments import RUN, Live, mark_json
 from orchestrator.render.overlaid import CLASSES, STATUSES, Mark, node_mark, status_mark
+from orchestrator.values import shown_labels
 from orchestrator.views.activity import nested
 from orchestrator.views.causes import Causes
 from orchestrator.views.explainer import Explainer
@@ -292,7 +293,7 @@ class RunWriter:
             "seconds": round(run.seconds, 6),
             "counted": run.steps,
             "usage": usage_data(run.usage),
-            "labels": clean(dict(run.labels)),
+            "labels": clean(shown_labels(run.labels)),
             "archived": None if run.archived is None else told(run.archived.line(), 400),
             "error": told(str(run.error), 2000) if run.error is not None else None,
             "driver": self._holder if run.status == "running" else "",

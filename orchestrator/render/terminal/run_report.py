@@ -10,6 +10,7 @@ from orchestrator.redaction import redacted
 from orchestrator.render.terminal import texts
 from orchestrator.render.terminal.colours import STATUS, coloured
 from orchestrator.render.terminal.wordings import update_text, value_text
+from orchestrator.values import shown_labels
 from orchestrator.views.explainer import guards_told
 from orchestrator.visible import BAR, barred, behind, line, narrow
 
@@ -59,7 +60,7 @@ def run_text(
     if run.archived is not None:
         lines.append(f"archived  {line(run.archived.line())}")
     if run.labels:
-        lines.append("labels  " + line(" ".join(f"{key}={value}" for key, value in run.labels.items())))
+        lines.append("labels  " + line(" ".join(f"{key}={value}" for key, value in shown_labels(run.labels).items())))
     lines += approved
     if points:
         cached = sum(point.cached for point in points)

@@ -11,6 +11,7 @@ from orchestrator.render.terminal.colours import STATUS
 from orchestrator.render.terminal.table import PLAIN, Cell, Column, Looks, table
 from orchestrator.render.terminal.texts import ago
 from orchestrator.stores.rows import MAX_DEATHS
+from orchestrator.values import MAX_NAME, cut, shown_labels
 from orchestrator.views.standby import moment
 
 if TYPE_CHECKING:
@@ -32,13 +33,17 @@ def run_table(found: Sequence[RunInfo], looks: Looks = PLAIN, now: float | None 
     """
     rows = [
         (
-            info.run_id, Cell(info.graph, "dim"), Cell(_status(info), STATUS.get(info.status, "")),
-            Cell(ago(info.updated, now), "dim"), " ".join(f"{key}={value}" for key, value in info.labels.items()),
+            cut(info.run_id, MAX_NAME), Cell(cut(info.graph, MAX_NAME), "dim"),
+            Cell(_status(info), STATUS.get(info.status, "")), Cell(ago(info.updated, now), "dim"), _labels(info),
             what_happened(info),
         )
         for info in found
     ]  # fmt: skip
     return table(_COLUMNS, rows, looks)
+
+
+def _labels(info: RunInfo) -> str:
+    return " ".join(f"{key}={value}" for key, value in shown_labels(info.labels).items())
 
 
 def _status(info: RunInfo) -> str:

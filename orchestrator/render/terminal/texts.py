@@ -6,6 +6,7 @@ import json
 import time
 import unicodedata
 
+from orchestrator.moments import in_calendar
 from orchestrator.visible import exact
 
 
@@ -79,7 +80,7 @@ def padded(text: str, columns: int) -> str:
 
 def ago(moment: float, now: float | None = None) -> str:
     """The age of a moment in Unix seconds."""
-    seconds = max(0.0, (time.time() if now is None else now) - moment)
+    seconds = max(0.0, (time.time() if now is None else now) - in_calendar(moment))
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
         if seconds >= size:
             return f"{int(seconds // size)} {unit} ago"

@@ -10,6 +10,7 @@ from orchestrator.errors import RunArchived, RunUnknown, StoreError
 from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel import records as r
 from orchestrator.kernel.records import FINAL
+from orchestrator.moments import in_calendar
 from orchestrator.stores.base import Message, Parent, RunInfo
 from orchestrator.stores.payloads import MARK, Parted
 from orchestrator.stores.postgres.leases import lease_of
@@ -19,7 +20,7 @@ from orchestrator.stores.postgres.run_numbers import RunNumbers
 from orchestrator.stores.postgres.writes import NOW, run_number
 from orchestrator.stores.rows import MAX_DEATHS
 from orchestrator.stores.shared import corrupt, graph_unknown, json_object
-from orchestrator.stores.stored import archived_of, checksum, labels_of, record_of
+from orchestrator.stores.stored import archived_of, checksum, labels_of, record_of, row_text
 
 if TYPE_CHECKING:
     from orchestrator.kernel.records import Record, RunStarted
@@ -43,9 +44,12 @@ def info_of(row: InfoRow) -> RunInfo:
     _, run_id, graph_name, status, labels, created, updated, head, structure, content, due, waiting = row[:12]
     error, given, output, question, usage, steps, parent, seq, relation, deaths, retry_at, fault = row[12:24]
     return RunInfo(
-        run_id, graph_name, status, labels_of(labels) or {}, created, updated, head, structure, content, due, waiting,
-        error or "", given or "", output or "", question or "", usage, steps or 0,  # the usage is read when asked for
-        _parent_of(parent, seq, relation), deaths, retry_at, fault, lease_of(run_id, row[24:30]),
+        run_id, graph_name, status, labels_of(labels) or {}, in_calendar(created), in_calendar(updated), head,
+        structure, content, None if due is None else in_calendar(due), waiting,
+        row_text(error), row_text(given), row_text(output), row_text(question),
+        usage, steps or 0,  # the usage is read when asked for
+        _parent_of(parent, seq, relation), deaths, None if retry_at is None else in_calendar(retry_at), row_text(fault),
+        lease_of(run_id, row[24:30]),
         archived=archived_of(row[30]),
     )  # fmt: skip
 

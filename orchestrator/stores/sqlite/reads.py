@@ -15,12 +15,13 @@ from orchestrator.errors import RunArchived, RunUnknown, StoreError
 from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel import records as r
 from orchestrator.kernel.records import FINAL
+from orchestrator.moments import in_calendar
 from orchestrator.stores.base import Message, Parent, RunInfo
 from orchestrator.stores.payloads import MARK
 from orchestrator.stores.shared import corrupt, graph_unknown, json_object
 from orchestrator.stores.sqlite.leases import IS_NOTICE, lease_of
 from orchestrator.stores.sqlite.payloads import Joiner
-from orchestrator.stores.stored import archived_of, checksum, labels_of, record_of
+from orchestrator.stores.stored import archived_of, checksum, labels_of, record_of, row_text
 
 if TYPE_CHECKING:
     from orchestrator.kernel.records import Record, RunStarted
@@ -65,11 +66,13 @@ def info_of(row: InfoRow, now: float) -> RunInfo:
     _, run_id, graph_name, status, labels, created, updated, head, structure, content, due, waiting = row[:12]
     error, given, output, question, usage, steps, parent, seq, relation, deaths, retry_at, fault = row[12:24]
     return RunInfo(
-        run_id, graph_name, status, labels_of(labels) or {}, created, updated, head, structure, content, due, waiting,
-        str(error or ""), str(given or ""), str(output or ""), str(question or ""),
+        run_id, graph_name, status, labels_of(labels) or {}, in_calendar(created), in_calendar(updated), head,
+        structure, content, None if due is None else in_calendar(due), waiting,
+        row_text(error), row_text(given), row_text(output), row_text(question),
         cast(Any, usage) if isinstance(usage, str) else None,  # read when it is asked for
         steps if isinstance(steps, int) else 0, _parent_of(parent, seq, relation),
-        deaths if isinstance(deaths, int) else 0, retry_at if isinstance(retry_at, float) else None, str(fault or ""),
+        deaths if isinstance(deaths, int) else 0, in_calendar(retry_at) if isinstance(retry_at, float) else None,
+        row_text(fault),
         lease_of(run_id, row[24:29], now), archived=archived_of(row[29]),
     )  # fmt: skip
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Annotated, Literal, TypeAlias
 from urllib.parse import urlencode
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from orchestrator.moments import utc
 from orchestrator.web.moments import DAY, Since, Until, unix
 from orchestrator.web.requests import Label, Name, Query
 
@@ -115,12 +115,7 @@ def day_of(moment: float | None, *, last: bool = False) -> str:
         moment: Unix seconds.
         last: whether it is the moment after the last that counts.
     """
-    if moment is None:
-        return ""
-    try:
-        return datetime.fromtimestamp(moment - last * 0.001, UTC).date().isoformat()
-    except (ValueError, OverflowError, OSError):
-        return ""
+    return "" if moment is None else utc(moment - last * 0.001).date().isoformat()
 
 
 def text_of(moment: float) -> str:

@@ -14,6 +14,7 @@ from starlette.responses import Response
 from orchestrator.errors import RunUnknown, StoreCorrupt
 from orchestrator.kernel.question import parts_of
 from orchestrator.render.html.page import page_style
+from orchestrator.values import shown_labels
 from orchestrator.views.approval_context import ApprovalContext, context_of
 from orchestrator.web import questions
 from orchestrator.web import runs as run_lists
@@ -129,7 +130,7 @@ async def run_questions(call: Call[NoQuery]) -> Response:
     for question in found.waiting:
         if question.kind in questions.FOR_PEOPLE:
             shown = question_of(question, answerable=not call.settings.read_only)
-            labels = blank(dict(found.labels))
+            labels = blank(shown_labels(found.labels))
             one = AskedDocument(run_id=call.run_id, graph=found.graph, labels=labels, asked=0, question=shown)
             said, context = await _surroundings(call, one)
             records = await call.executor.store.read(call.run_id, after=context.seq - 1, upto=context.seq)

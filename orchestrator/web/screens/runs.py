@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from orchestrator.archived import Archived
 from orchestrator.kernel.records import FINAL
+from orchestrator.moments import utc
 from orchestrator.render.terminal.texts import ago
 from orchestrator.web.screens.shell import key_of
 
@@ -82,7 +82,7 @@ def view_of(row: RunRow, longest: float, now: float) -> Row:
         rest_width=round(rest * scale, 1),
         time_label=f"worked {lasting(worked)}, waited {lasting(rest)}",
         updated=row.updated,
-        updated_iso=datetime.fromtimestamp(row.updated, UTC).isoformat(timespec="seconds"),
+        updated_iso=utc(row.updated).isoformat(timespec="seconds"),
         updated_ago=ago(row.updated, now),
         archived=_place(row),
     )
