@@ -239,7 +239,10 @@ def _answers(seen: _Seen, given: Sequence[str]) -> dict[str, object]:
 
 def _answer(question: Question | None, text: str) -> Answer:
     """An answer as it is typed: for an approval `approve`, `deny` or one of its choices, else text or JSON."""
+    from pydantic import ValidationError
+
     from orchestrator.cli.terminal_questions import value_of
+    from orchestrator.graph.codec import explain
     from orchestrator.kernel.question import Approve, Deny, Value
 
     words: dict[str, Callable[[], Answer]] = {"approve": Approve, "deny": Deny}
@@ -251,5 +254,8 @@ def _answer(question: Question | None, text: str) -> Answer:
         return Value(value=text) if question is None else value_of(question, text)
     if isinstance(value, dict) and value.get("type") in words:
         kind = Approve if value["type"] == "approve" else Deny
-        return kind.model_validate(value)
+        try:
+            return kind.model_validate(value)
+        except ValidationError as error:
+            raise UsageError(f"--answer {text}: {explain(error)}") from None
     return Value(value=value)

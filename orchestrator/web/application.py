@@ -28,7 +28,7 @@ from orchestrator.web.compose.texts import Texts
 from orchestrator.web.documents import Document
 from orchestrator.web.endpoint import Call, Endpoint, Service
 from orchestrator.web.guard import Guard
-from orchestrator.web.principals import Act, labelled, name_of, refused
+from orchestrator.web.principals import Act, labelled, name_of, refused, refused_for
 from orchestrator.web.problems import HttpProblem
 from orchestrator.web.replay_batches import ReplayBatches
 from orchestrator.web.requests import NoQuery
@@ -152,7 +152,7 @@ async def _call(service: Service, endpoint: Endpoint, request: Request) -> Call[
     asked = row if row is None or authorize is None else await labelled(store, row)
     principal = await name_of(authorize, request, endpoint.action, asked)
     if principal is None:
-        raise refused(endpoint.action)
+        raise await refused_for(authorize, request, endpoint.action, asked)
     query = query_of(request, endpoint.query)
     body = None if endpoint.body is None else await body_of(request, endpoint.body, patience=service.settings.patience)
     return Call(service, request, endpoint.action, query, body, row, principal)  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeAlias
 
 from typing_extensions import TypeVar
 
-from orchestrator.errors import GraphUnknown, RunUnknown
+from orchestrator.errors import GraphUnknown, RunExists, RunUnknown
 from orchestrator.executor.host.run_status import with_status
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.limits import Limits, raised
@@ -18,7 +18,7 @@ from orchestrator.kernel.records import Answered, Asked
 from orchestrator.stores.base import RunInfo
 from orchestrator.web.compose.scratch import OWNER
 from orchestrator.web.documents import Document
-from orchestrator.web.principals import Act, answering, labelled, name_of, refused, tools_of
+from orchestrator.web.principals import Act, answering, labelled, name_of, refused, refused_for, tools_of
 from orchestrator.web.problems import HttpProblem
 from orchestrator.web.requests import Body, LimitChanges, NoQuery, Query
 from orchestrator.web.sessions import SESSION
@@ -251,6 +251,7 @@ class Call(Generic[QueryT, BodyT]):
 
         Raises:
             HttpProblem: the principal may not make it.
+            RunExists: the id is that of a run about which the principal may not make this request.
         """
         if self.settings.authorize is None:
             return
@@ -258,18 +259,20 @@ class Call(Generic[QueryT, BodyT]):
             raise refused(self.action)
         if run_id is not None:
             with suppress(RunUnknown):
-                await self.seen(run_id)
+                info = await self.executor.store.info(run_id)
+                if not await self.may_see(info):
+                    raise RunExists(run_id)
 
     async def seen(self, run_id: str) -> RunInfo:
         """The row of a run that the query or body names.
 
         Raises:
-            RunUnknown: there is none.
+            RunUnknown: there is none, or the principal may not see it.
             HttpProblem: the principal may not make this request about it.
         """
         info = await self.executor.store.info(run_id)
         if not await self.may_see(info):
-            raise refused(self.action)
+            raise await refused_for(self.settings.authorize, self.request, self.action, await self.labelled(info))
         return info
 
     def stream(self, events: AsyncIterator[str], runs: Iterable[str] = ()) -> EventStream:

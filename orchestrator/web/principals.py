@@ -119,3 +119,15 @@ async def name_of(authorize: Authorize | None, request: Request, action: str, ru
 def refused(action: str) -> HttpProblem:
     """The problem of a request that `authorize` refuses."""
     return HttpProblem(403, "not-authorized", f"you may not do this here: {action}")
+
+
+async def refused_for(
+    authorize: Authorize | None, request: Request, action: str, run: RunInfo | None
+) -> HttpProblem | RunUnknown:
+    """The same for a request about a run, which is answered like one about no run if the principal may not see it.
+
+    Else whoever may not see a run could find out that there is one of its id.
+    """
+    if run is not None and await name_of(authorize, request, "show_run", run) is None:
+        return RunUnknown(run.run_id)
+    return refused(action)

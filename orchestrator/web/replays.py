@@ -57,29 +57,28 @@ async def start(call: Call[NoQuery, ReplaysBody]) -> ReplaysDocument:
     graph = None if body.graph is None else await call.graph(body.graph)
     name = os.urandom(6).hex() if body.batch is None else body.batch
     approve = call.risk(body.approve)
+    order: dict[str, str] = {}
     for run_id in runs:
-        try:
-            info = await call.seen(run_id)
-        except RunUnknown:
+        info = await _seen(call, run_id)
+        if info is None:
             continue  # its row says so
         labels = (await call.labelled(info)).labels
         await call.check_new(None, info.graph if graph is None else graph.name, labels)
+        order[run_id] = id_of(name, run_id)
     batches.check()
-    order = {run_id: id_of(name, run_id) for run_id in runs}
-    batch = call.executor.begin_replays(order, graph, at=body.at, approve=approve, live=body.live, concurrency=_AT_ONCE)
-    batches.add(name, batch)
+    if order:
+        begin = call.executor.begin_replays
+        batches.add(name, begin(order, graph, at=body.at, approve=approve, live=body.live, concurrency=_AT_ONCE))
     return await _document(call, name, runs)
 
 
 async def stop(call: Call[NoQuery, StopBody]) -> ReplaysDocument:
     """Stop a batch: no further replay begins, and those that run are interrupted."""
     name = call.body.batch
-    known = call.service.replays.runs(name)
-    if not known:
+    runs = [one.run_id for one in call.service.replays.runs(name).values()]
+    there = [info for run_id in runs if (info := await _info(call, run_id)) is not None]
+    if not runs or not all([await call.may_see(info) for info in there]):
         raise HttpProblem(404, "batch-unknown", f"this server works on no batch {name!r}")
-    runs = [one.run_id for one in known.values()]
-    for run_id in runs:
-        await _may_see(call, run_id)
     call.service.replays.stop(name)
     return await _document(call, name, runs)
 
@@ -88,16 +87,13 @@ async def listing(call: Call[ReplaysQuery]) -> ReplaysDocument | ASGIApp:
     """What came of the replays; or, if the client wants a stream, when it is something else."""
     runs = names_of(call.query.runs)
     if MEDIA in call.request.headers.get("accept", ""):
-        for run_id in runs:
-            await _may_see(call, run_id)
-        return call.stream(_changes(call, runs), runs)
+        seen = [run_id for run_id in runs if await _seen(call, run_id) is not None]
+        return call.stream(_changes(call, seen), seen)
     return await list_of(call, runs, call.query.batch)
 
 
 async def list_of(call: Call[Any], runs: Sequence[str], name: str) -> ReplaysDocument:
     """What came of the replays, whatever media type the client accepts."""
-    for run_id in runs:
-        await _may_see(call, run_id)
     return await _document(call, name, runs)
 
 
@@ -122,11 +118,12 @@ def _once(names: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-async def _may_see(call: Call[Any, Any], run_id: str) -> None:
+async def _seen(call: Call[Any, Any], run_id: str) -> RunInfo | None:
+    """The row of a run; None: there is none, or the principal may not see it."""
     try:
-        await call.seen(run_id)
-    except RunUnknown:  # its row says so
-        return
+        return await call.seen(run_id)
+    except RunUnknown:
+        return None
 
 
 async def _document(call: Call[Any, Any], name: str, runs: Sequence[str]) -> ReplaysDocument:
@@ -142,7 +139,7 @@ async def _document(call: Call[Any, Any], name: str, runs: Sequence[str]) -> Rep
 
 async def _row(call: Call[Any, Any], run_id: str, replay_id: str, known: dict[str, ReplayProgress]) -> ReplayRow:
     progress = known.get(replay_id)
-    parent = await _info(call, run_id)
+    parent = await _seen(call, run_id)
     info = await _info(call, replay_id)
     given = first_line(parent.input) if parent is not None else ""
     error = _error(parent, run_id, progress)
@@ -187,9 +184,9 @@ def _outcome(found: Replay, progress: ReplayProgress | None) -> Outcome:
 
 def _error(parent: RunInfo | None, run_id: str, progress: ReplayProgress | None) -> str:
     """Why a run cannot be replayed; empty: it can, as far as is known."""
-    if progress is not None and progress.error is not None:
-        return redact(str(progress.error))
-    return f"there is no run {run_id!r}" if parent is None else ""
+    if parent is None:
+        return f"there is no run {run_id!r}"
+    return "" if progress is None or progress.error is None else redact(str(progress.error))
 
 
 def _answer(run: Run) -> str:

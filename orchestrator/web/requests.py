@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from orchestrator.graph.definition import GraphDefinition
@@ -193,6 +193,16 @@ class StartBody(Body):
     wait: bool = Field(False, description="Answer when the run ends or pauses, or after a minute.")
 
 
+def _itself(value: object) -> object:
+    if value is not True:
+        raise ValueError("true is expected")
+    return value
+
+
+Yes = Annotated[Literal[True], BeforeValidator(_itself)]
+"""True itself: a literal also takes what equals it, as 1 does."""
+
+
 class Denial(Body):
     """A denial with its reason."""
 
@@ -212,8 +222,8 @@ class AnswerChoice(Body):
         json_schema_extra={"oneOf": [{"required": [name]} for name in ("approve", "deny", "value")]}
     )
 
-    approve: Literal[True] | Approval | SkipJsonSchema[None] = None
-    deny: Literal[True] | Denial | SkipJsonSchema[None] = None
+    approve: Yes | Approval | SkipJsonSchema[None] = None
+    deny: Yes | Denial | SkipJsonSchema[None] = None
     value: object = Field(
         None,
         description="The answer to a question for a value: any JSON. What became of a call: `failed`, `retry`, or "

@@ -293,19 +293,19 @@ def test_an_application_decides_who_may_do_what_and_names_who_did() -> None:
             assert found.client.post("/api/runs", json=body, headers={"x-user": user}).status_code == 201
         assert [one["run_id"] for one in found.get("runs?limit=1", headers=ann)["runs"]] == ["ann"]
         assert [one["run_id"] for one in found.get("questions", headers=bob)["questions"]] == ["bob"]
-        found.get("runs/ann", 403, headers=bob)
-        found.get("diff?runs=ann,bob", 403, headers=bob)
+        found.get("runs/ann", 404, headers=bob)
+        found.get("diff?runs=ann,bob", 404, headers=bob)
         same = {"graph": "letter", "input": "bees", "run_id": "ann", "labels": {"user": "bob"}}
-        assert found.client.post("/api/runs", json=same, headers=bob).status_code == 403  # it is the run of another
+        assert found.client.post("/api/runs", json=same, headers=bob).status_code == 409  # it is the run of another
         mine = {"graph": "letter", "input": "bees", "labels": {"user": "ann"}}
         assert found.client.post("/api/runs", json=mine, headers=bob).status_code == 403
-        for body in ({"run_id": "ann"}, {"labels": {"user": "ann"}}):
-            assert found.client.post("/api/runs/bob/fork", json=body, headers=bob).status_code == 403
-        assert found.client.post("/api/runs/bob/replay", json={"run_id": "ann"}, headers=bob).status_code == 403
+        for body, status in (({"run_id": "ann"}, 409), ({"labels": {"user": "ann"}}, 403)):
+            assert found.client.post("/api/runs/bob/fork", json=body, headers=bob).status_code == status
+        assert found.client.post("/api/runs/bob/replay", json={"run_id": "ann"}, headers=bob).status_code == 409
         (question,) = found.get("runs/ann", headers=ann)["waiting"]
         said = {"question": question["id"], "digest": question["digest"], "approve": True}
         assert found.client.post("/api/runs/ann/answer", json={**said, "by": "eve"}, headers=ann).status_code == 403
-        assert found.client.post("/api/runs/ann/answer", json=said, headers=bob).status_code == 403
+        assert found.client.post("/api/runs/ann/answer", json=said, headers=bob).status_code == 404
         assert found.client.post("/api/runs/ann/answer", json={**said, "by": "ann"}, headers=ann).status_code == 200
         found.portal.call(found.executor.wait, "ann", 60)
         records = found.get("runs/ann/records", headers=ann)["records"]

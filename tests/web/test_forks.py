@@ -277,9 +277,9 @@ def test_authorize_is_asked_about_each_run_of_a_family() -> None:
             found.post("runs/one/fork", 201, at=2, run_id=name, start=False)
         hidden |= {"three"}
         assert list(family(found, "one")) == ["one", "two"]
-        found.get("runs/three/family", 403)
-        found.get("runs/three/fork/form?at=2", 403)
-        found.post("runs/three/fork/preview", 403, at=2)
+        found.get("runs/three/family", 404)
+        found.get("runs/three/fork/form?at=2", 404)
+        found.post("runs/three/fork/preview", 404, at=2)
         hidden |= {"one"}
         runs = found.get("runs/two/family")["runs"]
         assert [one["run_id"] for one in runs] == ["two"]

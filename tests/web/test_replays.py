@@ -210,12 +210,14 @@ def test_authorize_is_asked_about_each_run_and_about_the_graph() -> None:
     with api(settings={"authorize": authorize}) as found:
         found.start("plain", run_id="one")
         found.portal.call(lambda: found.executor.start("plain", "bees", run_id="secret"))
-        found.post("replays", 403, runs=["one", "secret"])
+        replays = found.post("replays", 201, runs=["one", "secret"], batch="b1")["replays"]
+        assert (replays[1]["outcome"], replays[1]["error"]) == ("failed", "there is no run 'secret'")
         found.post("replays", 403, runs=["one"], graph="loud")
-        found.get("replays?runs=one,secret&batch=b1", 403)
-        for query in ("runs=one,secret", "runs=one,secret&batch=b1"):
-            assert found.client.get(f"/replay?{query}").status_code == 403
-        assert found.portal.call(lambda: found.executor.runs(relation="replay")).runs == ()
+        over(found, "b1", "one", "secret")
+        assert found.client.get("/replay?runs=one,secret").status_code == 404
+        assert "there is no run" in found.client.get("/replay?runs=one,secret&batch=b1").text
+        (replay,) = found.portal.call(lambda: found.executor.runs(relation="replay")).runs
+        assert replay.parent.run_id == "one"
 
 
 def test_what_a_run_says_is_text() -> None:
