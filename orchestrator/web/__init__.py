@@ -49,7 +49,8 @@ def app(
         authorize: called with (request, action, run) for each request, sync or async; `action` is a name from
             docs/web_api.md, `run` the run's row in the store, or None if the request is about no run. It returns a
             principal (a text, or an object with a `name`), whose name is journaled as `by`; None refuses the request
-            with 403, or with 404 if it is about a run for which `show_run` is refused, too. Rows of lists are asked about one by one, and those that are refused are left out.
+            with 403, or with 404 if it is about a run for which `show_run` is refused, too. Rows of lists are asked
+            about one by one, and those that are refused are left out.
         prefix: a path before all routes, such as `/agents`; not needed for a mounted application.
         save_graphs: the folder into which the page saves graphs, which are graphs of the executor then, also after a
             restart; None: it saves none.

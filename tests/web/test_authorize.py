@@ -115,7 +115,7 @@ def test_a_run_that_is_hidden_is_not_told_from_one_that_there_is_not_where_reque
     for path in ("/compare?runs=one,ID", "/compare/step?runs=one,ID&step=start", "/replay?runs=one,ID"):
         assert same_answers(server, "GET", path, headers={"accept": "text/html"}).status_code == 404
     assert same_answers(server, "GET", "/api/replays?runs=ID&batch=b1").json()["replays"][0]["error"]
-    said = {"runs": ["ID"], "batch": "b2"}
+    said = {"runs": ["ID"], "batch": "b1"}
     answer = same_answers(server, "POST", "/api/replays", json=said, headers={"content-type": "application/json"})
     assert answer.json()["replays"][0]["outcome"] == "failed"
     for run_id, batch in (("run-of-hers", "b1"), ("run-of-none", "b3")):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache, partial
 from math import inf
 
 from orchestrator.graph.topology import FanOut, Topology, digraph, reached
@@ -27,22 +30,39 @@ def shape_problems(topology: Topology) -> list[Problem]:
 
 def _meetings(topology: Topology) -> list[Problem]:
     found: dict[str, Problem] = {}
+    ways = Counter(target for following in topology.successors.values() for target in set(following))
+    left = {name for name, shape in topology.nodes.items() if shape.join is None and ways[name] > 1}
     for fork, fans in topology.fans.items():
-        exits = [join for join in topology.joins_of(fork) if not topology.closes[join]]
+        exits = tuple(join for join in topology.joins_of(fork) if not topology.closes[join])
         for fan in fans:
+            if not left:
+                return list(found.values())
             if len(fan.targets) < 2 and not exits:
                 continue
-            for node in _first_meetings(topology, fork, fan.targets, exits):
-                if node in found:
+            meetings = cache(partial(_first_meetings, topology, fork, fan.targets))
+            for node in meetings(exits).nodes:
+                if node not in left:
                     continue
-                staying = [j for j in exits if node not in topology.entries(j, frozenset())]
-                if node not in _first_meetings(topology, fork, fan.targets, staying):
+                there = meetings(tuple(j for j in exits if node not in topology.entries(j, frozenset())))
+                if node not in there.nodes:
                     continue
-                ways = _region(topology, fork, fan.targets, staying)
-                one, other, *_ = [branch for branch in ways[_SOURCE] if node in reached(ways, [branch])]
+                leading = reached(there.before, [node])
+                one, other, *_ = [branch for branch in there.branches if branch in leading]
                 fault = f"{one} and {other} of fork {fork} meet at {node}"
                 found[node] = Problem("C2", f"{fault}: declare join='all' (once) or 'each' (per branch)", (node,))
+                left.discard(node)
     return list(found.values())
+
+
+@dataclass(frozen=True, slots=True)
+class _Meetings:
+    """Where branches of a fork meet first."""
+
+    branches: list[str]
+    """Where they begin."""
+    before: Mapping[str, Iterable[str]]
+    """The predecessors of each vertex on their ways."""
+    nodes: list[str]
 
 
 def _region(topology: Topology, fork: str, targets: Iterable[str], exits: Iterable[str]) -> dict[str, list[str]]:
@@ -62,25 +82,37 @@ def _region(topology: Topology, fork: str, targets: Iterable[str], exits: Iterab
     return graph
 
 
-def _first_meetings(topology: Topology, fork: str, targets: tuple[str, ...], exits: list[str]) -> list[str]:
+def _first_meetings(topology: Topology, fork: str, targets: Iterable[str], exits: Iterable[str]) -> _Meetings:
     """Nodes to which two ways lead that have no vertex in common (Menger: nothing but the source dominates)."""
-    graph = _region(topology, fork, targets, exits)
-    if len(graph[_SOURCE]) < 2:
-        return []
     import networkx as nx
 
-    met = []
-    followed = {target for vertex, following in graph.items() if vertex != _SOURCE for target in following}
-    dominators = nx.immediate_dominators(digraph(graph), _SOURCE)
-    for vertex, dominator in dominators.items():
-        shape = topology.nodes.get(vertex)
-        if shape is None or shape.join is not None or dominator != _SOURCE or vertex == fork:
-            continue
-        # Where a direct edge is one way, is there another that does not start here?
-        others = [target for target in graph[_SOURCE] if target != vertex]
-        if vertex not in graph[_SOURCE] or (vertex in followed and vertex in reached(graph, others)):
-            met.append(vertex)
-    return met
+    after = _region(topology, fork, targets, exits)
+    graph = digraph(after)
+    before: Mapping[str, Iterable[str]] = graph.pred
+    met: list[str] = []
+    if len(after[_SOURCE]) > 1:
+        dominators = nx.immediate_dominators(graph, _SOURCE)
+        first = _first_dominators(dominators)
+        for vertex, dominator in dominators.items():
+            shape = topology.nodes.get(vertex)
+            if shape is None or shape.join is not None or dominator != _SOURCE or vertex == fork:
+                continue
+            # Where a direct edge is one way, is there another that does not start here? It ends with an edge from a
+            # vertex that can be reached without this one, and so is not dominated by it.
+            if vertex not in after[_SOURCE] or any(first.get(one, vertex) != vertex for one in before[vertex]):
+                met.append(vertex)
+    return _Meetings(after[_SOURCE], before, met)
+
+
+def _first_dominators(dominators: Mapping[str, str]) -> dict[str, str]:
+    """Of each vertex the first of its dominators, behind the source; of one that has no other, the vertex itself."""
+    first: dict[str, str] = {}
+    for vertex in dominators:
+        chain = [vertex]
+        while chain[-1] not in first and dominators[chain[-1]] != _SOURCE:
+            chain.append(dominators[chain[-1]])
+        first |= dict.fromkeys(chain, first.get(chain[-1], chain[-1]))
+    return first
 
 
 # -- C5, C6: joins that have nothing, or not enough, to wait for --------------------------------------------------
@@ -153,6 +185,7 @@ def _walk(topology: Topology) -> list[Problem]:
         return []
     first: _State = ("START", ())
     came: dict[_State, _State | None] = {first: None}
+    seen: dict[_Stack, set[str]] = {(): {"START"}}  # by forks, which are long and are hashed each time
     stack: list[_State] = [first]
     lost: dict[str, Problem] = {}
     waits: dict[str, dict[str, None]] = {join: {} for join in topology.joins}
@@ -169,11 +202,12 @@ def _walk(topology: Topology) -> list[Problem]:
             forks = forks[:place] if topology.closes[vertex] else forks[: place + 1]
         if vertex in topology.fans and vertex not in forks:
             forks = (*forks, vertex)
+        there = seen.setdefault(forks, set())
         for target in topology.successors[vertex]:
-            following = (target, forks)
-            if following not in came:
-                came[following] = state
-                stack.append(following)
+            if target not in there:
+                there.add(target)
+                came[target, forks] = state
+                stack.append((target, forks))
         if len(came) > MOST_PAIRS:
             why = f"its nodes can be reached with more than {MOST_PAIRS:,} different sets of open forks"
             return [Problem("C3", f"the graph is too complex: {why}; put parts of it into subgraphs")]
