@@ -17,8 +17,8 @@ from typing import Any, TypeAlias
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.kernel import records as r
 from orchestrator.kernel.question import Question, parts_of
-from orchestrator.moments import utc
 from orchestrator.nodes.steps import Step
+from orchestrator.values import utc
 from orchestrator.views.events import Event
 
 EMBEDIA_TYPES = (

@@ -10,7 +10,8 @@ is refused before anything is written. A record nests its values; the bounds her
     MAX_RECORD_BYTES  the same for a record, with all of its values
     MAX_DIGITS      digits of an integer, as many as Python reads
 
-NaN, infinities and unpaired surrogates are not JSON and are always refused.
+NaN, infinities and unpaired surrogates are not JSON and are always refused. Moments are Unix seconds, within the
+calendar.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import math
 import os
 import reprlib
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 
 from orchestrator.errors import InvalidValue
@@ -332,3 +334,26 @@ def _fault(value: object) -> str:
 def _short(key: object) -> str:
     text = ascii(key) if isinstance(key, str) else f"of type {type(key).__name__}"
     return text if len(text) <= 40 else text[:37] + "..."
+
+
+# -- moments ---------------------------------------------------------------------------------------------------------
+
+EARLIEST = -62135596800.0
+"""The first second of the year 1, Unix seconds."""
+
+LATEST = 253402300799.0
+"""The last second of the year 9999, Unix seconds: calendars end there."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def in_calendar(seconds: object) -> float:
+    """A moment that was read, or the nearest one of the calendar; what is no number is 1970."""
+    if not isinstance(seconds, int | float):
+        return 0.0
+    return float(min(max(EARLIEST, seconds), LATEST))  # in this order NaN is a moment, too
+
+
+def utc(seconds: float) -> datetime:
+    """A moment as date and time in UTC."""
+    return _EPOCH + timedelta(seconds=in_calendar(seconds))

@@ -34,8 +34,8 @@ def list_(
     from orchestrator.cli.output import out_json, out_table
     from orchestrator.cli.run_lookup import looking
     from orchestrator.cli.storage import exists, store_url
-    from orchestrator.moments import utc
     from orchestrator.render.terminal.table import Column
+    from orchestrator.values import utc
 
     url = store_url(store)
     found = looking(url, lambda executor: executor.cache.list(graph, node, limit=limit)) if exists(url) else []

@@ -1,13 +1,17 @@
 """`.env` in the current directory: which of its settings are taken.
 
 The directory may be anybody's: a download, a cloned repository. So only those settings are taken that cannot make this
-process send something elsewhere, or run something: keys, and a store inside the directory. A key is sent where the
-environment or the command says, never where the file says. What is taken and what is not is said, by name only.
+process run something, or send something to another address: keys, and a store inside the directory. A key is sent where
+the environment or the command says, never where the file says. But whose key it is decides whose account it is: with a
+key of another's, they may read what models and tools are asked. So keys are taken once their user has agreed on a
+terminal, for this file and these values. What is taken and what is not is said, by name only.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from orchestrator.cli.exits import UsageError
@@ -30,21 +34,42 @@ def load_dotenv() -> None:
     file = Path(".env")
     if not file.is_file():
         return
-    taken: list[str] = []
-    ignored: list[str] = []
-    for name, value in _read(file).items():
-        if name in os.environ or not value:
-            continue
-        if name.endswith(KEYS) or (name == STORE and _is_here(value)):
-            os.environ[name] = value
-            taken.append(name)
-        else:
-            ignored.append(name)
-    said = [f"took {_listed(taken)}"] if taken else []
+    found = {name: value for name, value in _read(file).items() if value and name not in os.environ}
+    keys = {name: value for name, value in found.items() if name.endswith(KEYS)}
+    taken = {name: value for name, value in found.items() if name == STORE and _is_here(value)}
+    agreed = bool(keys) and _agrees(file, keys)
+    if agreed:
+        taken |= keys
+    os.environ.update(taken)
+    ignored = [name for name in found if name not in taken and name not in keys]
+    said = [f"took {_listed([name for name in found if name in taken])}"] if taken else []
+    if keys and not agreed:
+        said.append(f"did not take {_listed([*keys])}: agree to it on a terminal, or set it in the environment")
     if ignored:
         said.append(f"ignored {_listed(ignored)}, which must be set in the environment")
     if said:
         warn(f".env: {'; '.join(said)}")
+
+
+def _agrees(file: Path, keys: Mapping[str, str]) -> bool:
+    """Whether the user has agreed, now or before, to use these keys of this file."""
+    from orchestrator.cli.trust import key_file
+    from orchestrator.cli.trust_prompt import agrees
+    from orchestrator.jsontypes import digest
+
+    note: Path | None = None
+    with suppress(OSError, RuntimeError):  # RuntimeError: this user has no home
+        note = key_file().parent / "env" / digest([str(file.resolve()), dict(keys)])
+        if note.exists():
+            return True
+    what = "Whoever has the account of a key may read what models and tools are asked with it."
+    if not agrees(f"{what} Use {_listed([*keys])} of the .env in this directory?"):
+        return False
+    if note is not None:
+        with suppress(OSError):
+            note.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            note.touch(mode=0o600)
+    return True
 
 
 def _read(file: Path) -> dict[str, str | None]:
@@ -69,6 +94,6 @@ def _is_here(url: str) -> bool:
         return False
 
 
-def _listed(names: list[str]) -> str:
+def _listed(names: Sequence[str]) -> str:
     more = len(names) - _MOST_NAMES
     return ", ".join(map(narrow, names[:_MOST_NAMES])) + (f" and {more} more" if more > 0 else "")

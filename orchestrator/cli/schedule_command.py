@@ -169,8 +169,8 @@ _TIME = "%Y-%m-%d %H:%M:%SZ"
 
 def _show(schedules: Sequence[Schedule]) -> None:
     from orchestrator.cli.output import out_table
-    from orchestrator.moments import utc
     from orchestrator.render.terminal.table import Cell, Column
+    from orchestrator.values import utc
 
     columns = (
         Column("schedule"), Column("graph", least=12), Column("cron"), Column("timezone", least=12), Column("next"),

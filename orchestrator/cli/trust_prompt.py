@@ -72,19 +72,19 @@ def admitted(graph: str, modules: Sequence[str]) -> tuple[str, ...]:
     needed = tuple(dict.fromkeys(one.ref.partition(":")[0] for one in found))
     listed = "\n".join(f"  {one.place}: {narrow(one.ref)}" for one in found)
     warn(f"{graph} refers to code, which runs when it is imported:\n{listed}")
-    if not _agrees(needed):
+    if not agrees(f"Import {narrow(', '.join(needed))}?"):
         trusting = [word for module in needed for word in ("--trust", words.line(module))]
         command = words.command(*sys.argv[1:2], *trusting, *sys.argv[2:])
         raise UsageError(f"{graph}: its code is not trusted. If you know what it does:\n  {words.visible(command)}")
     return (*modules, *needed)
 
 
-def _agrees(modules: Sequence[str]) -> bool:
-    """Whether the person at the terminal admits modules; not without a terminal."""
+def agrees(question: str) -> bool:
+    """Whether the person at the terminal says yes; not without a terminal."""
     if not on_terminal():
         return False
     forget_what_was_typed()
-    sys.stderr.write(f"Import {narrow(', '.join(modules))}? [y/N] ")
+    sys.stderr.write(f"{question} [y/N] ")
     sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 

@@ -9,8 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field, GetPydanticSchema, Serializer
 from typing_extensions import TypeVar
 
 from orchestrator.graph.spelling import Spelled
-from orchestrator.moments import utc
 from orchestrator.typevars import Erased
+from orchestrator.values import utc
 
 QuestionKind: TypeAlias = Literal["approval", "input", "unknown_outcome", "pause", "event", "timer", "limit"]
 _Effect: TypeAlias = Literal["pure", "read", "idempotent", "irreversible"]

@@ -21,8 +21,6 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import TypeAlias
 
-from pydantic_core import from_json
-
 from orchestrator.values import MAX_RECORD_BYTES
 
 Payloads: TypeAlias = Mapping[bytes, bytes]
@@ -159,6 +157,8 @@ def parted(stored: bytes, payloads: Payloads, known: dict[bytes, str]) -> Parted
     Raises:
         KeyError, ValueError: see `pieces`; or a payload is no string of JSON.
     """
+    from pydantic_core import from_json  # late: stores are opened by commands that read no payload
+
     parts = pieces(stored, payloads)
     named = [*parts]
     own = sha256(stored).hexdigest()  # nothing contains its own digest, so nothing in it is taken for a name

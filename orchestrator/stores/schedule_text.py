@@ -6,8 +6,8 @@ import json
 
 from orchestrator.errors import InvalidValue
 from orchestrator.jsontypes import canonical
-from orchestrator.moments import in_calendar
 from orchestrator.stores.base import Schedule
+from orchestrator.values import in_calendar
 
 
 def schedule_text(schedule: Schedule) -> str:

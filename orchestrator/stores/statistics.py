@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from orchestrator.errors import InvalidValue
-from orchestrator.moments import utc
 from orchestrator.stores.rows import RunInfo, RunTotals, Total
+from orchestrator.values import utc
 
 GROUPS = ("day", "graph", "model", "tool", "node")
 """What makes a group, beside `label:KEY`."""

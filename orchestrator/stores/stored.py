@@ -15,11 +15,10 @@ from orchestrator.archived import Archived
 from orchestrator.errors import StoreError
 from orchestrator.jsontypes import canonical
 from orchestrator.kernel import records as r
-from orchestrator.moments import in_calendar
 from orchestrator.stores.payloads import LEAST, Parted, Payloads, split
 from orchestrator.stores.rows import MARK, MAX_TEXT
 from orchestrator.stores.shared import corrupt, read_record
-from orchestrator.values import MAX_RECORD_BYTES, cut
+from orchestrator.values import MAX_RECORD_BYTES, cut, in_calendar
 
 if TYPE_CHECKING:
     from orchestrator.kernel.records import Record

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from orchestrator.moments import utc
+from orchestrator.values import utc
 from orchestrator.views.safe_text import told
 
 

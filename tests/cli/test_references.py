@@ -135,7 +135,8 @@ def test_a_dotenv_gives_keys_and_a_store_in_its_directory_only(shell: Shell) -> 
     ):
         (shell.place / ".env").write_text(f"ORCHESTRATOR_STORE={store}\nSOME_API_KEY=${{HOME}}\nA=1\n")
         done = shell("runs")
-        assert ".env: took SOME_API_KEY; ignored ORCHESTRATOR_STORE, A, which" in done.err
+        assert ".env: did not take SOME_API_KEY: agree to it on a terminal, or set" in done.err
+        assert "environment; ignored ORCHESTRATOR_STORE, A, which" in done.err
         assert "no runs in sqlite:///.orchestrator/runs.db" in done.err
         assert str(shell.place) not in done.err
     (shell.place / ".env").write_text("A=" + "x" * 200_000)

@@ -250,7 +250,7 @@ def test_nothing_in_a_strangers_directory_is_believed(tmp_path: Path, traced: li
     assert all(KEY.encode() in request for request in mine)
     assert not (tmp_path / "elsewhere.db").exists()
     ignored = told[0][2].partition("\n")[0]
-    assert re.match(r"\.env: took SEARCH_API_KEY; ignored HTTP_PROXY, .* and \d+ more", ignored), ignored
+    assert re.match(r"\.env: did not take SEARCH_API_KEY: .*; ignored HTTP_PROXY, .* and \d+ more", ignored), ignored
     # What was looked for is seen where the user asks for it: their own file, their own server.
     assert any(one.startswith("exec ") for one in told[-2][3]), told[-2]
     assert any(one.startswith("start ") for one in told[-1][3]), told[-1]

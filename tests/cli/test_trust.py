@@ -157,3 +157,24 @@ def test_references_with_ends_of_lines_make_no_lines(place: Shell) -> None:
         assert "\nerror: it is" not in shown.replace("\r", "")
         terminal.type("\n")
         assert terminal.end() == 2
+
+
+def test_keys_of_a_dotenv_are_taken_once_their_user_has_agreed(shell: Shell) -> None:
+    """Else whoever wrote the file could read, in their account, what a model is asked here."""
+    file = shell.place / ".env"
+    file.write_text("OPENAI_API_KEY=theirs\n")
+    ask = ("run", "react", "2+2", "--model", "openai:m")
+    address = {"OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}
+    piped = shell(*ask, env=address)
+    assert ".env: did not take OPENAI_API_KEY: agree to it on a terminal, or set it in the environment" in piped.err
+    for answer, said in (("\r", "did not take OPENAI_API_KEY"), ("y\r", "took OPENAI_API_KEY")):
+        with shell.terminal("runs") as terminal:
+            terminal.wait_for("Use OPENAI_API_KEY of the .env in this directory? [y/N]")
+            terminal.type(answer)
+            terminal.wait_for(said)
+            terminal.end()
+    assert ".env: took OPENAI_API_KEY" in shell("runs").err  # agreed to before
+    assert "did not take" in shell("runs", env={"XDG_STATE_HOME": str(shell.place / "another")}).err
+    file.write_text("OPENAI_API_KEY=another\n")
+    assert "did not take OPENAI_API_KEY" in shell("runs").err
+    assert ".env" not in shell("runs", env={"OPENAI_API_KEY": "mine"}).err

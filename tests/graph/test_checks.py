@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cProfile
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -11,6 +12,8 @@ from pydantic import BaseModel, Field, ValidationError
 from orchestrator import Graph
 from orchestrator.errors import InvalidGraph
 from orchestrator.graph import Edge, Limits, Node, Outcome, Port, append, local, node
+from orchestrator.graph.checks.shape import shape_problems
+from orchestrator.graph.topology import NodeShape, Topology
 
 
 class State(BaseModel):
@@ -376,3 +379,17 @@ def test_pools_that_wait_for_each_other_through_two_depths() -> None:
     assert messages("START -> s -> END", {"s": Inside(graph=middle, pool="p")}, pools={"p": 1})[0].startswith(
         "s/y/x waits for pool p while s holds p:"
     )
+
+
+@pytest.mark.parametrize("size", [60, 200])
+def test_nodes_that_lead_each_to_each_are_checked_by_work_in_proportion_to_their_edges(size: int) -> None:
+    """Every fault of theirs is found: all meet without a word, and are too tangled to be understood."""
+    names = [f"n{number}" for number in range(size)]
+    edges = [Edge("START", "n0"), *(Edge(one, other) for one in names for other in names if one != other)]
+    topology = Topology({name: NodeShape() for name in names}, edges)
+    shape_problems(Topology({"a": NodeShape()}, [Edge("START", "a"), Edge("a", "END")]))  # networkx is imported
+    with cProfile.Profile() as profile:
+        found = shape_problems(topology)
+    assert len(found) == size + 1
+    assert {problem.code for problem in found} == {"C2", "C3"}
+    assert sum(entry.callcount for entry in profile.getstats()) < 100 * len(edges)

@@ -29,8 +29,8 @@ from orchestrator.kernel.ledger import EffectEntry
 from orchestrator.kernel.question import Answer, Question, QuestionKind, until
 from orchestrator.kernel.records import EffectSettled
 from orchestrator.kernel.state import Activation
-from orchestrator.moments import utc
 from orchestrator.tools.tool import Tool
+from orchestrator.values import utc
 from orchestrator.views.outcome_choices import CHOICES
 
 T = TypeVar("T")

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 
 from orchestrator.executor.host.run_status import is_parked, with_status
 from orchestrator.executor.lease import is_held
-from orchestrator.moments import in_calendar
 from orchestrator.stores.base import Holder, RunInfo, Store
 from orchestrator.stores.owner import is_dead
-from orchestrator.values import MAX_NAME, cut
+from orchestrator.values import MAX_NAME, cut, in_calendar
 from orchestrator.views.worker_info import WorkerInfo, WorkerState
 
 _RUNS = 20

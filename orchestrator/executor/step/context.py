@@ -27,12 +27,11 @@ from orchestrator.kernel.records import EffectClass, Failure
 from orchestrator.kernel.state import Activation
 from orchestrator.memory import Memory
 from orchestrator.models.base import Model
-from orchestrator.moments import LATEST
 from orchestrator.tools.pool_client import PoolClient
 from orchestrator.tools.result import ToolResult
 from orchestrator.tools.toolbox import Toolbox
 from orchestrator.tools.truncation import cut
-from orchestrator.values import check_name, check_text, checked, fault_in
+from orchestrator.values import LATEST, check_name, check_text, checked, fault_in
 
 T = TypeVar("T")
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, TypeAlias, TypedDict
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from orchestrator.moments import LATEST
+from orchestrator.values import LATEST
 
 RECORD_VERSION = 1
 JsonDict: TypeAlias = dict[str, object]

@@ -6,7 +6,7 @@ import json
 import time
 import unicodedata
 
-from orchestrator.moments import in_calendar
+from orchestrator.values import in_calendar
 from orchestrator.visible import exact
 
 

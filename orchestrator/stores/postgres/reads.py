@@ -10,7 +10,6 @@ from orchestrator.errors import RunArchived, RunUnknown, StoreError
 from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel import records as r
 from orchestrator.kernel.records import FINAL
-from orchestrator.moments import in_calendar
 from orchestrator.stores.base import Message, Parent, RunInfo
 from orchestrator.stores.payloads import MARK, Parted
 from orchestrator.stores.postgres.leases import lease_of
@@ -21,6 +20,7 @@ from orchestrator.stores.postgres.writes import NOW, run_number
 from orchestrator.stores.rows import MAX_DEATHS
 from orchestrator.stores.shared import corrupt, graph_unknown, json_object
 from orchestrator.stores.stored import archived_of, checksum, labels_of, record_of, row_text
+from orchestrator.values import in_calendar
 
 if TYPE_CHECKING:
     from orchestrator.kernel.records import Record, RunStarted

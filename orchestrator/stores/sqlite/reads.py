@@ -15,13 +15,13 @@ from orchestrator.errors import RunArchived, RunUnknown, StoreError
 from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel import records as r
 from orchestrator.kernel.records import FINAL
-from orchestrator.moments import in_calendar
 from orchestrator.stores.base import Message, Parent, RunInfo
 from orchestrator.stores.payloads import MARK
 from orchestrator.stores.shared import corrupt, graph_unknown, json_object
 from orchestrator.stores.sqlite.leases import IS_NOTICE, lease_of
 from orchestrator.stores.sqlite.payloads import Joiner
 from orchestrator.stores.stored import archived_of, checksum, labels_of, record_of, row_text
+from orchestrator.values import in_calendar
 
 if TYPE_CHECKING:
     from orchestrator.kernel.records import Record, RunStarted

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from orchestrator.moments import utc
+from orchestrator.values import utc
 from orchestrator.web.moments import DAY, Since, Until, unix
 from orchestrator.web.requests import Label, Name, Query
 

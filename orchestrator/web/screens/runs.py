@@ -9,8 +9,8 @@ from urllib.parse import urlencode
 
 from orchestrator.archived import Archived
 from orchestrator.kernel.records import FINAL
-from orchestrator.moments import utc
 from orchestrator.render.terminal.texts import ago
+from orchestrator.values import utc
 from orchestrator.web.screens.shell import key_of
 
 if TYPE_CHECKING:
