@@ -21,7 +21,6 @@ import os
 import reprlib
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from itertools import islice
 
 from orchestrator.errors import InvalidValue
 from orchestrator.jsontypes import deeper_than
@@ -268,7 +267,8 @@ def new_labels(labels: Mapping[str, str], beside: Mapping[str, str] | None = Non
 
 def shown_labels(labels: Mapping[str, str]) -> dict[str, str]:
     """Labels of a run as they are shown: stores of earlier versions, and of strangers, have longer ones and more."""
-    return {cut(name, MAX_NAME): cut(labels[name], MAX_LABEL) for name in islice(labels, MAX_LABELS)}
+    names = labels if len(labels) <= MAX_LABELS else sorted(labels)[:MAX_LABELS]
+    return {cut(name, MAX_NAME): cut(labels[name], MAX_LABEL) for name in names}
 
 
 def cut(text: str, most: int) -> str:
