@@ -10,7 +10,7 @@ Nothing in a record can be taken for a hole, since the places say where holes ar
 records begin with `{`. The end of a skeleton is the end of its record if that is no long string.
 
 A record can have a payload thousands of times, and so can a thousand records of a run: a small store says what takes
-gigabytes as text. So records are not put together to be read: see `Parted`.
+gigabytes as text. So records are not always put together to be read: see `Assembly`.
 """
 
 from __future__ import annotations
@@ -134,6 +134,10 @@ def pieces(stored: bytes, payloads: Payloads) -> list[bytes]:
     return [*parts, stored[done:]]
 
 
+_REPEATED = 16 << 20
+"""Bytes of payloads that records of one read may have beside the first of each: then they are not put together."""
+
+
 @dataclass(frozen=True, slots=True)
 class Parted:
     """A record whose payloads are not put into it: however often it has one, it is in memory once."""
@@ -146,30 +150,45 @@ class Parted:
     """Name -> the payload as a string. Nothing else in the record is such a name."""
 
 
-def parted(stored: bytes, payloads: Payloads, known: dict[bytes, str]) -> Parted:
-    """A record from its skeleton.
+class Assembly:
+    """Makes the records of one read from their skeletons, in memory in proportion to what is stored."""
 
-    Args:
-        stored: the skeleton.
-        payloads: its payloads, and maybe others.
-        known: digest -> the payload as a string, of records before it; those of this one are added.
+    def __init__(self) -> None:
+        self._seen: set[bytes] = set()
+        self._texts: dict[bytes, str] = {}
+        self._repeated = 0
 
-    Raises:
-        KeyError, ValueError: see `pieces`; or a payload is no string of JSON.
-    """
-    from pydantic_core import from_json  # late: stores are opened by commands that read no payload
+    def record(self, stored: bytes, payloads: Payloads) -> bytes | Parted:
+        """A record from its skeleton; parted if payloads are repeated a lot, as finding their names takes time.
 
-    parts = pieces(stored, payloads)
-    named = [*parts]
-    own = sha256(stored).hexdigest()  # nothing contains its own digest, so nothing in it is taken for a name
-    texts: dict[str, str] = {}
-    for at, hole in enumerate(holes(stored)):
-        if hole.digest not in known:
-            known[hole.digest] = from_json(b'"%b"' % payloads[hole.digest])
-        name = f"{own}:{hole.digest.hex()}"
-        texts[name] = known[hole.digest]
-        named[2 * at + 1] = name.encode()
-    return Parted(parts, b"".join(named), texts)
+        Args:
+            stored: the skeleton.
+            payloads: its payloads, and maybe others.
+
+        Raises:
+            KeyError, ValueError: see `pieces`; or a payload is no string of JSON.
+        """
+        parts, found = pieces(stored, payloads), holes(stored)
+        for hole in found:
+            self._repeated += hole.size if hole.digest in self._seen else 0
+            self._seen.add(hole.digest)
+        if self._repeated <= _REPEATED:
+            return b"".join(parts)
+        named = [*parts]
+        own = sha256(stored).hexdigest()  # nothing contains its own digest, so nothing in it is taken for a name
+        texts: dict[str, str] = {}
+        for at, hole in enumerate(found):
+            name = f"{own}:{hole.digest.hex()}"
+            texts[name] = self._text(hole.digest, payloads)
+            named[2 * at + 1] = name.encode()
+        return Parted(parts, b"".join(named), texts)
+
+    def _text(self, digest: bytes, payloads: Payloads) -> str:
+        from pydantic_core import from_json  # late: stores are opened by commands that read no payload
+
+        if digest not in self._texts:
+            self._texts[digest] = from_json(b'"%b"' % payloads[digest])
+        return self._texts[digest]
 
 
 _AT_ONCE = 100

@@ -49,17 +49,15 @@ def record_of(run_id: str, seq: int, crc: object, data: object, before: Sequence
         StoreCorrupt: it is not what was written.
         StoreTooNew: a newer version of this library wrote it.
     """
-    found, texts = None, None
+    if isinstance(data, bytes) and checksum(run_id, seq, data) == crc:
+        return read_record(run_id, seq, data, before)
     if isinstance(data, Parted):
         found = checksum(run_id, seq, b"")
         for piece in data.pieces:
             found = zlib.crc32(piece, found)
-        texts, data = data.texts, data.json
-    elif isinstance(data, bytes):
-        found = checksum(run_id, seq, data)
-    if not isinstance(data, bytes) or found != crc:
-        raise corrupt(run_id, seq, "its checksum does not match", before)
-    return read_record(run_id, seq, data, before, texts)
+        if found == crc:
+            return read_record(run_id, seq, data.json, before, data.texts)
+    raise corrupt(run_id, seq, "its checksum does not match", before)
 
 
 def rows_of(run_id: str, records: Sequence[Record]) -> tuple[list[Row], Payloads]:

@@ -227,7 +227,7 @@ def test_nothing_in_a_strangers_directory_is_believed(tmp_path: Path, traced: li
     with listening() as (port, theirs), listening() as (own, mine):
         _fill(place, port)
         user = {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": f"http://127.0.0.1:{own}/v1"}
-        typed = [*((words, user) for words, _ in commands), *((words, {}) for words in controls)]
+        typed = [*((words, user) for words, _ in commands), *((words, {"OPENAI_API_KEY": "own"}) for words in controls)]
         plan = {"place": str(place), "answer": str(tmp_path / "answer"), "commands": typed}
         (tmp_path / "plan").write_text(json.dumps(plan))
         trace = tmp_path / "trace"

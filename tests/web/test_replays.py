@@ -217,6 +217,7 @@ def test_authorize_is_asked_about_each_run_and_about_the_graph() -> None:
         assert found.client.get("/replay?runs=one,secret").status_code == 404
         assert "there is no run" in found.client.get("/replay?runs=one,secret&batch=b1").text
         (replay,) = found.portal.call(lambda: found.executor.runs(relation="replay")).runs
+        assert replay.parent is not None
         assert replay.parent.run_id == "one"
 
 

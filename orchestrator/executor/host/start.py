@@ -24,7 +24,7 @@ from orchestrator.graph.limits import Limits
 from orchestrator.kernel.records import Caller, RunStarted
 from orchestrator.kernel.rules import RULES
 from orchestrator.stores.base import Store
-from orchestrator.values import check_kind, new_labels
+from orchestrator.values import check_kind, check_labels, new_labels
 from orchestrator.views.run import Run
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ async def new_run(
     _check_resources(host.resources, graph, limits)
     values = initial_values(graph, given)
     # those of a schedule were accepted when it was stored
-    marks = dict(labels or {}) if isinstance(given, Recorded) else new_labels(labels or {})
+    marks = (check_labels if isinstance(given, Recorded) else new_labels)(labels or {})
     context = how.context
     if context is None:
         context = await host.contexts.for_new(name, graph.name, marks, None if caller is None else caller.run_id)

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.stores.payloads import MARK, Parted, Payloads, ahead, holes, is_sound, parted, shown
+from orchestrator.stores.payloads import MARK, Assembly, Parted, Payloads, ahead, holes, is_sound, shown
 from orchestrator.stores.postgres.arrays import table
 
 if TYPE_CHECKING:
@@ -112,9 +112,9 @@ class Joiner:
     def __init__(self, connection: Connection, rows: Sequence[Row]) -> None:
         self._connection, self._rows = connection, rows
         self._known: dict[bytes, bytes] = {}
-        self._texts: dict[bytes, str] = {}
+        self._assembly = Assembly()
 
-    def record(self, at: int) -> Parted:
+    def record(self, at: int) -> bytes | Parted:
         """A record with its payloads.
 
         Args:
@@ -128,7 +128,7 @@ class Joiner:
         if not wanted <= self._known.keys():
             self._known = self._read(ahead(wanted, (row[2] for row in self._rows[at + 1 :])))
         try:
-            return parted(stored, self._known, self._texts)
+            return self._assembly.record(stored, self._known)
         except KeyError as missing:
             raise ValueError(self._fault(missing.args[0])) from None
 

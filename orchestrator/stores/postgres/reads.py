@@ -205,7 +205,7 @@ def _check_there(connection: Connection, run_id: str, number: int) -> None:
         raise RunArchived(run_id, archived)
 
 
-def _with_payloads(connection: Connection, joiner: Joiner, at: int, run_id: str, number: int) -> Parted:
+def _with_payloads(connection: Connection, joiner: Joiner, at: int, run_id: str, number: int) -> bytes | Parted:
     """One of the records that were read, with its payloads, which are read after it."""
     try:
         return joiner.record(at)

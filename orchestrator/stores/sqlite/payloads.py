@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 
-from orchestrator.stores.payloads import MARK, Parted, Payloads, ahead, holes, is_sound, parted, shown
+from orchestrator.stores.payloads import MARK, Assembly, Parted, Payloads, ahead, holes, is_sound, shown
 
 IS_SKELETON = f"substr(data, 1, 1) = x'{MARK.hex()}'"
 """A condition: what is stored as a record has holes."""
@@ -86,9 +86,9 @@ class Joiner:
         """Args: a connection inside a transaction, and the key of the last record that is going to be read."""
         self._connection, self._last = connection, last
         self._known: dict[bytes, bytes] = {}
-        self._texts: dict[bytes, str] = {}
+        self._assembly = Assembly()
 
-    def record(self, key: int, stored: bytes) -> Parted:
+    def record(self, key: int, stored: bytes) -> bytes | Parted:
         """A record with its payloads.
 
         Args:
@@ -102,7 +102,7 @@ class Joiner:
         if not wanted <= self._known.keys():
             self._read_ahead(key, wanted)
         try:
-            return parted(stored, self._known, self._texts)
+            return self._assembly.record(stored, self._known)
         except KeyError as missing:
             raise ValueError(self._fault(missing.args[0])) from None
 
