@@ -106,8 +106,8 @@ class UnknownOutcomePayload(TypedDict):
     """How many times it began, from 1."""
     began: str
     """When the last attempt began: ISO 8601, UTC, in seconds."""
-    why: Literal["interrupted", "timeout", "connection", "cancelled", "refused"]
-    """`refused`: the call returned, but its result was refused."""
+    why: Literal["interrupted", "timeout", "connection", "cancelled", "refused", "failed"]
+    """`refused`: it returned, and its result was refused; `failed`: by an earlier answer it counts as failed."""
     error: NotRequired[str]
     """Error of the last attempt, or the reason why the result was refused."""
     returned: NotRequired[str]

@@ -6,6 +6,7 @@ timeout       time ran out before the other side answered
 connection    the connection to the other side broke
 cancelled     the run stopped it: a cancel, a lost race, a limit
 refused       it returned, and its result could not be used
+failed        a person answered before that it counts as failed
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from orchestrator.containment import contained
 from orchestrator.errors import message_of
 from orchestrator.executor.answers import about, outcome_answer
 from orchestrator.executor.effects.effect import Attempt, Effect
+from orchestrator.executor.effects.reopened import is_given_up
 from orchestrator.executor.effects.replay import AskOutcome, Ending, Reconcile, settled_of
 from orchestrator.executor.effects.under_way import UnderWay
 from orchestrator.executor.interrupts import Suspend
@@ -40,6 +42,7 @@ _WORDS = {
     "timeout": "time ran out while it was under way",
     "connection": "the connection broke while it was under way",
     "cancelled": "it was cancelled while it was under way",
+    "failed": "by an earlier answer it counts as failed",
 }
 
 
@@ -198,6 +201,8 @@ def why_unknown(entry: EffectEntry) -> str:
     kind, _, returned = _error_of(entry)
     if returned is not None:
         return "refused"
+    if kind and entry.settled is not None and entry.settled.given_up:
+        return "failed"
     if kind in ("", "Cancelled"):
         return "cancelled" if kind else "interrupted"
     return "timeout" if "Timeout" in kind else "connection"
@@ -224,8 +229,8 @@ def outcome_question_id(activation: Activation, entry: EffectEntry, again: int =
     """The id of the question what became of an effect. `again`: how often it was asked before."""
     intended, settled = entry.intended, settled_of(entry)
     parts = [str(intended.seq)] if not again else [str(intended.seq), str(again)]
-    if settled is not None and settled.returned is not None and not settled.unknown:
-        parts.append(f"after {settled.seq}")  # it was answered before, with `failed`
+    if settled is not None and is_given_up(settled):
+        parts.append(f"after {settled.seq}")
     return unused_id(activation, hash_id(activation.key, "unknown", intended.key, *parts, *asking_again(activation)))
 
 
@@ -244,8 +249,9 @@ def outcome_question(
     began = datetime.fromtimestamp(intended.ts, UTC).isoformat(timespec="seconds")
     prompt = f"It is not known whether {intended.name} happened: {_WORDS.get(why)}."
     if returned is not None:
-        refused = f"but its result was refused: {error}; it returned: {returned}."
-        prompt = f"{intended.name} was called and returned, {refused}"
+        given_up = entry.settled is not None and entry.settled.given_up
+        refused = f"and {_WORDS['failed']}" if given_up else f"but its result was refused: {error}"
+        prompt = f"{intended.name} was called and returned, {refused}; it returned: {returned}."
     payload: dict[str, object] = {
         "tool": intended.name,
         "args": intended.request.get("args", intended.request),
@@ -312,7 +318,8 @@ async def find_outcome(
             return None
         if answer.choice != "happened":
             failure = attempt.failure_named("EffectFailed", failed_words(intended.name))
-            return under_way.settle_now(intended.key, Ending(error=failure, returned=_error_of(entry)[2]))
+            ending = Ending(error=failure, returned=_error_of(entry)[2], given_up=True)
+            return under_way.settle_now(intended.key, ending)
         try:
             with contained:
                 result = answer.result if effect.validate is None else effect.validate(answer.result)
