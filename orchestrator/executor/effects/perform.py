@@ -65,7 +65,7 @@ class AttemptEffects:
             outer = inside.set((*inside.get(), ticket.key))
             fence = current_fence.set(ticket)
             try:
-                with contained:
+                with contained():
                     done = await (effect.run(ticket.key) if watching is None else watching.call(effect, ticket.key))
                     if self.under_way.is_suspended_in(ticket.key):
                         self.attempt.check_running()

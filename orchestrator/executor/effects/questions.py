@@ -296,7 +296,7 @@ async def find_outcome(
     intended, doubts = entry.intended, dict[str, str]()
     if isinstance(decision, Reconcile) and effect.reconcile is not None:
         try:
-            with contained:
+            with contained():
                 found = effect.reconcile(intended.key)
                 value = cast("T | None", await found if inspect.isawaitable(found) else found)
                 result = None if value is None else effect.encoded(value)
@@ -321,7 +321,7 @@ async def find_outcome(
             ending = Ending(error=failure, returned=_error_of(entry)[2], given_up=True)
             return under_way.settle_now(intended.key, ending)
         try:
-            with contained:
+            with contained():
                 result = answer.result if effect.validate is None else effect.validate(answer.result)
                 effect.decode(result)
         except Exception as error:

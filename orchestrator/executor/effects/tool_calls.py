@@ -67,7 +67,7 @@ class JournaledToolbox(Toolbox):
         if tool is None:
             return ToolFailure(error=f"Tool {name} is invalid")
         try:
-            with contained:
+            with contained():
                 args = tool.validate(tool_input or {})
         except Exception as error:
             return tool.failure(error)
@@ -178,7 +178,7 @@ async def _call(
     passing: tuple[type[Exception], ...] = (GraphUnknown, *returned, *tool.passes)
     while True:
         try:
-            with contained:
+            with contained():
                 done = await tool.perform(args, key=key, ctx=ctx)
             return await _landed(effects, tool, done, key), False
         except passing:
