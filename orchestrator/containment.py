@@ -3,7 +3,7 @@
 Nodes, tools, effects, models and all other code that an executor calls may raise anything. What stops them goes on to
 whoever it is for. What they raise themselves is a failure like any other:
 
-    a cancellation       stops it if a scope around it, or its task, was cancelled since it began; else the code raised it
+    a cancellation       stops it if a scope around it, or its task, was cancelled since; else the code raised it
     SystemExit           stops it if a handler of a system signal raised it; else the code raised it
     GeneratorExit        stops it if its coroutine is closed; else the code raised it
     KeyboardInterrupt    stops it

@@ -8,6 +8,7 @@ any more, whatever its node catches.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import anyio
@@ -20,7 +21,8 @@ from orchestrator.executor.effects.questions import find_outcome, outcome_questi
 from orchestrator.executor.effects.replay import Ending
 from orchestrator.executor.effects.shared_limits import admit, callers_of
 from orchestrator.executor.effects.taking import without_call
-from orchestrator.executor.effects.under_way import UnderWay, inside, patience
+from orchestrator.executor.effects.under_way import UnderWay, innermost, inside, patience
+from orchestrator.executor.interrupts import in_step_task
 from orchestrator.executor.retry import outcome_is_open, wait_before
 from orchestrator.fence import current_fence
 from orchestrator.kernel.ledger import EffectEntry
@@ -59,6 +61,8 @@ class AttemptEffects:
             Refused: a limit forbids it.
             Suspend: a person is asked for its outcome.
         """
+        if effect.irreversible and self.under_way.before:
+            effect = await self._resumed(effect)
         settled, ticket = await self.begin(effect)
         while ticket is not None:
             watching = witness.get()
@@ -119,6 +123,26 @@ class AttemptEffects:
                     return await self._begin_new(effect, wanted, occurrence, decision.entry)
                 more = replay.again(decision.entry)
                 return None, await self._intend(effect, more.key, wanted, occurrence, more.tries)
+
+    async def _resumed(self, effect: Effect[T]) -> Effect[T]:
+        """The call that the step was making, or had made, when it was stopped, if it asks for it with other arguments.
+
+        So it is for arguments that differ each time the step runs, such as `uuid4()`: what became of the call is asked
+        once. Calls in tasks of the node's own have no order by which they could be told apart.
+        """
+        if not in_step_task() or effect.continues or self.attempt.log.tape is not None:
+            return effect
+        if self._find(effect, effect.digest, self._counts.get((effect.name, effect.digest), 0)) is not None:
+            return effect
+        at, forked_at = self.attempt.activation, self.attempt.log.machine.forked_at
+        wanted = effect.kind, effect.name, effect.effect, at.attempt, innermost()
+        for entry in self.under_way.before:
+            made = entry.intended
+            alike = (made.kind, made.name, made.effect, made.attempt, made.inside) == wanted
+            if alike and made.key not in self._asked_for and made.seq > forked_at and replay.lasts(entry):
+                known = effect if effect.recall is None else effect.recall(made.request)
+                return replace(known, request=dict(made.request), resumes=True)
+        return effect
 
     async def _begin_new(
         self, effect: Effect[Any], wanted: str, occurrence: int, entry: EffectEntry | None = None

@@ -7,6 +7,7 @@ connection    the connection to the other side broke
 cancelled     the run stopped it: a cancel, a lost race, a limit
 refused       it returned, and its result could not be used
 failed        a person answered before that it counts as failed
+returned      it returned; the step, which was stopped behind it, asks for it with other arguments
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from orchestrator.kernel.question import Answer, Question, QuestionKind, until
 from orchestrator.kernel.records import EffectSettled
 from orchestrator.kernel.state import Activation
 from orchestrator.tools.tool import Tool
+from orchestrator.tools.truncation import in_words
 from orchestrator.views.outcome_choices import CHOICES
 
 T = TypeVar("T")
@@ -201,8 +203,11 @@ def why_unknown(entry: EffectEntry) -> str:
     kind, _, returned = _error_of(entry)
     if returned is not None:
         return "refused"
-    if kind and entry.settled is not None and entry.settled.given_up:
+    settled = settled_of(entry)
+    if settled is not None and settled.given_up:
         return "failed"
+    if settled is not None and settled.ok and not settled.unknown:
+        return "returned"
     if kind in ("", "Cancelled"):
         return "cancelled" if kind else "interrupted"
     return "timeout" if "Timeout" in kind else "connection"
@@ -229,7 +234,7 @@ def outcome_question_id(activation: Activation, entry: EffectEntry, again: int =
     """The id of the question what became of an effect. `again`: how often it was asked before."""
     intended, settled = entry.intended, settled_of(entry)
     parts = [str(intended.seq)] if not again else [str(intended.seq), str(again)]
-    if settled is not None and is_given_up(settled):
+    if settled is not None and (is_given_up(settled) or (settled.ok and not settled.unknown)):
         parts.append(f"after {settled.seq}")
     return unused_id(activation, hash_id(activation.key, "unknown", intended.key, *parts, *asking_again(activation)))
 
@@ -248,7 +253,10 @@ def outcome_question(
     why, (_, error, returned) = why_unknown(entry), _error_of(entry)
     began = datetime.fromtimestamp(intended.ts, UTC).isoformat(timespec="seconds")
     prompt = f"It is not known whether {intended.name} happened: {_WORDS.get(why)}."
-    if returned is not None:
+    if why == "returned" and entry.settled is not None:
+        returned = in_words(entry.settled.result)
+        prompt = f"{intended.name} was called and returned: {returned}."
+    elif returned is not None:
         given_up = entry.settled is not None and entry.settled.given_up
         refused = f"and {_WORDS['failed']}" if given_up else f"but its result was refused: {error}"
         prompt = f"{intended.name} was called and returned, {refused}; it returned: {returned}."
@@ -294,6 +302,9 @@ async def find_outcome(
     """
     attempt, entry = under_way.attempt, decision.entry
     intended, doubts = entry.intended, dict[str, str]()
+    if effect.resumes:
+        which = "those" if effect.recall is None else "the recorded ones"
+        doubts["arguments"] = f"the step asks for it with other arguments now; {which} are used if it is called again"
     if isinstance(decision, Reconcile) and effect.reconcile is not None:
         try:
             with contained():
@@ -318,7 +329,7 @@ async def find_outcome(
             return None
         if answer.choice != "happened":
             failure = attempt.failure_named("EffectFailed", failed_words(intended.name))
-            ending = Ending(error=failure, returned=_error_of(entry)[2], given_up=True)
+            ending = Ending(error=failure, returned=_error_of(entry)[2], answered=True)
             return under_way.settle_now(intended.key, ending)
         try:
             with contained():
@@ -327,5 +338,5 @@ async def find_outcome(
         except Exception as error:
             doubts["result"] = f"that cannot be its result: {message_of(error)}"
         else:
-            return under_way.settle_now(intended.key, Ending(result))
+            return under_way.settle_now(intended.key, Ending(result, answered=True))
         asked += 1

@@ -11,6 +11,8 @@ that kind in the attempt). `decide` maps what the journal knows of it to what is
     outcome unknown, or result refused, and
       irreversible                                 Reconcile   `reconcile` is asked what became of it
                                                    AskOutcome  there is none, or a person has answered already
+    it returned, and the step, which was stopped
+      behind it, asks with other arguments         AskOutcome  whether it is this call
     not known                                      Begin       called
     open, or unknown, in the run that was forked   Begin       called, under a key of the fork's own
                                                    LeftBehind  it would leave a settled irreversible effect behind
@@ -142,7 +144,8 @@ def decide(
     if is_suspended(entry):
         return again(entry)
     settled = _valid(entry, attempt, continues=effect.continues, reopened=reopened)
-    if settled is not None and not (settled.unknown and intended.attempt != attempt):
+    known = settled is not None and not (settled.unknown and intended.attempt != attempt)
+    if settled is not None and known and not (effect.resumes and settled.ok and not settled.answered):
         return Reuse(settled)
     if intended.effect == "irreversible":
         return AskOutcome(entry) if answered or effect.reconcile is None else Reconcile(entry)
@@ -180,8 +183,8 @@ class Ending:
     """Whether it is open what it did, or what its result is."""
     returned: str | None = None
     """What came back, if its result was refused."""
-    given_up: bool = False
-    """Whether a person answered that it counts as failed."""
+    answered: bool = False
+    """Whether a person said so."""
     next_at: float | None = None
     """When the call is tried again, Unix seconds."""
 

@@ -179,7 +179,7 @@ def _settle(under_way: UnderWay, key: str, call: RecordedCall) -> EffectSettled:
         stamp = log.at(attempt.activation)
         log.push(Spent(**stamp, key=key, run=call.inner.run, usage=call.inner.usage))
     ending = Ending(
-        settled.result, settled.error, settled.usage, settled.unknown, settled.returned, given_up=settled.given_up
+        settled.result, settled.error, settled.usage, settled.unknown, settled.returned, answered=settled.answered
     )
     record = under_way.settle(key, log.clock.now(), ending, tries=settled.tries)
     if call.late:

@@ -164,7 +164,7 @@ class UnderWay:
             ended=stamp["ts"],
             unknown=ending.unknown,
             returned=ending.returned,
-            given_up=ending.given_up,
+            answered=ending.answered,
             tries=tries,
             next_at=ending.next_at,
         )
