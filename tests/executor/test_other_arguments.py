@@ -124,6 +124,7 @@ async def test_what_became_of_a_call_is_asked_once_though_its_arguments_differ_e
         if answer == "retry":  # it is a call that returned: it is asked whether the step means another one
             (question,) = run.waiting
             assert question.payload["why"] == "returned"
+            assert question.payload["args"] == ({"amount": 1} if how == "tool" else [3])  # those of the call
             run = await world.answered(question, {"choice": "happened", "result": output[0]}, graph, pay)
     else:
         run = await world.answered(question, answer, graph, pay)
@@ -147,7 +148,7 @@ async def test_a_call_that_returned_before_a_crash_is_asked_about_when_its_argum
     await world.crashed(graph, pay)
     (question,) = (await world.resumed(graph, pay)).waiting
     assert (question.kind, question.payload["why"]) == ("unknown_outcome", "returned")
-    assert "pay was called and returned: " in question.prompt
+    assert "pay was called and returned: paid 1. (the step asks" in question.prompt
     assert (await world.resumed(graph, pay)).waiting == (question,)
     assert world.paid == [1]
     run = await world.answered(question, answer, graph, pay)

@@ -74,8 +74,8 @@ class Effect(Generic[T]):
     """Digest of the content of that graph."""
     recall: Callable[[Mapping[str, Any]], Effect[T]] | None = None
     """Returns the call with the request that the journal has; None: the call is made with the arguments of the step."""
-    resumes: bool = False
-    """Whether the step asks for it with other arguments than those with which it was making it when it was stopped."""
+    resumed_with: dict[str, object] | None = None
+    """Request of the step, if that differs from the one with which it was making the call when it was stopped."""
     reserve: Callable[[int, float | None, float | None], Reserve] | None = None
     """What it is expected to use, from the tokens of the longest reply so far, the cost of the dearest call so far, and
     the cost that is left."""

@@ -141,7 +141,7 @@ class AttemptEffects:
             alike = (made.kind, made.name, made.effect, made.attempt, made.inside) == wanted
             if alike and made.key not in self._asked_for and made.seq > forked_at and replay.lasts(entry):
                 known = effect if effect.recall is None else effect.recall(made.request)
-                return replace(known, request=dict(made.request), resumes=True)
+                return replace(known, request=dict(made.request), resumed_with=effect.request)
         return effect
 
     async def _begin_new(
@@ -180,6 +180,9 @@ class AttemptEffects:
         """Have a call admitted by the limits, and journal its intent. `tries`: None for the first time."""
         again = tries is not None
         reserve = None
+        if again and effect.resumed_with is not None and effect.recall is None:
+            effect = replace(effect, request=effect.resumed_with)  # it is called with these arguments
+            wanted = effect.digest
         if effect.kind != "effect":
             reserve = await admit(self.attempt, self.under_way.callers, effect, key, again=again)
         return await self.under_way.intend(

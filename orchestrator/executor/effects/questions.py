@@ -254,7 +254,8 @@ def outcome_question(
     began = datetime.fromtimestamp(intended.ts, UTC).isoformat(timespec="seconds")
     prompt = f"It is not known whether {intended.name} happened: {_WORDS.get(why)}."
     if why == "returned" and entry.settled is not None:
-        returned = in_words(entry.settled.result)
+        result: Any = entry.settled.result
+        returned = in_words(result.get("output", result) if intended.kind == "tool" else result)
         prompt = f"{intended.name} was called and returned: {returned}."
     elif returned is not None:
         given_up = entry.settled is not None and entry.settled.given_up
@@ -302,7 +303,7 @@ async def find_outcome(
     """
     attempt, entry = under_way.attempt, decision.entry
     intended, doubts = entry.intended, dict[str, str]()
-    if effect.resumes:
+    if effect.resumed_with is not None:
         which = "those" if effect.recall is None else "the recorded ones"
         doubts["arguments"] = f"the step asks for it with other arguments now; {which} are used if it is called again"
     if isinstance(decision, Reconcile) and effect.reconcile is not None:

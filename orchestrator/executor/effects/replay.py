@@ -145,7 +145,7 @@ def decide(
         return again(entry)
     settled = _valid(entry, attempt, continues=effect.continues, reopened=reopened)
     known = settled is not None and not (settled.unknown and intended.attempt != attempt)
-    if settled is not None and known and not (effect.resumes and settled.ok and not settled.answered):
+    if settled is not None and known and not (effect.resumed_with is not None and settled.ok and not settled.answered):
         return Reuse(settled)
     if intended.effect == "irreversible":
         return AskOutcome(entry) if answered or effect.reconcile is None else Reconcile(entry)
