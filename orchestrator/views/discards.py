@@ -219,7 +219,7 @@ class Discards(Fold):
         call = self._calls.get(str(question.payload.get("key"))) if question.kind == "unknown_outcome" else None
         if call is not None:
             before, name = call.asked
-            if before <= self._ends.get(activation, 0):
+            if name and before <= self._ends.get(activation, 0):
                 self.withdrawn.add(name)
             call.asked = self.run.head + 1, question.id
         again = {name for name in standing if asked.get(name) == wanted}

@@ -62,7 +62,7 @@ class AttemptEffects:
             Suspend: a person is asked for its outcome.
         """
         if effect.irreversible and self.under_way.before:
-            effect = await self._resumed(effect)
+            effect = self._resumed(effect)
         settled, ticket = await self.begin(effect)
         while ticket is not None:
             watching = witness.get()
@@ -124,7 +124,7 @@ class AttemptEffects:
                 more = replay.again(decision.entry)
                 return None, await self._intend(effect, more.key, wanted, occurrence, more.tries)
 
-    async def _resumed(self, effect: Effect[T]) -> Effect[T]:
+    def _resumed(self, effect: Effect[T]) -> Effect[T]:
         """The call that the step was making, or had made, when it was stopped, if it asks for it with other arguments.
 
         So it is for arguments that differ each time the step runs, such as `uuid4()`: what became of the call is asked
