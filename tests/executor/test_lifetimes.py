@@ -166,6 +166,7 @@ async def test_calls_of_a_closed_executor_say_that_it_is_closed(url: str, tmp_pa
             await call()
 
 
+@pytest.mark.anyio
 async def test_an_executor_is_open_once() -> None:
     async with Executor() as executor:
         with pytest.raises(RuntimeError, match=r"Executor\('memory://'\) is already open"):
