@@ -3,7 +3,7 @@
 Nodes, tools, effects, models and all other code that an executor calls may raise anything. What stops them goes on to
 whoever it is for. What they raise themselves is a failure like any other:
 
-    a cancellation       stops the code if a scope around it, or its task, is cancelled; else the code raised it
+    a cancellation       stops it if a scope around it, or its task, was cancelled since; else the code raised it
     SystemExit           stops it if a handler of a system signal raised it; else the code raised it
     GeneratorExit        stops it if its coroutine is closed; else the code raised it
     KeyboardInterrupt    stops it
@@ -11,11 +11,15 @@ whoever it is for. What they raise themselves is a failure like any other:
     any other            the code raised it
 
 asyncio ends its event loop by a `SystemExit` that leaves a task, so code is contained in the task that calls it.
+
+Code that cancels its own task of asyncio, and returns before it waits for anything, has returned. A `GeneratorExit` out
+of a thread that the code itself started has asyncio close all that waits for it: the drive ends, and counts as a death.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import math
 from collections.abc import Callable
@@ -35,7 +39,7 @@ class Interrupt(BaseException):
     """Base of the signals by which an executor ends an attempt from inside its node."""
 
 
-def outside(error: BaseException, task: asyncio.Task[Any] | None = None) -> BaseException | None:
+def outside(error: BaseException, task: asyncio.Task[Any] | None = None, before: int = 0) -> BaseException | None:
     """Return what stopped the code that this came out of: the exception or one in its groups; None: the code raised it.
 
     Call it in the function that caught the exception: its traceback shows whether a coroutine is closed.
@@ -43,8 +47,9 @@ def outside(error: BaseException, task: asyncio.Task[Any] | None = None) -> Base
     Args:
         error: the exception.
         task: the task of asyncio whose cancellation stops the code. Default: the one that runs it.
+        before: how often that task had been cancelled when the code began, see `cancels_of`.
     """
-    found = [] if isinstance(error, Exception) else [one for one in flatten(error) if _stops(one, task)]
+    found = [] if isinstance(error, Exception) else [one for one in flatten(error) if _stops(one, task, before)]
     return max(found, key=lambda one: isinstance(one, KeyboardInterrupt | SystemExit), default=None)
 
 
@@ -71,18 +76,17 @@ def flatten(error: BaseException) -> list[BaseException]:
     return [leaf for inner in error.exceptions for leaf in flatten(inner)]
 
 
-class _Contained:
+class contained:  # noqa: N801
     """A context manager around code of users: what the code itself raises leaves it as an `Exception`."""
 
+    __slots__ = ("_before",)
+
     def __enter__(self) -> None:
-        return None
+        self._before = cancels_of(native_task())
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if error is not None and not isinstance(error, Exception) and outside(error) is None:
+        if error is not None and not isinstance(error, Exception) and outside(error, before=self._before) is None:
             raise as_error(error)
-
-
-contained = _Contained()
 
 
 def call_in_thread(call: Callable[..., T], *args: object) -> T:
@@ -101,7 +105,25 @@ def native_task() -> asyncio.Task[Any] | None:
         return None
 
 
-def _stops(error: BaseException, task: asyncio.Task[Any] | None) -> bool:
+def cancels_of(task: asyncio.Task[Any] | None) -> int:
+    """How often a task was cancelled. One that went on counts it for good, unless it calls `uncancel`."""
+    return 0 if task is None else task.cancelling()
+
+
+def is_cancelled(task: asyncio.Task[Any] | None, before: int) -> bool:
+    """Whether a scope around this code is cancelled, or the task was cancelled more often than `before`."""
+    return anyio.current_effective_deadline() == -math.inf or cancels_of(task) > before
+
+
+async def take_back_cancels(task: asyncio.Task[Any]) -> None:
+    """Have code go on in the current task whose own code cancelled it, also where that is still to be raised."""
+    while task.cancelling():
+        task.uncancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await asyncio.sleep(0)
+
+
+def _stops(error: BaseException, task: asyncio.Task[Any] | None, before: int) -> bool:
     if isinstance(error, SystemExit):  # Python gives a handler of a signal its number and the frame that it interrupts
         frames = pairwise(frame for frame, _ in walk_tb(error.__traceback__))
         return any(_is_handler(frame, before) for before, frame in frames)
@@ -109,8 +131,7 @@ def _stops(error: BaseException, task: asyncio.Task[Any] | None) -> bool:
         return error.__traceback__ is None or error.__traceback__.tb_next is None
     if not isinstance(error, anyio.get_cancelled_exc_class()):
         return isinstance(error, KeyboardInterrupt | Interrupt)
-    task = task or native_task()
-    return anyio.current_effective_deadline() == -math.inf or (task is not None and task.cancelling() > 0)
+    return is_cancelled(task or native_task(), before)
 
 
 def _is_handler(frame: FrameType, interrupted: FrameType) -> bool:

@@ -48,6 +48,7 @@ def run(
     """
     from orchestrator.cli.environment import new_run_id
     from orchestrator.cli.launch import Given
+    from orchestrator.cli.output import warn
     from orchestrator.cli.report import NextCommands
     from orchestrator.cli.run_session import Manner, TerminalSession, drive
     from orchestrator.cli.storage import place, store_url
@@ -71,11 +72,24 @@ def run(
             executor.start, code.graph, given, run_id=name, labels=labels, approve=risk, limits=limits,
             refs={**refs, "seal": seal} if seal else refs, **stops,
         )  # fmt: skip
+        joined = run_id is not None and await _exists(executor, name)
         # The run is there before its events are followed; `start` of the same id and input then waits for it.
         await executor.submit(*start.args, **start.keywords)
+        if joined:
+            warn(f"run {name} exists already: it is shown from its beginning, and continued unless it has ended")
         return await TerminalSession(executor, name, manner.sink(), seen=0).go(start, partial(executor.resume, name))
 
     return drive(url, code, name, begin, Manner(next_commands, json=json, events=events, traceback=traceback))
+
+
+async def _exists(executor: Executor, run_id: str) -> bool:
+    from orchestrator.errors import RunUnknown
+
+    try:
+        await executor.store.info(run_id)
+    except RunUnknown:
+        return False
+    return True
 
 
 def _stops(graph: Graph, before: list[str] | None, after: list[str] | None) -> dict[str, Any]:

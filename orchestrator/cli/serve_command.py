@@ -132,7 +132,7 @@ def _token(given: str | None, file: Path | None) -> str | None:
         raise UsageError("--token and --token-file are two places for one token: use one")
     keep_private(file)
     try:
-        with file.open(encoding="utf-8") as opened:
+        with file.open(encoding="utf-8-sig") as opened:
             return opened.readline(1000).strip()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"--token-file {file}: {getattr(error, 'strerror', None) or error}") from None

@@ -137,7 +137,10 @@ def recording_of(plan: Plan, records: Sequence[Record], after: int = 0, withdraw
     read(plan, records, discards, found)
     recording = found.recording
     for place, calls in recording.calls.items():
-        counted = (call for call in calls if not discards.is_lost(call.intended.key))
+        counted = [call for call in calls if not discards.is_lost(call.intended.key)]
+        for call in counted:
+            if discards.is_asked_about(call.intended.key):
+                call.settled = None
         recording.calls[place] = [call for call in counted if call.result is None or call.seq > after]
     for place, asked in recording.questions.items():
         recording.questions[place] = [

@@ -127,6 +127,8 @@ class RunLog:
         self.scheduler: Scheduler | None = None
         self.task: asyncio.Task[Any] | None = None
         """The task that drives the run, in an event loop of asyncio."""
+        self.cancels = 0
+        """How often that task had been cancelled before."""
         self.closing = False
         """Whether it is too late to hand anything to this process."""
         self._flusher = flusher

@@ -42,7 +42,7 @@ class EffectEntry:
     def may_have_happened(self) -> bool:
         """False only if it is known not to have happened."""
         settled = self.settled
-        return settled is None or settled.seq < self.intended.seq or settled.ok or settled.unknown
+        return settled is None or settled.seq < self.intended.seq or settled.may_have_happened
 
 
 def did_irreversible(result: object) -> bool:

@@ -25,7 +25,7 @@ def limit_failure(graph: str, limits: Limits, limit: str, node: str, path: str) 
     if limit == "nested":
         words = f"a limit of the graph inside {node!r} is spent"
     elif limit == "visits":
-        words = f"visits of {node!r}={limits.visits.get(node, 1)} are spent"
+        words = f"visits={limits.visits.get(node, 1)} of node {node!r} are spent"
     else:
         words = f"{limit}={_number(getattr(limits, limit, None))} are spent"
     if limit not in ("nested", "visits") and node:

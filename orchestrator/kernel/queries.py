@@ -287,17 +287,20 @@ def limits_left(run: RunState, activation: Activation) -> LimitsLeft:
     return LimitsLeft.model_validate(left)
 
 
-def spent_limit(run: RunState, limits: Limits) -> tuple[str, float, float] | None:
-    """The limit that ended an exhausted run, if it is spent under other limits as well: name, limit, what is used.
+def spent_limit(run: RunState, limits: Limits) -> tuple[str, float, float, str] | None:
+    """The limit that ended an exhausted run, if it is spent under other limits as well.
 
     Args:
         run: the ended run.
         limits: the limits that its graph would have from now on.
+
+    Returns:
+        Its name, the limit, what is used, and of `visits` the node.
     """
     frame = run.root
     if frame is None or not frame.spent_name or frame.spent_name == "nested":
         return None
-    name, used = frame.spent_name, 0.0
+    name, used, node = frame.spent_name, 0.0, ""
     most: float | None = None
     if name == "visits":
         node = "" if frame.spent_limit is None else frame.spent_limit.node
@@ -306,7 +309,7 @@ def spent_limit(run: RunState, limits: Limits) -> tuple[str, float, float] | Non
         most, used = getattr(limits, name), getattr(frame, name)
     elif name == "seconds":
         most, used = limits.seconds, run.seconds - frame.began
-    return None if most is None or used < most else (name, most, used)
+    return None if most is None or used < most else (name, most, used, node)
 
 
 # -- time, in seconds alive -------------------------------------------------------------------------------------

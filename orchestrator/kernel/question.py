@@ -106,16 +106,19 @@ class UnknownOutcomePayload(TypedDict):
     """How many times it began, from 1."""
     began: str
     """When the last attempt began: ISO 8601, UTC, in seconds."""
-    why: Literal["interrupted", "timeout", "connection", "cancelled", "refused"]
-    """`refused`: the call returned, but its result was refused."""
+    why: Literal["interrupted", "timeout", "connection", "cancelled", "refused", "failed", "returned"]
+    """`refused`: the call returned, but its result was refused; `failed`: an earlier answer counted it as failed;
+    `returned`: the call returned, and after a crash the step makes it with other arguments."""
     error: NotRequired[str]
     """Error of the last attempt, or the reason why the result was refused."""
     returned: NotRequired[str]
-    """The refused result as text, shortened and redacted."""
+    """The result of a call that returned, as text, shortened and redacted."""
     reconcile: NotRequired[str]
     """Why `reconcile` could not say what became of it."""
     result: NotRequired[str]
     """Why the result given in the previous answer was refused."""
+    arguments: NotRequired[str]
+    """Says that the step now makes the call with other arguments, and which ones `retry` uses."""
 
 
 class PausePayload(TypedDict):

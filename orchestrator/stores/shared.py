@@ -249,6 +249,11 @@ def corrupt(run_id: str, seq: int, why: str, before: Sequence[Record]) -> StoreC
     return error
 
 
+def store_closed(url: str) -> StoreError:
+    """The error of a write to a store that is closed."""
+    return StoreError(f"store {url} is closed; open it again to write, or the executor that was given its URL")
+
+
 def graph_unknown(digest: str, url: str) -> GraphUnknown:
     """The error for a graph that a store does not hold."""
     return GraphUnknown(f"store {url} has no graph {digest!r}; pass the graph itself, or copy its run again")

@@ -52,7 +52,7 @@ class Instance(Generic[T]):
     async def renewed(self, reset: Callable[[T], Awaitable[object] | object]) -> bool:
         """Whether it could be made as new again."""
         try:
-            with contained, anyio.fail_after(CLOSING, shield=True):
+            with contained(), anyio.fail_after(CLOSING, shield=True):
                 await whole(partial(reset, self.value), abandon=True)
         except Exception as error:
             log.warning("an instance of %s is closed: it could not be reset: %s", type(self.value).__name__, error)
@@ -64,7 +64,7 @@ class Instance(Generic[T]):
         if self._leave is None:
             return
         try:
-            with contained, anyio.fail_after(CLOSING, shield=True):
+            with contained(), anyio.fail_after(CLOSING, shield=True):
                 await whole(self._leave, abandon=True)
         except Exception as error:
             log.warning("closing an instance of %s failed: %s", type(self.value).__name__, error)

@@ -391,7 +391,7 @@ class Tool:
             The result; a `ToolFailure` if the tool raised an error.
         """
         try:
-            with contained:
+            with contained():
                 return await self.perform(args, key=key, ctx=ctx)
         except Exception as error:
             return self.failure(error)

@@ -306,7 +306,7 @@ class Toolbox:
         if found is None:
             return ToolFailure(error=f"Tool {name} is invalid")
         try:
-            with contained:
+            with contained():
                 result = await found.perform(found.validate(tool_input or {}))
         except Exception as error:
             return found.failure(error)

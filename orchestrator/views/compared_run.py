@@ -142,6 +142,9 @@ def _discard(rows: Timeline, discards: Discards) -> None:
             for call in row.calls
             if call.intended.attempt >= first or (discards.is_kept(call.intended.key) and not call.running)
         ]
+        for call in row.calls:
+            if discards.is_asked_about(call.intended.key):
+                call.settled = None
 
 
 def ended_diverged(records: Sequence[Record]) -> bool:

@@ -38,17 +38,8 @@ class _Call:
     """What it has spent behind the record `after`."""
     inner: Usage | None = None
     """What the run that it began had spent."""
-
-    @property
-    def holds(self) -> bool:
-        """Whether its result holds for later attempts, too."""
-        settled = self.settled
-        if settled is None or settled.next_at is not None:
-            return False
-        if self.effect != "irreversible":
-            return did_irreversible(settled.result) and _status_inside(settled.result) in ("", "completed")
-        failed = self.kind == "tool" and r.failed_result(settled.result) is not None
-        return settled.ok and not failed
+    asked: tuple[int, str] = (0, "")
+    """The record and the question by which a person was last asked what became of it."""
 
 
 class Discards(Fold):
@@ -117,12 +108,18 @@ class Discards(Fold):
         call = self._calls.get(key)
         if call is None:
             return False
-        return self.is_undone(call.activation) or (self._is_early(call) and not call.holds)
+        return self.is_undone(call.activation) or (self._is_early(call) and not self._holds(call))
 
     def is_kept(self, key: str) -> bool:
         """Whether it was made by an attempt that does not count, and a later one may have its result."""
         call = self._calls.get(key)
-        return call is not None and self._is_early(call) and call.holds
+        return call is not None and self._is_early(call) and self._holds(call)
+
+    def is_asked_about(self, key: str) -> bool:
+        """Whether a later attempt asks what became of a call of one that does not count."""
+        call = self._calls.get(key)
+        settled = None if call is None or not self._is_early(call) else call.settled
+        return settled is not None and self._calls[key].asked[0] > settled.seq
 
     def was_undone(self, at: int) -> bool:
         """Whether a record lies behind a limit that was raised later."""
@@ -144,6 +141,20 @@ class Discards(Fold):
             name: r.SetAside(attempts=self.first.get(name, 1) - 1, usage=spent.get(name, _NOTHING))
             for name in sorted(names | spent.keys())
         }
+
+    def _holds(self, call: _Call) -> bool:
+        """Whether the result of a call holds for later attempts, too."""
+        settled = call.settled
+        if settled is None or settled.next_at is not None:
+            return False
+        if call.asked[0] > settled.seq:
+            return True
+        if call.effect != "irreversible":
+            return did_irreversible(settled.result) and _status_inside(settled.result) in ("", "completed")
+        if settled.given_up:  # the attempt that was asked has the answer
+            return settled.seq > self._ends.get(call.activation, 0)
+        failed = call.kind == "tool" and r.failed_result(settled.result) is not None
+        return settled.ok and not failed
 
     def _is_early(self, call: _Call) -> bool:
         return call.attempt < self.first.get(call.activation, 1)
@@ -205,6 +216,12 @@ class Discards(Fold):
         """Note a question. Where the step asks it again, the one that was withdrawn does not count any more."""
         asked, standing = self._asked.setdefault(activation, {}), self._standing.get(activation, set())
         asked[question.id] = wanted = question.kind, question.prompt, question.choices
+        call = self._calls.get(str(question.payload.get("key"))) if question.kind == "unknown_outcome" else None
+        if call is not None:
+            before, name = call.asked
+            if name and before <= self._ends.get(activation, 0):
+                self.withdrawn.add(name)
+            call.asked = self.run.head + 1, question.id
         again = {name for name in standing if asked.get(name) == wanted}
         standing -= again
         self.withdrawn |= again - {question.id}

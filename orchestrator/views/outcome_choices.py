@@ -52,7 +52,7 @@ def outcome_choices(question: Question) -> tuple[OutcomeChoice, ...]:
     """Answers to a question of kind `unknown_outcome`, in display order; empty for other kinds."""
     if question.kind != "unknown_outcome":
         return ()
-    first, *others = _REFUSED if question.payload.get("why") == "refused" else _UNKNOWN
+    first, *others = _REFUSED if question.payload.get("why") in ("refused", "returned") else _UNKNOWN
     kind = (question.schema_ or {}).get("type")
     if kind == "null":
         return (_NO_RESULT, *others)

@@ -86,6 +86,7 @@ def test_a_run_id_runs_once(shell: Shell) -> None:
     assert first.out == second.out
     again, other = shell.all((*words, "--events"), ("run", "trial:waits", "y", "--run-id", "once"))
     assert again.lines[-1]["output"] == ["one", "slow", "last"]
+    assert "run once exists already: it is shown from its beginning" in again.err
     assert again.lines[0]["labels"] == {"user": "ann", "eq": "a=b"}
     assert (other.code, "another input" in other.err) == (1, True)
     assert len(shell.read("last.txt")) == 1

@@ -187,13 +187,34 @@ async def test_or_a_replay_mismatch_if_a_settled_irreversible_effect_would_be_le
     old = code(1)
     async with Executor(store, graphs=[old]) as ex:
         await interrupted(ex, old, world)
-    for changed in (code(2), code(None)):
-        async with Executor(store, graphs=[changed]) as ex:
-            with pytest.raises(ReplayMismatch, match="call"):
-                await ex.resume("r")
-            assert (await ex.load("r")).status == "interrupted"
+    changed = code(None)
+    async with Executor(store, graphs=[changed]) as ex:
+        with pytest.raises(ReplayMismatch, match="call"):
+            await ex.resume("r")
+        assert (await ex.load("r")).status == "interrupted"
     async with Executor(store, graphs=[old]) as ex:
         assert (await ex.resume("r")).output == ["end"]
+    assert calls == [1]
+
+
+async def test_or_a_question_if_the_code_makes_another_call_instead(tmp_path: Path) -> None:
+    world = World()
+    calls: list[int] = []
+    numbers = iter((1, 2, 3))
+
+    @node
+    async def work(ctx: Context) -> Update:
+        await ctx.effect("call", calls.append, next(numbers), returns=type(None), effect="irreversible")
+        await world.do("hang")
+        return {"log": "end"}
+
+    graph, store = single(work), f"sqlite:///{tmp_path}/runs.db"
+    async with Executor(store, graphs=[graph]) as ex:
+        await interrupted(ex, graph, world)
+    async with Executor(store, graphs=[graph]) as ex:
+        (question,) = (await ex.resume("r")).waiting
+        assert (question.payload["args"], question.payload["why"], calls) == ([1], "returned", [1])
+        assert (await ex.answer("r", question.id, "happened")).output == ["end"]
     assert calls == [1]
 
 

@@ -477,6 +477,108 @@ async def test_a_task_of_its_own_that_a_node_cancels_fails_it_and_its_own_task_t
             assert str(run.error).endswith(OWN[cancels])
 
 
+async def with_an_old_cancel(call: Callable[[], Any]) -> Any:
+    """Call in a task that was cancelled once and went on: asyncio counts that for good."""
+
+    async def work() -> Any:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(0)
+        assert task.cancelling() == 1
+        return await call()
+
+    return await asyncio.create_task(work())
+
+
+@ON_ASYNCIO
+@pytest.mark.parametrize("door", ["node", "effect", "tool"])
+async def test_a_caller_that_went_on_after_a_cancel_does_not_interrupt_what_cancels_itself(door: str) -> None:
+    @tool(risk="none")
+    async def stop() -> str:
+        """Stop."""
+        raise asyncio.CancelledError
+
+    @node
+    async def work(state: State, ctx: Context) -> dict[str, str]:
+        if door == "effect":
+            await ctx.effect("stop", cancels, returns=str)
+        if door == "tool":
+            assert (await ctx.tool("stop")).failed
+        cancels()
+        return {}
+
+    async with Executor(tools=[stop]) as executor:
+        run = await with_an_old_cancel(lambda: executor.start(graph(work), {}))
+        assert run.status == "failed"
+        assert str(run.error).endswith(OWN[cancels])
+        assert (await with_an_old_cancel(lambda: Toolbox(stop).execute(name="stop"))).failed
+
+
+@ON_ASYNCIO
+async def test_a_caller_that_is_cancelled_again_interrupts_the_run() -> None:
+    began = asyncio.Event()
+
+    @node
+    async def work(state: State) -> None:
+        began.set()
+        await asyncio.sleep(60)
+
+    async with Executor() as executor:
+        drive = asyncio.create_task(with_an_old_cancel(lambda: executor.start(graph(work), {}, run_id="r")))
+        await began.wait()
+        drive.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await drive
+        run = await executor.load("r")
+        assert (run.status, run.error) == ("interrupted", None)
+
+
+@ON_ASYNCIO
+@pytest.mark.parametrize("raises", [False, True])
+async def test_a_node_that_cancels_its_task_and_returns_has_returned(raises: bool) -> None:
+    @node(retry=Retry(attempts=2, wait=0, on=("ValueError",)))
+    async def work(state: State, ctx: Context) -> dict[str, str]:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        if raises and ctx.attempt == 1:
+            raise ValueError("at the same time")
+        return {"log": "returned"}
+
+    @node
+    async def then(state: State, ctx: Context) -> dict[str, str]:
+        await anyio.lowlevel.checkpoint()
+        return {"log": await ctx.effect("read", lambda: "went on", returns=str, effect="read")}
+
+    edges = "START -> work -> then -> again -> last -> END"
+    async with Executor() as executor:
+        run = await executor.start(graph(work, edges=edges, then=then, again=work, last=then), {})
+        assert (run.status, run.values["log"]) == ("completed", ["returned", "went on"] * 2)
+
+
+@pytest.mark.parametrize("end", [exits, closes], ids=lambda one: one.__name__)
+async def test_what_ends_a_thread_of_a_nodes_own_loses_no_run(end: Callable[[], None], anyio_backend_name: str) -> None:
+    ends = [end]
+
+    @node
+    async def work(state: State) -> dict[str, str]:
+        await anyio.to_thread.run_sync(ends.pop() if ends else lambda: None)
+        return {"log": "repaired"}
+
+    async with Executor() as executor:
+        if end is closes and anyio_backend_name == "asyncio":  # it closes all that waits for the thread
+            with pytest.raises(EffectFailed, match="GeneratorExit of its own code"):
+                await executor.start(graph(work), {}, run_id="r")
+            info = await executor.store.info("r")
+            assert (info.deaths, info.fault) == (1, "GeneratorExit: GeneratorExit of its own code")
+        else:
+            failed(await executor.start(graph(work), {}, run_id="r"), end)
+        run = await executor.resume("r", retry=anyio_backend_name == "trio" or end is exits)
+        assert (run.status, run.values["log"]) == ("completed", ["repaired"])
+
+
 @ON_ASYNCIO
 async def test_a_node_may_stop_its_own_calls_and_go_on() -> None:
     began = asyncio.Event()

@@ -1,12 +1,13 @@
 """Runs whose calls return what is refused: `orchestrator worker --app tests.executor.refusing_program:app`.
 
 `Errand.calls` says for each call by which door it is made, and how it ends. Each call writes a line to the file that
-the environment variable `DIARY` names, before it ends.
+the environment variable `DIARY` names, before it ends: the run that made it, and the call.
 """
 
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any, Literal
 
 from pydantic import BaseModel, SecretStr
@@ -37,9 +38,9 @@ def nested(depth: int) -> Any:
     return [nested(depth - 1)] if depth else []
 
 
-def made(name: str, i: int, kind: str) -> Any:
+def made(run_id: str, name: str, i: int, kind: str) -> Any:
     """Do something outside, and return what the kind says."""
-    note(f"{name} {i}")
+    note(f"{run_id} {name} {i}")
     if kind == "cancels itself":
         raise asyncio.CancelledError
     if kind == "exits":
@@ -57,15 +58,17 @@ def ended(state: Errand, ctx: Context, said: str) -> Update:
 
 
 @tool(risk="none", effect="irreversible")
-def pay(name: str, i: int, kind: str) -> Any:
+def pay(name: str, i: int, kind: str, ctx: Context) -> Any:
     """Pay."""
-    found = made(name, i, kind)
+    found = made(ctx.run_id, name, i, kind)
     return ToolResult(output=nested(120)) if kind in ("wrong", "large") else found  # what is large is cut
 
 
 async def by_effect(state: Errand, ctx: Context) -> Update:
     args = (state.name, state.i, state.calls[state.i][1])
-    return ended(state, ctx, await ctx.effect("pay", made, *args, returns=str, effect="irreversible"))
+    # The run is no argument: in a fork this is the same call.
+    paid = await ctx.effect("pay", partial(made, ctx.run_id), *args, returns=str, effect="irreversible")
+    return ended(state, ctx, paid)
 
 
 async def by_tool(state: Errand, ctx: Context) -> Update:
@@ -73,8 +76,8 @@ async def by_tool(state: Errand, ctx: Context) -> Update:
     return ended(state, ctx, found.text)
 
 
-def by_node(state: Errand) -> Any:
-    found = made(state.name, state.i, state.calls[state.i][1])
+def by_node(state: Errand, ctx: Context) -> Any:
+    found = made(ctx.run_id, state.name, state.i, state.calls[state.i][1])
     return {"i": state.i + 1, "said": found} if found != 5 else {"idd": 5}
 
 

@@ -150,7 +150,7 @@ async def test_each_door_refuses_other_fields_by_name(door: Callable[[Graph, Any
 async def test_a_state_of_the_graph_sets_no_other_field_either() -> None:
     assert (await by_start(WORD, Order(word="tea")))["word"] == "tea"
     assert await by_start(WORD, Order()) == Order().model_dump()
-    with pytest.raises(InvalidInput, match="is word: give 1 values, or a mapping without 'approved'"):
+    with pytest.raises(InvalidInput, match="is word: give one value, or a mapping without 'approved'"):
         await by_start(WORD, Order(word="tea", approved=True))
 
 

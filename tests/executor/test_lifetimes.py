@@ -11,6 +11,7 @@ import warnings
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Future
 from contextvars import ContextVar
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,7 +21,7 @@ import anyio.to_thread
 import pytest
 
 from orchestrator import Context, Executor, Graph, Run, Toolbox, Update, node
-from orchestrator.errors import ToolUnavailable
+from orchestrator.errors import StoreError, ToolUnavailable
 from orchestrator.stores import Message, Store, open_store
 from orchestrator.stores.base import Lease, RunInfo
 from orchestrator.stores.memory import MemoryStore
@@ -147,6 +148,22 @@ async def test_an_opener_that_is_cancelled_leaves_nothing_open() -> None:
         assert server.opened == 0
         with pytest.raises(RuntimeError, match="the executor is not open"):
             await executor.submit(chain(says("a")))
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("url", ["memory://", "sqlite:///{}/runs.db"])
+async def test_calls_of_a_closed_executor_say_that_it_is_closed(url: str, tmp_path: Path) -> None:
+    graph = single(says("x").run)
+    executor = Executor(url.format(tmp_path), graphs=[graph])
+    async with executor:
+        await executor.start(graph, "?", run_id="r")
+    calls = (
+        partial(executor.enqueue, graph, "?"), partial(executor.cancel, "r"), partial(executor.pause, "r"),
+        partial(executor.delete, "r"), partial(executor.start, graph, "?"), partial(executor.fork, "r"),
+    )  # fmt: skip
+    for call in calls:
+        with pytest.raises((StoreError, RuntimeError), match=r"the executor (that was given its URL|is not open)"):
+            await call()
 
 
 @pytest.mark.anyio

@@ -79,7 +79,7 @@ async def go(graph: Graph) -> Run:
 
 LIMITS = [
     (step, {"steps": 3}, "steps=3 are spent before 'more' in graph 'loop'", "more"),
-    (step, {"visits": {"work": 2}}, "visits of 'work'=2 are spent in graph 'loop'", "work"),
+    (step, {"visits": {"work": 2}}, "visits=2 of node 'work' are spent in graph 'loop'", "work"),
     (ask, {"calls": 2}, "calls=2 are spent before 'work' in graph 'loop'", "work"),
     (slow.with_(timeout=None), {"seconds": 0.05}, "seconds=0.05 are spent in graph 'loop'", ""),
 ]

@@ -71,25 +71,89 @@ async def test_the_retry_of_a_node_asks_before_it_pays_otherwise(how: str, what:
             assert world.paid == [1]
 
 
-@pytest.mark.parametrize("how", ["effect", "tool"])
-async def test_after_a_crash_while_it_paid_the_step_asks_before_it_pays_otherwise(how: str) -> None:
-    world, amounts = World(), [1]
-    world.fails_at = 1
+def differing(world: World, how: str, power: list[str]) -> tuple[Any, Any]:
+    """A step whose arguments differ each time it runs, as those of `uuid4()` do; the power may fail behind the call."""
+    numbers = count(1)
 
     async def work(state: Log, ctx: Context) -> Update:
+        amount = next(numbers)
         if how == "tool":
-            return {"log": (await ctx.tool("pay", amount=amounts[0])).text}
-        return {"log": await ctx.effect("pay", world.pay, amounts[0], returns=str, effect="irreversible")}
+            said = (await ctx.tool("pay", amount=amount, check=True)).text
+        else:
+            said = await ctx.effect("pay", world.pay, amount, returns=str, effect="irreversible")
+        await ctx.effect("note", int, returns=int, effect="read")
+        if power:
+            power.pop()
+            world.store.fails = True
+            await ctx.effect("more", int, returns=int, effect="read")
+        return {"log": said}
 
-    graph, pay = single(work, takes=None), world.tool(risk="none", effect="irreversible")
+    return single(work, takes=None), world.tool(risk="none", effect="irreversible")
+
+
+ANSWERS = [
+    ("effect", {"choice": "happened", "result": "by hand"}, ["by hand"], [1]),
+    ("effect", "retry", ["paid 3"], [1, 3]),
+    ("effect", "failed", None, [1]),
+    ("tool", {"choice": "happened", "result": "by hand"}, ["by hand"], [1]),
+    ("tool", "retry", ["paid 1"], [1, 1]),
+    ("tool", "failed", None, [1]),
+]
+
+
+@pytest.mark.parametrize(("how", "answer", "output", "paid"), ANSWERS)
+@pytest.mark.parametrize("again", [False, True])
+async def test_what_became_of_a_call_is_asked_once_though_its_arguments_differ_each_time(
+    how: str, answer: Any, output: Any, paid: list[int], again: bool
+) -> None:
+    world, power = World(), ["fails behind the answer"] if again and output else []
+    world.fails_at = 1
+    graph, pay = differing(world, how, power)
     await world.crashed(graph, pay)
-    amounts[0] = 2
-    question = asked(await world.resumed(graph, pay))
-    assert "When this step was stopped, it was making another call" in question.prompt
-    assert asked(await world.resumed(graph, pay)).id == question.id
+    (question,) = (await world.resumed(graph, pay)).waiting
+    assert (question.kind, question.payload["why"], world.paid) == ("unknown_outcome", "interrupted", [1])
+    assert question.payload["args"] == ({"amount": 1} if how == "tool" else [1])
+    assert "the step asks for it with other arguments now" in question.prompt
+    for _ in range(2):
+        assert (await world.resumed(graph, pay)).waiting == (question,)
+    if power:
+        with pytest.raises(StoreError):
+            await world.answered(question, answer, graph, pay)
+        world.store.fails = False
+        run = await world.resumed(graph, pay)
+        if answer == "retry":  # it is a call that returned: it is asked whether the step means another one
+            (question,) = run.waiting
+            assert question.payload["why"] == "returned"
+            assert question.payload["args"] == ({"amount": 1} if how == "tool" else [3])  # those of the call
+            run = await world.answered(question, {"choice": "happened", "result": output[0]}, graph, pay)
+    else:
+        run = await world.answered(question, answer, graph, pay)
+    if output is None:
+        assert run.error is not None
+        assert (run.status, "pay failed, according to the answer" in run.error.message) == ("failed", True)
+    else:
+        assert (run.status, run.output) == ("completed", output)
+        async with Executor(world.store, graphs=[graph], tools=[pay]) as executor:
+            assert (await executor.load("r")).status == "completed"
+    assert world.paid == paid
+
+
+@pytest.mark.parametrize("how", ["effect", "tool"])
+@pytest.mark.parametrize("answer", ["retry", {"choice": "happened", "result": "paid 1"}])
+async def test_a_call_that_returned_before_a_crash_is_asked_about_when_its_arguments_differ(
+    how: str, answer: Any
+) -> None:
+    world = World()
+    graph, pay = differing(world, how, ["fails behind the call"])
+    await world.crashed(graph, pay)
+    (question,) = (await world.resumed(graph, pay)).waiting
+    assert (question.kind, question.payload["why"]) == ("unknown_outcome", "returned")
+    assert "pay was called and returned: paid 1. (the step asks" in question.prompt
+    assert (await world.resumed(graph, pay)).waiting == (question,)
     assert world.paid == [1]
-    run = await world.answered(question, Approve(), graph, pay)
-    assert (run.status, run.output, world.paid) == ("completed", ["paid 2"], [1, 2])
+    run = await world.answered(question, answer, graph, pay)
+    assert run.status == "completed"
+    assert len(world.paid) == (2 if answer == "retry" else 1)
 
 
 @pytest.mark.parametrize("crash", [False, True])

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import anyio
 import pytest
-from pydantic import BaseModel, SecretStr
+from pydantic import AfterValidator, BaseModel, SecretStr, model_validator
 
 from orchestrator import Approve, Context, Executor, Graph, Outcome, Question, Retry, Run, ToolResult, node, tool
 from orchestrator.errors import EffectFailed, InvalidAnswer, InvalidUpdate, ReplayMismatch
@@ -35,6 +35,13 @@ def only_small(old: int, new: int) -> int:
     return old + new
 
 
+def even(number: int) -> int:
+    """A validator that refuses what is odd."""
+    if number % 2:
+        raise ValueError(f"{number} is odd")
+    return number
+
+
 class State(BaseModel):
     """What the graphs here know."""
 
@@ -42,6 +49,7 @@ class State(BaseModel):
     said: Any = None
     items: list[int] = []
     total: Annotated[int, only_small] = 0
+    pair: Annotated[int, AfterValidator(even)] = 0
     tool: str = "pay"
     args: dict[str, Any] = {}
     result: ToolResult | None = None
@@ -158,6 +166,7 @@ ROWS: list[tuple[str, Door, Any, Any, Any, str, str]] = [
     ("outcome", by_node, Outcome("elsewhere", id=5), {"id": 1}, {"outcome": "none"}, "'elsewhere'", "id=5"),
     ("reserved", by_node, Outcome("error"), None, None, "reserved for failures", "Outcome('error')"),
     ("reducer", by_node, {"total": 101}, {"total": 1}, {"total": 102}, "101 is too large", "{'total': 101}"),
+    ("validator", by_node, {"pair": 3}, {"pair": 2}, {"pair": 5}, "3 is odd", "{'pair': 3}"),
     ("map", by_map, Outcome("nowhere", items=[1]), {"items": []}, None, "'nowhere'", "items=[1]"),
     ("node, secret", by_node, {"said": SecretStr("hush-hush")}, None, None, "a secret", "**"),
 ]  # fmt: skip
@@ -191,10 +200,10 @@ async def test_a_later_attempt_asks_and_takes_a_result_in_its_place(
         assert shown in str(question.payload["returned"])
         assert "hush" not in str(question.payload)
         assert "was called and returned, but its result was refused" in question.prompt
-        if again is not None and name != "reducer":
+        if again is not None and name not in ("reducer", "validator"):
             with pytest.raises(InvalidAnswer, match="the result"):
                 await executor.answer("r", question.id, {"choice": "happened", "result": again})
-        elif again is not None:  # no schema says what a reducer takes
+        elif again is not None:  # no schema says what a reducer or a validator takes
             run = await executor.answer("r", question.id, {"choice": "happened", "result": again})
             question = of_call(run)
             assert question.payload["result"].startswith("that cannot be its result: ")
@@ -231,6 +240,39 @@ async def test_a_graph_inside_is_not_run_again_by_the_retry_of_its_node() -> Non
         run = await executor.start(graph, {}, run_id="r")
         assert run.error is not None
         assert "not tried again: what was done inside cannot be undone" in run.error.message
+    assert world.paid == ["paid"]
+
+
+@pytest.mark.parametrize("answered", [False, True])
+async def test_what_the_validator_of_the_whole_state_refuses_fails_the_run_and_not_the_call(answered: bool) -> None:
+    world, most = World(), [4]
+
+    class Balanced(State):
+        @model_validator(mode="after")
+        def check_balance(self) -> Balanced:
+            if self.id > most[0]:
+                raise ValueError("more was paid than there is")
+            return self
+
+    @node(effect="irreversible")
+    def work(state: State) -> Any:
+        world.pay()
+        if answered:
+            raise ConnectionError("reset")
+        return {"id": 5}
+
+    graph = Graph(name="g", state=Balanced, nodes={"n": work}, edges="START -> n -> END")
+    async with world.executor(graph) as executor:
+        run = await executor.start(graph, {}, run_id="r")
+        if answered:
+            run = await executor.resume("r", retry=True)
+            run = await executor.answer("r", of_call(run).id, {"choice": "happened", "result": {"id": 5}})
+        run = await executor.resume("r", retry=True)
+        assert run.error is not None
+        assert (run.status, "more was paid than there is" in run.error.message) == ("failed", True)
+        most[0] = 5  # the code is repaired
+        run = await executor.resume("r", retry=True)
+        assert run.status == "completed", run.error
     assert world.paid == ["paid"]
 
 

@@ -200,6 +200,19 @@ async def test_what_certainly_failed_is_called_again_and_what_happened_is_not() 
         assert (world.paid, tried) == (["tea"], ["tea", "tea"])
 
 
+async def test_a_spent_limit_of_visits_names_its_node() -> None:
+    graph = counting(visits={"count": 3})
+    async with Executor(graphs=[graph]) as executor:
+        run = await executor.start(graph, {"until": 5})
+        raised = (
+            r"visits=3 of node 'count' are spent \(3 used\): raise that limit, limits=Limits\(visits=\{'count': 6\}\)"
+        )
+        with pytest.raises(RunEnded, match=raised):
+            await executor.resume(run.run_id, retry=True)
+        run = await executor.resume(run.run_id, retry=True, limits=Limits(visits={"count": 6}))
+        assert (run.status, run.output) == ("completed", 5)
+
+
 async def test_an_exhausted_run_needs_the_limit_that_it_spent(store: Store) -> None:
     graph = counting(steps=3)
     async with Executor(store, graphs=[graph]) as executor:

@@ -190,6 +190,40 @@ async def test_what_a_person_said_about_another_call_is_taken_too(store: Store, 
         assert (replay.made, replay.run.output) == (0, run.output)
 
 
+@pytest.mark.parametrize("ends", [ConnectionResetError("reset"), 5])
+@pytest.mark.parametrize("how", ["effect", "node"])
+async def test_what_became_of_a_call_is_asked_and_taken_as_the_reopened_run_had_it(
+    store: Store, how: str, ends: Any
+) -> None:
+    ways, paid = [ends], list[int]()
+
+    def pay() -> Any:
+        paid.append(1)
+        end = ways.pop() if ways else "well"
+        if isinstance(end, Exception):
+            raise end
+        return end
+
+    @node(effect="irreversible" if how == "node" else "idempotent")
+    async def work(state: Log, ctx: Context) -> Update:
+        if how == "node":
+            return {"log": pay()}
+        return {"log": await ctx.effect("pay", pay, returns=str, effect="irreversible")}
+
+    graph = chain(work)
+    async with Executor(store, graphs=[graph]) as executor:
+        run = await executor.start(graph, "?", run_id="r")
+        for answer in ("failed", "failed", "retry"):
+            run = await executor.resume("r", retry=True)
+            assert [one.kind for one in run.waiting] == ["unknown_outcome"]
+            replay = await executor.replay("r")
+            assert (replay.status, replay.same) == ("paused", True), replay.diff.to_text()
+            run = await executor.answer("r", run.waiting[0].id, answer)
+            replay = await executor.replay("r")
+            assert (replay.status, replay.same) == (run.status, True), replay.diff.to_text()
+    assert (run.output, paid) == (["well"], [1, 1])
+
+
 async def test_a_fork_that_was_denied_a_call_is_replayed_without_asking(store: Store) -> None:
     world = World()
     graph = chain(says("a"), calls("pay tea", check=False))

@@ -247,7 +247,7 @@ async def test_a_run_that_is_paused_or_exhausted_has_not_completed_either() -> N
             found.raise_for_status()
         done = await executor.answer(found.run_id, found.waiting[0].id, "this")
         assert done.raise_for_status() is done
-    with pytest.raises(RunFailed, match="is exhausted: LimitSpent: visits of 'work'=1 are spent"):
+    with pytest.raises(RunFailed, match="is exhausted: LimitSpent: visits=1 of node 'work' are spent"):
         (await _loop().run({})).raise_for_status()
 
 

@@ -14,7 +14,7 @@ import pytest
 from pydantic import BaseModel, field_validator
 
 from orchestrator import Approve, Context, Executor, Graph, Question, Retry, Run, Tool, ToolResult, Update, node, tool
-from orchestrator.errors import InvalidAnswer, StoreError, StoreUnavailable, ToolError
+from orchestrator.errors import InvalidAnswer, RunEnded, StoreError, StoreUnavailable, ToolError
 from orchestrator.executor.retry import outcome_is_open
 from orchestrator.graph.node import ITEM
 from orchestrator.kernel.records import EffectSettled
@@ -597,6 +597,71 @@ async def test_a_fork_that_is_told_to_call_again_asks_before_it_does() -> None:
         assert (asked.kind, world.paid) == ("approval", [1])
         fork = await executor.answer(fork.run_id, asked.id, Approve())
     assert (fork.output, world.paid) == (["paid 1"], [1, 1])
+
+
+@pytest.mark.parametrize("door", ["resume", "resume_all"])
+@pytest.mark.parametrize("how", ["effect", "node", "tool"])
+async def test_answered_with_failed_it_is_asked_about_again_each_time_the_run_is_reopened(how: str, door: str) -> None:
+    world = World()
+    graph, pay, question = await _asks(world, how)
+    seen = {question.id}
+    async with Executor(world.store, graphs=[graph], tools=[pay]) as executor:
+        for _ in range(2):
+            assert (await executor.answer("r", question.id, "failed")).status == "failed"
+            await (executor.resume("r", retry=True) if door == "resume" else executor.resume_all("failed", retry=True))
+            (question,) = (await executor.load("r")).waiting
+            seen.add(question.id)
+            assert (question.kind, question.payload["why"]) == ("unknown_outcome", "failed")
+            assert "by an earlier answer it counts as failed" in question.prompt
+            assert world.paid == [1]
+        run = await executor.answer("r", question.id, "retry")
+        assert (run.status, world.paid, len(seen)) == ("completed", [1, 1], 3)
+        with pytest.raises(RunEnded):
+            await executor.resume("r", retry=True)
+
+
+async def test_answered_with_failed_the_repaired_step_asks_before_it_makes_another_call() -> None:
+    world, amounts = World(), [1]
+
+    async def work(state: Log, ctx: Context) -> Update:
+        return {"log": (await ctx.tool("pay", amount=amounts[0], check=True)).text}
+
+    graph, pay = single(work, takes=None), world.tool()
+    world.fails_at = 1
+    await world.crashed(graph, pay)
+    (question,) = (await world.resumed(graph, pay)).waiting
+    async with Executor(world.store, graphs=[graph], tools=[pay]) as executor:
+        await executor.answer("r", question.id, "failed")
+        amounts[0] = 2
+        (question,) = (await executor.resume("r", retry=True)).waiting
+    assert (question.kind, world.paid) == ("approval", [1])
+    assert "pay failed, according to the answer" in question.prompt
+
+
+@pytest.mark.parametrize("ends", [ConnectionResetError("reset"), 5])
+async def test_the_retry_of_a_subgraph_does_not_repeat_a_call_that_was_answered_with_failed(ends: Any) -> None:
+    paid, world = list[int](), World()
+
+    def call() -> Any:
+        paid.append(1)
+        if isinstance(ends, Exception):
+            raise ends
+        return ends
+
+    async def work(state: Log, ctx: Context) -> Update:
+        return {"answer": await ctx.effect("pay", call, returns=str, effect="irreversible")}
+
+    inner = single(work, takes=None, retry=Retry(attempts=2, wait=0, on=("EffectFailed", "OSError", "InvalidUpdate")))
+    sub = Subgraph(inner, outputs={"answer": "answer"}, retry=Retry(attempts=3, wait=0, on=("Exception",)))
+    graph = Graph(name="outer", state=Log, nodes={"sub": sub}, edges="START -> sub -> END", output="answer")
+    async with Executor(world.store, graphs=[graph]) as executor:
+        run = await executor.start(graph, run_id="r")
+        run = await executor.answer("r", run.waiting[0].id, "failed")
+        assert run.error is not None
+        assert "not tried again: what was done inside cannot be undone" in run.error.message
+        run = await executor.resume("r", retry=True)
+        assert [one.kind for one in run.waiting] == ["unknown_outcome"]
+    assert paid == [1]
 
 
 async def test_a_call_inside_a_called_graph_is_answered_in_the_run_of_that_graph() -> None:

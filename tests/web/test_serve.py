@@ -187,7 +187,7 @@ def test_half_open_connections_neither_end_it_nor_fill_its_log(place: Shell, wor
 
 def test_the_token_comes_from_a_file_or_the_environment(place: Shell) -> None:
     token = "a-token-that-is-long-enough"
-    (place.place / "token").write_text(f"{token}\n")
+    (place.place / "token").write_text(f"{token}\n", encoding="utf-8-sig")  # as some editors save it
     with served(place, "shop:graph", "--token-file", "token") as (_, url):
         assert url.endswith(f"?token={token}")
     with place.begin("serve", "shop:graph", "--port", 0, env={"ORCHESTRATOR_TOKEN": token}) as process:

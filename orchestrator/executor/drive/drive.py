@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import anyio
 from anyio.abc import TaskGroup
 
-from orchestrator.containment import as_error, contained, native_task
+from orchestrator.containment import as_error, cancels_of, contained, native_task
 from orchestrator.executor.answers import about, by_policy, policy_answers
 from orchestrator.executor.concurrency import Signal, YieldBudget
 from orchestrator.executor.drive.ending import end_if_over
@@ -106,7 +106,7 @@ class Drive:
 
     async def _write(self) -> None:
         try:
-            with contained:
+            with contained():
                 await self.log.durable()
         except Exception as error:
             self.fail(error)
@@ -163,12 +163,13 @@ class Drive:
 
     async def _run(self, take_messages: Callable[[Drive], Awaitable[None]]) -> None:
         self.log.task = native_task()
+        self.log.cancels = cancels_of(self.log.task)
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
             self._workers.open(tasks, self)
             self._timers.open(tasks)
             try:
-                with contained:
+                with contained():
                     await self._until_quiet(take_messages)
             except Exception as error:
                 self.fail(error)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 import anyio
 from anyio.abc import TaskGroup
 
-from orchestrator.containment import as_error, outside
+from orchestrator.containment import as_error, is_cancelled, native_task, outside, take_back_cancels
 from orchestrator.executor.concurrency import YieldBudget
 from orchestrator.executor.interrupts import enter_step_task
 from orchestrator.executor.journal import MOST
@@ -121,7 +121,7 @@ class Workers:
             with scope:
                 await self._run(scope, steps)
         except BaseException as error:
-            stop = outside(error, self._log.task)
+            stop = outside(error, self._log.task, self._log.cancels)
             if stop is not None and not isinstance(stop, SystemExit):
                 raise
             steps.fail(stop or as_error(error))  # let out here, SystemExit would stop asyncio's loop where it stands
@@ -133,6 +133,7 @@ class Workers:
     async def _run(self, scope: anyio.CancelScope, steps: Steps) -> None:
         log, queue, scopes, pace = self._log, self._queue, self._scopes, self._pace
         running, journal = log.machine.running, log.journal
+        task = None if log.task is None else native_task()
         context = copy_context()
         activation: Activation | None = None
         last = False
@@ -150,6 +151,8 @@ class Workers:
             scopes[key] = scope
             try:
                 record = await run_step(log, self._resources, activation)
+                if task is not None and task.cancelling() and not is_cancelled(log.task, log.cancels):
+                    await take_back_cancels(task)
                 if log.tape is not None and record is not None:
                     record = await standstill.in_turn(log, log.tape, activation, record)
             finally:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -72,6 +72,10 @@ class Effect(Generic[T]):
     """Whether it is the call of a graph: made again under its key, it goes on with the run that it began."""
     graph: str = ""
     """Digest of the content of that graph."""
+    recall: Callable[[Mapping[str, Any]], Effect[T]] | None = None
+    """Returns the call with the request that the journal has; None: the call is made with the arguments of the step."""
+    resumed_with: dict[str, object] | None = None
+    """Request of the step, if that differs from the one with which it was making the call when it was stopped."""
     reserve: Callable[[int, float | None, float | None], Reserve] | None = None
     """What it is expected to use, from the tokens of the longest reply so far, the cost of the dearest call so far, and
     the cost that is left."""

@@ -120,7 +120,7 @@ class JournaledModel(ModelInterface):
                 self._called(ticket.key)
                 current_fence.set(ticket)
                 source = self._pieces(request) if watching is None else _once(watching.call(effect, ticket.key))
-                with contained, Pieces(self._attempt, ticket.key) as pieces:
+                with contained(), Pieces(self._attempt, ticket.key) as pieces:
                     async with closing(source) as events:  # also when the node stops reading
                         async for event in events:
                             calling_key.set(None)  # it was sent; what the reader does is no part of this call

@@ -8,6 +8,7 @@ any more, whatever its node catches.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import anyio
@@ -20,7 +21,8 @@ from orchestrator.executor.effects.questions import find_outcome, outcome_questi
 from orchestrator.executor.effects.replay import Ending
 from orchestrator.executor.effects.shared_limits import admit, callers_of
 from orchestrator.executor.effects.taking import without_call
-from orchestrator.executor.effects.under_way import UnderWay, inside, patience
+from orchestrator.executor.effects.under_way import UnderWay, innermost, inside, patience
+from orchestrator.executor.interrupts import in_step_task
 from orchestrator.executor.retry import outcome_is_open, wait_before
 from orchestrator.fence import current_fence
 from orchestrator.kernel.ledger import EffectEntry
@@ -59,13 +61,15 @@ class AttemptEffects:
             Refused: a limit forbids it.
             Suspend: a person is asked for its outcome.
         """
+        if effect.irreversible and self.under_way.before:
+            effect = self._resumed(effect)
         settled, ticket = await self.begin(effect)
         while ticket is not None:
             watching = witness.get()
             outer = inside.set((*inside.get(), ticket.key))
             fence = current_fence.set(ticket)
             try:
-                with contained:
+                with contained():
                     done = await (effect.run(ticket.key) if watching is None else watching.call(effect, ticket.key))
                     if self.under_way.is_suspended_in(ticket.key):
                         self.attempt.check_running()
@@ -120,6 +124,26 @@ class AttemptEffects:
                 more = replay.again(decision.entry)
                 return None, await self._intend(effect, more.key, wanted, occurrence, more.tries)
 
+    def _resumed(self, effect: Effect[T]) -> Effect[T]:
+        """The call that the step was making, or had made, when it was stopped, if it asks for it with other arguments.
+
+        So it is for arguments that differ each time the step runs, such as `uuid4()`: what became of the call is asked
+        once. Calls in tasks of the node's own have no order by which they could be told apart.
+        """
+        if not in_step_task() or effect.continues or self.attempt.log.tape is not None:
+            return effect
+        if self._find(effect, effect.digest, self._counts.get((effect.name, effect.digest), 0)) is not None:
+            return effect
+        at, forked_at = self.attempt.activation, self.attempt.log.machine.forked_at
+        wanted = effect.kind, effect.name, effect.effect, at.attempt, innermost()
+        for entry in self.under_way.before:
+            made = entry.intended
+            alike = (made.kind, made.name, made.effect, made.attempt, made.inside) == wanted
+            if alike and made.key not in self._asked_for and made.seq > forked_at and replay.lasts(entry):
+                known = effect if effect.recall is None else effect.recall(made.request)
+                return replace(known, request=dict(made.request), resumed_with=effect.request)
+        return effect
+
     async def _begin_new(
         self, effect: Effect[Any], wanted: str, occurrence: int, entry: EffectEntry | None = None
     ) -> tuple[EffectSettled | None, Ticket | None]:
@@ -156,6 +180,9 @@ class AttemptEffects:
         """Have a call admitted by the limits, and journal its intent. `tries`: None for the first time."""
         again = tries is not None
         reserve = None
+        if again and effect.resumed_with is not None and effect.recall is None:
+            effect = replace(effect, request=effect.resumed_with)  # it is called with these arguments
+            wanted = effect.digest
         if effect.kind != "effect":
             reserve = await admit(self.attempt, self.under_way.callers, effect, key, again=again)
         return await self.under_way.intend(

@@ -6,6 +6,8 @@ timeout       time ran out before the other side answered
 connection    the connection to the other side broke
 cancelled     the run stopped it: a cancel, a lost race, a limit
 refused       it returned, and its result could not be used
+failed        a person answered before that it counts as failed
+returned      it returned; the step, which was stopped behind it, asks for it with other arguments
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from orchestrator.containment import contained
 from orchestrator.errors import message_of
 from orchestrator.executor.answers import about, outcome_answer
 from orchestrator.executor.effects.effect import Attempt, Effect
+from orchestrator.executor.effects.reopened import is_given_up
 from orchestrator.executor.effects.replay import AskOutcome, Ending, Reconcile, settled_of
 from orchestrator.executor.effects.under_way import UnderWay
 from orchestrator.executor.interrupts import Suspend
@@ -30,6 +33,7 @@ from orchestrator.kernel.question import Answer, Question, QuestionKind, until
 from orchestrator.kernel.records import EffectSettled
 from orchestrator.kernel.state import Activation
 from orchestrator.tools.tool import Tool
+from orchestrator.tools.truncation import in_words
 from orchestrator.values import utc
 from orchestrator.views.outcome_choices import CHOICES
 
@@ -40,6 +44,7 @@ _WORDS = {
     "timeout": "time ran out while it was under way",
     "connection": "the connection broke while it was under way",
     "cancelled": "it was cancelled while it was under way",
+    "failed": "by an earlier answer it counts as failed",
 }
 
 
@@ -198,6 +203,11 @@ def why_unknown(entry: EffectEntry) -> str:
     kind, _, returned = _error_of(entry)
     if returned is not None:
         return "refused"
+    settled = settled_of(entry)
+    if settled is not None and settled.given_up:
+        return "failed"
+    if settled is not None and settled.ok and not settled.unknown:
+        return "returned"
     if kind in ("", "Cancelled"):
         return "cancelled" if kind else "interrupted"
     return "timeout" if "Timeout" in kind else "connection"
@@ -224,8 +234,8 @@ def outcome_question_id(activation: Activation, entry: EffectEntry, again: int =
     """The id of the question what became of an effect. `again`: how often it was asked before."""
     intended, settled = entry.intended, settled_of(entry)
     parts = [str(intended.seq)] if not again else [str(intended.seq), str(again)]
-    if settled is not None and settled.returned is not None and not settled.unknown:
-        parts.append(f"after {settled.seq}")  # it was answered before, with `failed`
+    if settled is not None and (is_given_up(settled) or (settled.ok and not settled.unknown)):
+        parts.append(f"after {settled.seq}")
     return unused_id(activation, hash_id(activation.key, "unknown", intended.key, *parts, *asking_again(activation)))
 
 
@@ -243,9 +253,14 @@ def outcome_question(
     why, (_, error, returned) = why_unknown(entry), _error_of(entry)
     began = utc(intended.ts).isoformat(timespec="seconds")
     prompt = f"It is not known whether {intended.name} happened: {_WORDS.get(why)}."
-    if returned is not None:
-        refused = f"but its result was refused: {error}; it returned: {returned}."
-        prompt = f"{intended.name} was called and returned, {refused}"
+    if why == "returned" and entry.settled is not None:
+        result: Any = entry.settled.result
+        returned = in_words(result.get("output", result) if intended.kind == "tool" else result)
+        prompt = f"{intended.name} was called and returned: {returned}."
+    elif returned is not None:
+        given_up = entry.settled is not None and entry.settled.given_up
+        refused = f"and {_WORDS['failed']}" if given_up else f"but its result was refused: {error}"
+        prompt = f"{intended.name} was called and returned, {refused}; it returned: {returned}."
     payload: dict[str, object] = {
         "tool": intended.name,
         "args": intended.request.get("args", intended.request),
@@ -288,9 +303,12 @@ async def find_outcome(
     """
     attempt, entry = under_way.attempt, decision.entry
     intended, doubts = entry.intended, dict[str, str]()
+    if effect.resumed_with is not None:
+        which = "those" if effect.recall is None else "the recorded ones"
+        doubts["arguments"] = f"the step asks for it with other arguments now; {which} are used if it is called again"
     if isinstance(decision, Reconcile) and effect.reconcile is not None:
         try:
-            with contained:
+            with contained():
                 found = effect.reconcile(intended.key)
                 value = cast("T | None", await found if inspect.isawaitable(found) else found)
                 result = None if value is None else effect.encoded(value)
@@ -312,13 +330,14 @@ async def find_outcome(
             return None
         if answer.choice != "happened":
             failure = attempt.failure_named("EffectFailed", failed_words(intended.name))
-            return under_way.settle_now(intended.key, Ending(error=failure, returned=_error_of(entry)[2]))
+            ending = Ending(error=failure, returned=_error_of(entry)[2], answered=True)
+            return under_way.settle_now(intended.key, ending)
         try:
-            with contained:
+            with contained():
                 result = answer.result if effect.validate is None else effect.validate(answer.result)
                 effect.decode(result)
         except Exception as error:
             doubts["result"] = f"that cannot be its result: {message_of(error)}"
         else:
-            return under_way.settle_now(intended.key, Ending(result))
+            return under_way.settle_now(intended.key, Ending(result, answered=True))
         asked += 1

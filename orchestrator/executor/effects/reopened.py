@@ -19,10 +19,15 @@ def is_stopped(settled: EffectSettled) -> bool:
 
 
 def certainly_failed(intended: EffectIntended, settled: EffectSettled | None) -> bool:
-    """Whether an effect is over, and is known to have failed: a call that returned did not, whatever was answered."""
-    if settled is None or settled.unknown or settled.returned is not None:
+    """Whether an effect is over, and is known to have failed: an answer of `failed` does not say so."""
+    if settled is None or settled.unknown:
         return False
-    return not settled.ok or (intended.kind == "tool" and failed_result(settled.result) is not None)
+    return not settled.may_have_happened or (intended.kind == "tool" and failed_result(settled.result) is not None)
+
+
+def is_given_up(settled: EffectSettled) -> bool:
+    """Whether a person answered that an effect counts as failed. Of a call that returned no other end is final."""
+    return settled.given_up or (settled.returned is not None and not settled.ok and not settled.unknown)
 
 
 def end_inside(settled: EffectSettled | None) -> str:

@@ -11,6 +11,8 @@ that kind in the attempt). `decide` maps what the journal knows of it to what is
     outcome unknown, or result refused, and
       irreversible                                 Reconcile   `reconcile` is asked what became of it
                                                    AskOutcome  there is none, or a person has answered already
+    it returned, and the step, which was stopped
+      behind it, asks with other arguments         AskOutcome  whether it is this call
     not known                                      Begin       called
     open, or unknown, in the run that was forked   Begin       called, under a key of the fork's own
                                                    LeftBehind  it would leave a settled irreversible effect behind
@@ -21,7 +23,7 @@ A step that goes on in a reopened run finds its effects as it left them, with th
 
     stopped by the end of the run                  as if its outcome was not known
     of an attempt that failed, certainly failed    Begin       called, under a new key
-    returned, and a person answered `failed`       as if its outcome was not known
+    a person answered `failed`                     as if its outcome was not known
     a graph was called, and its run ended otherwise
       than `completed`                             Again       the run is reopened
 """
@@ -33,7 +35,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from orchestrator.executor.effects.effect import Effect
-from orchestrator.executor.effects.reopened import broke_off, certainly_failed, end_inside, is_stopped
+from orchestrator.executor.effects.reopened import broke_off, certainly_failed, end_inside, is_given_up, is_stopped
 from orchestrator.graph.limits import Usage
 from orchestrator.kernel.ids import hash_id
 from orchestrator.kernel.ledger import EffectEntry, did_irreversible
@@ -142,7 +144,8 @@ def decide(
     if is_suspended(entry):
         return again(entry)
     settled = _valid(entry, attempt, continues=effect.continues, reopened=reopened)
-    if settled is not None and not (settled.unknown and intended.attempt != attempt):
+    known = settled is not None and not (settled.unknown and intended.attempt != attempt)
+    if settled is not None and known and not (effect.resumed_with is not None and settled.ok and not settled.answered):
         return Reuse(settled)
     if intended.effect == "irreversible":
         return AskOutcome(entry) if answered or effect.reconcile is None else Reconcile(entry)
@@ -180,6 +183,8 @@ class Ending:
     """Whether it is open what it did, or what its result is."""
     returned: str | None = None
     """What came back, if its result was refused."""
+    answered: bool = False
+    """Whether a person said so."""
     next_at: float | None = None
     """When the call is tried again, Unix seconds."""
 
@@ -241,15 +246,14 @@ def find(
 def _valid(entry: EffectEntry, attempt: int, *, continues: bool, reopened: int) -> EffectSettled | None:
     """How an effect ended; None also where the end of its run stopped it, or where the run that it began can go on.
 
-    So it is where a person gave up a call of an earlier attempt that returned: a reopened run asks about it again.
+    So it is where a person gave up a call of an earlier attempt: a reopened run asks about it again.
     """
     settled = settled_of(entry)
     if settled is None or settled.seq > reopened:
         return settled
     earlier = entry.intended.attempt != attempt
     goes_on = earlier and continues and end_inside(settled) not in ("", "completed")
-    given_up = earlier and not settled.ok and settled.returned is not None
-    return None if is_stopped(settled) or goes_on or given_up else settled
+    return None if is_stopped(settled) or goes_on or (earlier and is_given_up(settled)) else settled
 
 
 def left_behind(

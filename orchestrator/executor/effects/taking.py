@@ -178,7 +178,9 @@ def _settle(under_way: UnderWay, key: str, call: RecordedCall) -> EffectSettled:
     if call.inner is not None:
         stamp = log.at(attempt.activation)
         log.push(Spent(**stamp, key=key, run=call.inner.run, usage=call.inner.usage))
-    ending = Ending(settled.result, settled.error, settled.usage, settled.unknown, settled.returned)
+    ending = Ending(
+        settled.result, settled.error, settled.usage, settled.unknown, settled.returned, answered=settled.answered
+    )
     record = under_way.settle(key, log.clock.now(), ending, tries=settled.tries)
     if call.late:
         raise attempt.signalled(TimedOut())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar, cast
 
@@ -67,7 +66,7 @@ class JournaledToolbox(Toolbox):
         if tool is None:
             return ToolFailure(error=f"Tool {name} is invalid")
         try:
-            with contained:
+            with contained():
                 args = tool.validate(tool_input or {})
         except Exception as error:
             return tool.failure(error)
@@ -131,14 +130,19 @@ async def perform_tool(
 ) -> ToolResult:
     """Call a tool with validated arguments, as an effect. What it raises becomes a `ToolFailure`."""
     effects.attempt.check_may_call(tool.name)
-    effect = Effect(
-        kind="tool", name=tool.name, effect=tool.effect,
-        request={"args": dict(args), "schema": tool.schema_digest}, risk=tool.risk,
-        run=lambda key: _call(effects, ctx, tool, args, key), encode=lambda found: _data(found[0]),
-        decode=lambda found: (_tool_result(found), False), reread=True, unknown=lambda found: found[1],
-        reconcile=_reconciler(tool), returns=lambda: tool.output_schema, continues=tool.continues,
-        graph=str(getattr(getattr(tool, "graph", None), "content", "")),
-    )  # fmt: skip
+
+    def calling(args: Mapping[str, object]) -> Effect[tuple[ToolResult, bool]]:
+        return Effect(
+            kind="tool", name=tool.name, effect=tool.effect,
+            request={"args": dict(args), "schema": tool.schema_digest}, risk=tool.risk,
+            run=lambda key: _call(effects, ctx, tool, args, key), encode=lambda found: _data(found[0]),
+            decode=lambda found: (_tool_result(found), False), reread=True, unknown=lambda found: found[1],
+            reconcile=_reconciler(tool), returns=lambda: tool.output_schema, continues=tool.continues,
+            graph=str(getattr(getattr(tool, "graph", None), "content", "")),
+            recall=lambda request: calling(request["args"]),
+        )  # fmt: skip
+
+    effect = calling(args)
     log = effects.attempt.log
     guard = None if log.tape is not None or (effect.irreversible and log.machine.in_fork) else log.guard
     due, known = (False, "") if guard is None else effects.is_due(effect)
@@ -149,8 +153,7 @@ async def perform_tool(
             if not isinstance(answer, Approve):
                 raise CallDenied(tool.name, getattr(answer, "reason", ""))
             if answer.args is not None:
-                args = dict(tool.validate(answer.args))
-                effect = replace(effect, request={"args": args, "schema": tool.schema_digest})
+                effect = calling(tool.validate(answer.args))
         result, _ = await effects.perform(effect)
     except ResultRefused as refusal:
         result = tool.failure(refusal)
@@ -178,7 +181,7 @@ async def _call(
     passing: tuple[type[Exception], ...] = (GraphUnknown, *returned, *tool.passes)
     while True:
         try:
-            with contained:
+            with contained():
                 done = await tool.perform(args, key=key, ctx=ctx)
             return await _landed(effects, tool, done, key), False
         except passing:

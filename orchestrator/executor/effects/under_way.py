@@ -164,6 +164,7 @@ class UnderWay:
             ended=stamp["ts"],
             unknown=ending.unknown,
             returned=ending.returned,
+            answered=ending.answered,
             tries=tries,
             next_at=ending.next_at,
         )

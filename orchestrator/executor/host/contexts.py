@@ -64,6 +64,6 @@ class Contexts:
         return None if caller is None else caller.log.context
 
     async def _made(self, info: RunInfo) -> object:
-        with contained:
+        with contained():
             made = None if self.make is None else self.make(info)
             return await made if inspect.isawaitable(made) else made

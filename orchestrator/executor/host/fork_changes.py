@@ -253,5 +253,5 @@ def _told(machine: RunState, question: Question, answer: Answer) -> Iterator[Eff
     yield EffectSettled(
         seq=machine.head, ts=machine.updated, activation=call.activation, path=call.path, node=call.node, key=call.key,
         ok=error is None, error=error, result=None if error else _encoded(call, result), returned=returned,
-        started=call.ts, ended=call.ts,
+        answered=True, started=call.ts, ended=call.ts,
     )  # fmt: skip

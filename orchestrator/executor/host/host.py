@@ -241,7 +241,7 @@ class Host:
             else:
                 await self.enter(run_id)
             entered.callback(self.leave, run_id)
-            with contained:  # the application's code may migrate the run
+            with contained():  # the application's code may migrate the run
                 found = await self.loader.load_to_resume(info, graph, how, strict=self.strict, reopening=reopening)
                 machine, fit = found.checkpoint.machine, found.fit
                 if machine.ended is not None:
@@ -394,7 +394,7 @@ class Host:
         outer = _driving.set((*_driving.get(), self))
         self._driven.add(live)
         try:
-            with contained:
+            with contained():
                 await self.observation.driving(live)
                 await attach(self.store, self.loader, self.live, live)
                 live.answer_by_policy()
@@ -449,7 +449,7 @@ class Host:
     async def drive_alone(self, live: Drive) -> None:
         """Drive a run in the background; `wait` raises its error later."""
         try:
-            with contained:
+            with contained():
                 await self.drive(live)
         except Exception as error:
             self.given_up(live.run_id, error, again=self.watched.retry(live))

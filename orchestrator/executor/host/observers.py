@@ -145,7 +145,7 @@ class _Calls:
 
     async def _call(self, run: Run) -> None:
         try:
-            with contained:
+            with contained():
                 if _is_async(self._function):
                     await cast("Awaitable[object]", self._function(run, run.seq))
                     return

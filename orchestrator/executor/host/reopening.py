@@ -69,11 +69,12 @@ class Reopening:
         )
 
 
-def _still_spent(name: str, most: float, used: float) -> tuple[str, str]:
+def _still_spent(name: str, most: float, used: float, node: str) -> tuple[str, str]:
     """Which limit is to be raised: by an argument, and by an option."""
     more = max(2 * most, used + 1)
-    given = "visits={node: n}" if name == "visits" else f"{name}={more:g}"
-    spent = f"{name}={most:g} are spent ({used:g} used): raise that limit, "
+    given = f"visits={{{node!r}: {more:g}}}" if name == "visits" else f"{name}={more:g}"
+    of = f" of node {node!r}" if node else ""
+    spent = f"{name}={most:g}{of} are spent ({used:g} used): raise that limit, "
     call = f"limits=Limits({given})"
     option = f"{_FLAGS[name]} {more:g}" if name in _FLAGS else f"which no option does: in Python, {call}"
     return f"{spent}{call}{f', or {option}' if name in _FLAGS else ''}", f"{spent}{option}"

@@ -121,7 +121,7 @@ async def fire_due(host: Host) -> list[str]:
     for schedule in await host.store.schedules():
         if schedule.next_at <= now and waits_for(host, schedule):
             try:
-                with contained:
+                with contained():
                     begun += await _fire(host, schedule, now)
             except StoreError:
                 raise

@@ -7,7 +7,7 @@ import random
 
 import anyio
 
-from orchestrator.containment import flatten, native_task, outside
+from orchestrator.containment import flatten, outside
 from orchestrator.errors import GraphUnknown, ModelError, ReplayMismatch, StepError, StepTimeout
 from orchestrator.executor.effects.effect import Attempt
 from orchestrator.executor.failures import failure_of, find_exception, traceback_of, unwrap_single
@@ -152,7 +152,7 @@ def _not_done(attempt: Attempt, context: StepContext, error: BaseException, star
     log, activation = attempt.log, attempt.activation
     log.check()
     signal: BaseException | None = find_exception(error, (Suspend, Refused, Lost, TimedOut))
-    stop = outside(error, log.task)
+    stop = outside(error, log.task, log.cancels)
     if signal is None and (stop is None or isinstance(stop, GeneratorExit)):
         signal = attempt.signal  # the node made something else of it
         if signal is None and attempt.timed_out:
@@ -170,9 +170,6 @@ def _not_done(attempt: Attempt, context: StepContext, error: BaseException, star
         error = _timeout(attempt)
     elif stop is not None:
         raise stop
-    task = None if isinstance(error, Exception) else native_task()
-    while task is not None and task.cancelling():
-        task.uncancel()  # the node asked for it itself: the next step in this task is not cancelled
     causes = [one for one in flatten(error) if isinstance(one, ModelError) and one.resumable]
     if len(causes) == len(flatten(error)) and not any(_is_handled(log, activation, one) for one in causes):
         # The graph is not at fault: when the surroundings work again, the run goes on at these very calls.

@@ -32,7 +32,7 @@ def effect_intended(run: RunState, record: r.EffectIntended) -> None:
 def effect_settled(run: RunState, record: r.EffectSettled) -> None:
     """Note how an effect ended, and count its usage."""
     if run.ledger.entry(record.key) is not None:
-        _count_irreversible(run, record.key, record.activation, may_have_happened=record.ok or record.unknown)
+        _count_irreversible(run, record.key, record.activation, may_have_happened=record.may_have_happened)
         if did_irreversible(record.result):
             for frame in _running_line(run, record.activation):
                 frame.irreversible += 1

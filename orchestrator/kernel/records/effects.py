@@ -53,10 +53,22 @@ class EffectSettled(ActivationRecord):
     returned: str | None = None
     """What came back, as bounded, redacted text, if the call returned and its result was refused; `error`, or the
     error in a tool's result, says why."""
+    answered: bool = False
+    """Whether a person said how it ended, who was asked."""
     tries: int = 1
     """Number of tries."""
     next_at: Moment | None = None
     """Unix seconds of the next try, if it failed and is tried again."""
+
+    @property
+    def given_up(self) -> bool:
+        """Whether it counts as failed because a person answered so: it may have happened."""
+        return self.answered and not self.ok
+
+    @property
+    def may_have_happened(self) -> bool:
+        """False only if it is known not to have happened."""
+        return self.ok or self.unknown or self.returned is not None or self.given_up
 
 
 class Diverged(ActivationRecord):

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from threading import RLock
 
-from orchestrator.errors import RunExists, RunUnknown, StoreError
+from orchestrator.errors import RunExists, RunUnknown
 from orchestrator.jsontypes import JsonObject, canonical, json_text
 from orchestrator.kernel.records import FINAL, Record, encode
 from orchestrator.stores.base import (
@@ -50,6 +50,7 @@ from orchestrator.stores.shared import (
     page_cursor,
     parse_cursor,
     read_record,
+    store_closed,
     taken_over,
 )
 from orchestrator.stores.statistics import By, Groups, StatsRow, failed_in
@@ -513,5 +514,5 @@ class MemoryStore(MemoryArchived, MemoryItems):
     def _writing(self) -> Iterator[None]:
         with self._lock:
             if self._closed:
-                raise StoreError(f"store {self._url} is closed; open it again to write")
+                raise store_closed(self._url)
             yield

@@ -19,6 +19,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from orchestrator.errors import OrchestratorError, StoreError
 from orchestrator.stores.postgres.connections import Connection, connect, is_lost, patiently, store_error
 from orchestrator.stores.postgres.url import Address
+from orchestrator.stores.shared import store_closed
 from orchestrator.stores.wake import Pending, tell
 
 T = TypeVar("T")
@@ -80,7 +81,7 @@ class Lane(Generic[J]):
         """
         with self._lock:
             if self._closed:
-                raise StoreError(f"store {self._address.url} is closed; open it again to write")
+                raise store_closed(self._address.url)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name=f"store {self._name}", daemon=True)
                 self._thread.start()

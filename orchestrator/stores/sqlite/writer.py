@@ -29,6 +29,7 @@ from queue import SimpleQueue
 from typing import Any, TypeAlias, TypeVar
 
 from orchestrator.errors import OrchestratorError, StoreError, StoreUnavailable
+from orchestrator.stores.shared import store_closed
 from orchestrator.stores.sqlite.files import (
     StoreFile,
     busy_error,
@@ -137,7 +138,7 @@ class Writer:
         job = _Job(write, checkpoint, size)
         with self._lock:
             if self._closed:
-                raise StoreError(f"store {self._url} is closed; open it again to write")
+                raise store_closed(self._url)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name=f"store {self._url}", daemon=True)
                 self._thread.start()

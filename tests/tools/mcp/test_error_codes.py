@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import threading
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +12,7 @@ from pydantic import BaseModel
 from orchestrator import Context, Executor, Graph, Retry, Update, node
 from orchestrator.tools.mcp import McpToolbox
 from tests.support.sizes import quick_on
+from tests.tools.mcp.by_hand import ByHand, serving
 
 pytestmark = pytest.mark.anyio
 Rough = Callable[..., McpToolbox]
@@ -27,51 +25,14 @@ CODES = (
 )  # fmt: skip
 
 
-class Refusing(BaseHTTPRequestHandler):
-    """A server that keeps connections, and answers each call with the error, in the form, that its arguments name."""
+class Refusing(ByHand):
+    """A server that answers each call with the error, in the form, that its arguments name."""
 
-    protocol_version = "HTTP/1.1"
-    paid: list[Any]
-    sessions = 0
+    tools = ("pay",)
 
-    def log_message(self, format: str, *args: object) -> None: ...  # noqa: A002 - the base class's name
-
-    def _say(self, status: int, body: object = None, kind: str = "application/json", **headers: str) -> None:
-        text = "" if body is None else json.dumps(body)
-        if kind == "text/event-stream":
-            text = f": hello\r\nid: 1\r\nevent: message\r\ndata: {text[:-1]}\r\ndata: {text[-1:]}\r\n\r\n"
-        data = text.encode()
-        self.send_response(status)
-        for name, value in {"content-type": kind, "content-length": str(len(data)), **headers}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(data)
-
-    def do_GET(self) -> None:
-        self._say(405)
-
-    def do_DELETE(self) -> None:
-        self._say(204)
-
-    def do_POST(self) -> None:
-        kind = type(self)
-        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        method, number = asked["method"], asked.get("id")
-        if method == "initialize":
-            kind.sessions += 1
-            about = {"name": "refusing", "version": "1"}
-            result: Any = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": about}
-            return self._say(200, {"jsonrpc": "2.0", "id": number, "result": result}, **{"mcp-session-id": "s"})
-        if method == "server/discover":
-            return self._say(400)
-        if number is None:
-            return self._say(202)
-        if method == "tools/list":
-            tools = [{"name": "pay", "inputSchema": {"type": "object", "additionalProperties": True}}]
-            return self._say(200, {"jsonrpc": "2.0", "id": number, "result": {"tools": tools}})
-        args = asked["params"]["arguments"]
-        kind.paid.append(args)
-        answer = {"jsonrpc": "2.0", "id": number}
+    def call(self, answer: Mapping[str, object], params: Mapping[str, Any]) -> None:
+        args = params["arguments"]
+        self.seen.append(args)
         match args["form"]:
             case "json" | "text" | "events" | "status 400" | "status 404" | "status 500" as form:
                 said = {
@@ -79,15 +40,15 @@ class Refusing(BaseHTTPRequestHandler):
                     "error": {"code": args["code"], "message": "Quota exceeded", "data": args.get("data")},
                 }
                 media = {"events": "text/event-stream", "text": "text/plain"}.get(form, "application/json")
-                return self._say(int(form[7:]) if form.startswith("status") else 200, said, media)
+                return self.say(int(form[7:]) if form.startswith("status") else 200, said, media)
             case "accepted":
-                return self._say(202)
+                return self.say(202)
             case "no error":
-                return self._say(200, {**answer, "error": "Quota exceeded"})
+                return self.say(200, {**answer, "error": "Quota exceeded"})
             case "no result":
-                return self._say(200, {**answer, "result": {"structuredContent": {"receipt": 5}}})
+                return self.say(200, {**answer, "result": {"structuredContent": {"receipt": 5}}})
             case "broken events":
-                return self._say(200, None, "text/event-stream")
+                return self.say(200, None, "text/event-stream")
             case "cut events":
                 self.close_connection = True
                 self.send_response(200)
@@ -99,15 +60,8 @@ class Refusing(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def refusing() -> Iterator[tuple[str, type[Refusing]]]:
-    kind = type("Own", (Refusing,), {"paid": []})
-    with ThreadingHTTPServer(("127.0.0.1", 0), kind) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_address[1]}/mcp", kind
-        finally:
-            server.shutdown()
-            thread.join()
+    with serving(Refusing) as found:
+        yield found
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the SDK leaves its generators open
@@ -120,7 +74,7 @@ async def test_over_http_each_code_is_the_servers_and_costs_one_call(
         for code in CODES:
             found = await box.execute(name="pay", tool_input={"form": form, "code": code, "data": {"a": [1]}})
             assert (str(found.error), found.metadata) == (f"MCP server {box.server.name!r}: Quota exceeded", {})
-    assert [args["code"] for args in kind.paid] == [*CODES]
+    assert [args["code"] for args in kind.seen] == [*CODES]
     assert kind.sessions == 1
 
 
@@ -174,7 +128,7 @@ async def test_an_answer_that_is_none_is_asked_about(
             assert "receipt" in question.payload["returned"]
         run = await executor.answer(run.run_id, question.id, {"choice": "happened", "result": "paid"})
         assert (run.status, run.output) == ("completed", "paid")
-    assert len(kind.paid) == 1
+    assert len(kind.seen) == 1
 
 
 @quick_on("asyncio")

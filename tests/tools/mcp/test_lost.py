@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
-import threading
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +14,7 @@ from pydantic import BaseModel
 from orchestrator import Context, Executor, Graph, Retry, Update, node
 from orchestrator.errors import ToolUnavailable
 from orchestrator.tools.mcp import McpToolbox
+from tests.tools.mcp.by_hand import ByHand, serving
 from tests.tools.mcp.conftest import TOKEN
 
 pytestmark = pytest.mark.anyio
@@ -108,77 +106,27 @@ async def test_an_irreversible_call_whose_server_died_is_not_made_again_without_
 # -- streamable HTTP -----------------------------------------------------------------------------------------------
 
 
-class Old(BaseHTTPRequestHandler):
-    """An older server by hand, which keeps connections, and forgets them."""
+class Old(ByHand):
+    """An older server, which forgets sessions."""
 
-    protocol_version = "HTTP/1.1"
-    ids = 0
-    valid = ""
-    unknown: tuple[Any, ...] = (404,)
-    """The answer to a connection that it does not know."""
-    seen: list[str]
+    tools = ("echo", "drop", "teapot", "busy", "big")
 
-    def log_message(self, format: str, *args: object) -> None: ...  # noqa: A002 - the base class's name
-
-    def _say(self, status: int, body: object = None, **headers: str) -> None:
-        data = b"" if body is None else json.dumps(body).encode()
-        self.send_response(status)
-        for name, value in {"content-type": "application/json", "content-length": str(len(data)), **headers}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(data)
-
-    def do_GET(self) -> None:
-        self._say(405)
-
-    def do_DELETE(self) -> None:
-        self._say(204)
-
-    def do_POST(self) -> None:
-        kind = type(self)
-        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        method, number = asked["method"], asked.get("id")
-        params = asked.get("params") or {}
-        if method == "server/discover":
-            return self._say(400, None)
-        if method == "initialize":
-            kind.ids += 1
-            kind.valid = f"s{kind.ids}"
-            about = {"name": "old", "version": "1"}
-            result: Any = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": about}
-            answer = {"jsonrpc": "2.0", "id": number, "result": result}
-            return self._say(200, answer, **{"mcp-session-id": kind.valid})
-        if self.headers.get("mcp-session-id") != kind.valid:
-            return self._say(*kind.unknown)
-        if number is None:
-            return self._say(202)
-        if method == "tools/list":
-            names = ("echo", "drop", "teapot", "busy", "big")
-            result = {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in names]}
-            return self._say(200, {"jsonrpc": "2.0", "id": number, "result": result})
+    def call(self, answer: Mapping[str, object], params: Mapping[str, Any]) -> None:
         name = params["name"]
-        kind.seen.append(name)
+        self.seen.append(name)
         if name == "drop":
             self.close_connection = True
             return None
         if name in ("teapot", "busy"):
-            return self._say(418 if name == "teapot" else 500)
+            return self.say(418 if name == "teapot" else 500)
         text = "x" * 17 * 1024 * 1024 if name == "big" else "hi"
-        result = {"content": [{"type": "text", "text": text}]}
-        return self._say(200, {"jsonrpc": "2.0", "id": number, "result": result})
+        return self.say(200, {**answer, "result": {"content": [{"type": "text", "text": text}]}})
 
 
 @pytest.fixture
 def old() -> Iterator[tuple[str, type[Old]]]:
-    kind = type("Own", (Old,), {"seen": []})
-    with ThreadingHTTPServer(("127.0.0.1", 0), kind) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_address[1]}/mcp", kind
-        finally:
-            server.shutdown()
-            thread.join(60)
+    with serving(Old) as found:
+        yield found
 
 
 async def test_a_forgotten_connection_is_made_again_within_the_call(old: tuple[str, type[Old]]) -> None:
@@ -187,7 +135,7 @@ async def test_a_forgotten_connection_is_made_again_within_the_call(old: tuple[s
         assert (await box.execute(name="echo")).output == "hi"
         kind.valid = "forgotten"
         assert (await box.execute(name="echo")).output == "hi"
-    assert (kind.seen, kind.ids) == (["echo", "echo"], 2)
+    assert (kind.seen, kind.sessions) == (["echo", "echo"], 2)
 
 
 async def test_a_server_that_was_restarted_and_answers_400_is_found_again(old: tuple[str, type[Old]]) -> None:
@@ -198,7 +146,7 @@ async def test_a_server_that_was_restarted_and_answers_400_is_found_again(old: t
         assert (await box.execute(name="echo")).output == "hi"
         kind.valid = "another process"
         assert (await box.execute(name="echo")).output == "hi"
-    assert (kind.seen, kind.ids) == (["echo", "echo"], 2)
+    assert (kind.seen, kind.sessions) == (["echo", "echo"], 2)
 
 
 async def test_another_400_is_an_error_with_what_the_server_says(old: tuple[str, type[Old]]) -> None:
@@ -208,7 +156,7 @@ async def test_another_400_is_an_error_with_what_the_server_says(old: tuple[str,
         kind.valid = "another"
         found = await box.execute(name="echo")
     assert 'it answered with HTTP 400: {"detail": "Unsupported protocol version"}' in str(found.error)
-    assert kind.ids == 1
+    assert kind.sessions == 1
 
 
 @pytest.mark.parametrize(
@@ -229,4 +177,4 @@ async def test_what_goes_wrong_with_one_call_stays_with_it(
         assert words in str(found.error)
         assert (found.metadata == {"exception": "ToolDisconnected"}) is open_end
         assert (await box.execute(name="echo")).output == "hi"
-    assert kind.ids == 1
+    assert kind.sessions == 1
