@@ -67,7 +67,7 @@ def test_it_finds_a_store_that_swallows_a_failed_write() -> None:
     ("program", "said"), [("nameless", "the process gave up: no"), ("waiting", "the process has not ended in time")]
 )
 def test_it_finds_who_does_not_say_what_happened(program: str, said: str, fault: str) -> None:
-    found = found_in(program, faults=[fault], seed=3, timeout=8.0)
+    found = found_in(program, faults=[fault], seed=3, timeout=20.0)
     assert f"it must end with a `StoreUnavailable` that names the file; {said}" in found
 
 

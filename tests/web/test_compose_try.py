@@ -308,10 +308,10 @@ def test_a_principal_sees_its_own_tries_only() -> None:
         path = f"/try/api/runs/{made['run_id']}"
         for below in ("", "/history", "/records", "/state", "/drawing.svg", "/export", "/page.html", "/family"):
             assert server.client.get(path + below, headers=ann).status_code == 200, below
-            assert server.client.get(path + below, headers=bob).status_code == 403, below
-        assert server.client.post(f"{path}/fork", json={"at": 1}, headers=bob).status_code == 403
+            assert server.client.get(path + below, headers=bob).status_code == 404, below
+        assert server.client.post(f"{path}/fork", json={"at": 1}, headers=bob).status_code == 404
         forked = server.client.post(f"{path}/fork", json={"at": 1}, headers=ann).json()
-        assert server.client.get(f"/try/api/runs/{forked['run_id']}", headers=bob).status_code == 403
+        assert server.client.get(f"/try/api/runs/{forked['run_id']}", headers=bob).status_code == 404
         lists = [server.client.get("/try/api/runs", headers=who).json()["runs"] for who in (ann, bob)]
         assert [len(rows) for rows in lists] == [2, 0]
 

@@ -10,6 +10,7 @@ from orchestrator.errors import RunArchived, RunConflict, RunUnknown, StoreError
 from orchestrator.executor.host.deletion import check_objects, delete
 from orchestrator.executor.host.host import Host
 from orchestrator.kernel.records import FINAL
+from orchestrator.stores.archivable import Archiving
 from orchestrator.stores.base import Placing, RunInfo
 from orchestrator.stores.items import AREAS
 from orchestrator.values import check_labels
@@ -71,7 +72,8 @@ async def prune(
         expired = [(await host.store.item_usage(area)).expired for area in AREAS]
         return Pruned(tuple(deleted), items=sum(expired), skipped=skipped)
     items = sum([await host.store.prune_items(area) for area in AREAS])
-    await host.store.compact()  # also if nothing was deleted: an archive may have objects of runs deleted before
+    if deleted or items or isinstance(host.store, Archiving):  # an archive may have objects of runs deleted before
+        await host.store.compact()
     return Pruned(tuple(deleted), tuple(children), items, skipped)
 
 
