@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from itertools import islice
 from typing import TypeAlias, overload
 
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
@@ -13,7 +15,8 @@ JsonObject: TypeAlias = Mapping[str, object]
 
 _encoder = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
-_ordered_encoder = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+ORDERED = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+"""Writes plain JSON with its keys in their own order."""
 
 _plain_encoder = json.JSONEncoder(ensure_ascii=False)
 
@@ -35,7 +38,7 @@ def json_text(value: object) -> str:
         ValueError: the value holds NaN or an infinity, which JSON cannot say.
         TypeError: the value is not plain JSON.
     """
-    return _ordered_encoder.encode(value)
+    return ORDERED.encode(value)
 
 
 def storable(text: str) -> str:
@@ -102,3 +105,108 @@ _NESTS = (dict, list, tuple, Mapping)
 def digest(value: object) -> str:
     """The first 128 bits, in hex, of the SHA-256 of a value's canonical text."""
     return hashlib.sha256(canonical(value).encode()).hexdigest()[:32]
+
+
+# -- in pieces -----------------------------------------------------------------------------------------------------
+# A call of C code holds the interpreter lock until it returns, also in a thread, so it gets a piece of a large value.
+
+SMALL = 1 << 15
+"""Characters that are worked on where they are: a thread would take longer."""
+PIECE = 1 << 18
+"""Characters, or bytes, that one call of C code gets."""
+_ITEM = 8
+"""Characters for which each item of a list or an object counts, beside its own."""
+_BATCH = 1000
+
+
+def is_small(value: object, most: int = SMALL) -> bool:
+    """Whether plain values, and models that have some, come to at most so many characters. Takes no longer than that.
+
+    Anything else is not small, since its size is not known.
+    """
+    todo = [value]
+    while todo and most >= 0:
+        one = todo.pop()
+        if isinstance(one, str | bytes):
+            most -= len(one)
+        elif isinstance(one, int):
+            most -= one.bit_length() >> 2
+        elif hasattr(one, "__pydantic_extra__"):  # a model, without importing pydantic
+            most -= _ITEM * len(vars(one))
+            todo += vars(one).values()
+            todo.append(one.__pydantic_extra__)
+        elif isinstance(one, dict | list | tuple | Mapping | Sequence):
+            most -= _ITEM * len(one)
+            if most >= 0:
+                todo += one
+                if isinstance(one, Mapping):
+                    todo += one.values()
+        elif is_dataclass(one):
+            most -= _ITEM * len(fields(one))
+            todo += (getattr(one, field.name) for field in fields(one))
+        elif not (one is None or isinstance(one, float)):
+            return False
+    return most >= 0
+
+
+def in_pieces(value: object, encoder: json.JSONEncoder = ORDERED) -> Iterator[str]:
+    """Plain JSON as text, in pieces: each call of the encoder, which writes no indents, gets about `PIECE` characters."""
+    if isinstance(value, str) and len(value) > PIECE:
+        yield '"'
+        for piece in cut(value):
+            yield encoder.encode(piece)[1:-1]
+        yield '"'
+    elif not isinstance(value, dict | list | tuple) or is_small(value, PIECE):
+        yield encoder.encode(value)
+    elif isinstance(value, list | tuple):
+        batches = (value[at : at + _BATCH] for at in range(0, len(value), _BATCH))
+        yield from _joined("[", (_some(batch, encoder) for batch in batches), "]", encoder)
+    else:
+        pairs = iter(value.items())
+        parts = iter(lambda: dict(islice(pairs, _BATCH)), {})
+        yield from _joined("{", (_some(part, encoder) for part in parts), "}", encoder)
+
+
+def _some(batch: Sequence[object] | dict[str, object], encoder: json.JSONEncoder) -> Iterator[str]:
+    """Some items, without the brackets around them."""
+    if is_small(batch, PIECE):
+        yield encoder.encode(batch)[1:-1]
+    elif isinstance(batch, dict):
+        yield from _joined("", (_pair(name, part, encoder) for name, part in batch.items()), "", encoder)
+    else:
+        yield from _joined("", (in_pieces(one, encoder) for one in batch), "", encoder)
+
+
+def _pair(name: str, value: object, encoder: json.JSONEncoder) -> Iterator[str]:
+    yield from in_pieces(name, encoder)
+    yield encoder.key_separator
+    yield from in_pieces(value, encoder)
+
+
+def _joined(before: str, parts: Iterable[Iterable[str]], behind: str, encoder: json.JSONEncoder) -> Iterator[str]:
+    yield before
+    for number, part in enumerate(parts):
+        if number:
+            yield encoder.item_separator
+        yield from part
+    yield behind
+
+
+def cut(text: str) -> Iterator[str]:
+    """A text in pieces."""
+    return (text[at : at + PIECE] for at in range(0, len(text), PIECE))
+
+
+def encoded(texts: Iterable[str]) -> list[bytes]:
+    """Texts behind each other in UTF-8, in parts of about `PIECE` bytes, at least one."""
+    parts: list[bytes] = []
+    held: list[str] = []
+    size = 0
+    for text in texts:
+        for piece in cut(text):
+            held.append(piece)
+            size += len(piece)
+            if size >= PIECE:
+                parts.append("".join(held).encode())
+                held, size = [], 0
+    return [*parts, "".join(held).encode()] if held or not parts else parts

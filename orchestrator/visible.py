@@ -18,6 +18,10 @@ import unicodedata
 from collections.abc import Iterator
 from itertools import groupby
 
+from orchestrator.jsontypes import PIECE, in_pieces
+
+_encoder = json.JSONEncoder(ensure_ascii=False, default=str)
+
 UNICODE = "16.0"
 """Version of Unicode that `DEFAULT_IGNORABLE` is of."""
 
@@ -48,6 +52,8 @@ _RUN = 8
 _EMPTY = 3
 """So many empty lines in a row are shown."""
 _RUNS = re.compile(rf"( {{{_RUN},}})|((\\[nrtbf]|\\u[0-9a-f]{{4}}|\\U[0-9a-f]{{8}})\3{{{_RUN - 1},}})|\\.", re.DOTALL)
+_CUT = re.compile(r"[ -\[\]-~]{11}[A-Za-z0-9](?=[ -~])")
+"""The end of some ASCII without an escape, before a character that is no mark."""
 _BLANKS = re.compile(rf" {{{_RUN},}}")
 _WORDS = {r"\n": "newlines", r"\t": "tabs", r"\r": "returns"}
 
@@ -61,10 +67,24 @@ def exact(value: object) -> str:
     Joiners and variation selectors are escapes here, too, and so is a letter that is written in two ways. Eight or
     more blanks in a row are counted: `\\[4,800 spaces]`, which no JSON has.
     """
-    text = json.dumps(value, ensure_ascii=False, default=str)
+    return "".join(map(_exact, _sections("".join(in_pieces(value, _encoder)))))
+
+
+def _exact(text: str) -> str:
     if not _plain(text) or not unicodedata.is_normalized("NFC", text):
         text = "".join(_exactly(text))
     return _RUNS.sub(_counted, text)
+
+
+def _sections(text: str) -> Iterator[str]:
+    """A text in parts, cut where neither an escape, nor a letter with its marks, nor a run of blanks goes on."""
+    begin = 0
+    while len(text) - begin > 2 * PIECE:
+        found = _CUT.search(text, begin + PIECE, begin + 2 * PIECE)
+        end = begin + 2 * PIECE if found is None else found.end()
+        yield text[begin:end]
+        begin = end
+    yield text[begin:]
 
 
 def shown(text: str) -> str:

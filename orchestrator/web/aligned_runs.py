@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 
+from orchestrator.away import away
 from orchestrator.views.alignment import AlignedRow, Alignment
 from orchestrator.views.field_diff import fields_diff, flat
 from orchestrator.views.run_diff import Difference
@@ -27,7 +28,6 @@ from orchestrator.web.comparison_documents import (
 from orchestrator.web.documents import blank, first_line
 from orchestrator.web.endpoint import Call
 from orchestrator.web.problems import HttpProblem, fields_problem
-from orchestrator.web.runs import away
 from orchestrator.web.streams import MEDIA
 
 if TYPE_CHECKING:
@@ -57,10 +57,12 @@ async def rows_of(call: Call[Any], query: AlignedQuery) -> AlignedRuns:
     rows = [row for row in found.rows if row.differs] if query.different else found.rows
     part = rows[query.after : query.after + query.limit]
     first, behind = found.first, query.after + len(part)
-    return AlignedRuns(
-        runs=[_figures(run, info) for run, info in zip(found.runs, infos, strict=True)],
-        rows=[_row(row) for row in part], total=len(found.rows), differing=found.differing,
-        first=None if first is None else _row(first), cursor=behind if behind < len(rows) else None,
+    return await away(
+        lambda: AlignedRuns(
+            runs=[_figures(run, info) for run, info in zip(found.runs, infos, strict=True)],
+            rows=[_row(row) for row in part], total=len(found.rows), differing=found.differing,
+            first=None if first is None else _row(first), cursor=behind if behind < len(rows) else None,
+        )
     )  # fmt: skip
 
 
@@ -79,8 +81,8 @@ async def texts_of(call: Call[Any], runs: Sequence[str], key: str) -> RowTexts:
     row = found.row(*_place(key))
     if row is None:
         raise HttpProblem(404, "step-unknown", f"none of these runs has a step {key!r}")
-    differences = await away(lambda: found.texts(row))
-    return RowTexts(row=_row(row, differences), states=await _states(call, found, row))
+    states = await _states(call, found, row)
+    return await away(lambda: RowTexts(row=_row(row, found.texts(row)), states=states))
 
 
 def names_of(given: Sequence[str]) -> list[str]:
@@ -173,15 +175,14 @@ async def _states(call: Call[Any], found: Alignment, row: AlignedRow) -> list[St
     ]  # fmt: skip
     if len(moments) < 2 or moments[0][0] is not found.runs[0]:
         return []
-    first, *others = [
-        (run.run_id, _values(run if at is None else await call.executor.load(run.run_id, at=at), row.place[0]))
-        for run, at in moments
-    ]
-    states = []
-    for run_id, values in others:
-        lines = await away(lambda values=values: flat(fields_diff(first[1], values)))  # type: ignore[misc]  # bound here
-        states.append(StateLines(run_id=run_id, same=not lines, lines=blank([*lines])))
-    return states
+    loaded = [run if at is None else await call.executor.load(run.run_id, at=at) for run, at in moments]
+
+    def made() -> list[StateLines]:
+        first, *others = [(run.run_id, _values(run, row.place[0])) for run in loaded]
+        lines = [(run_id, flat(fields_diff(first[1], values))) for run_id, values in others]
+        return [StateLines(run_id=run_id, same=not said, lines=blank([*said])) for run_id, said in lines]
+
+    return await away(made)
 
 
 def _values(run: Run, path: str) -> dict[str, Any]:

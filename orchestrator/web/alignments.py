@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from orchestrator.away import away
 from orchestrator.executor.host.run_status import with_status
 from orchestrator.views.alignment import Alignment, align
-from orchestrator.web.runs import away
 
 if TYPE_CHECKING:
     from orchestrator.executor import Executor

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -16,18 +15,21 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route, Router
 from starlette.staticfiles import StaticFiles
 
+from orchestrator.away import away
 from orchestrator.errors import InvalidValue, OrchestratorError, RunUnknown
 from orchestrator.executor.host.run_status import with_status
 from orchestrator.executor.host.start import check_run_id
+from orchestrator.jsontypes import encoded
 from orchestrator.web import openapi, problems
 from orchestrator.web.alignments import Alignments
 from orchestrator.web.bodies import body_of, query_of
 from orchestrator.web.compose.saved import SavedGraphs
 from orchestrator.web.compose.scratch import Scratch, of_own
 from orchestrator.web.compose.texts import Texts
-from orchestrator.web.documents import Document
+from orchestrator.web.documents import JSON, Document, json_of
 from orchestrator.web.endpoint import Call, Endpoint, Service
 from orchestrator.web.guard import Guard
+from orchestrator.web.parts import response_of
 from orchestrator.web.principals import Act, labelled, name_of, refused, refused_for
 from orchestrator.web.problems import HttpProblem
 from orchestrator.web.replay_batches import ReplayBatches
@@ -108,7 +110,7 @@ async def respond(service: Service, endpoint: Endpoint, request: Request) -> Res
     try:
         try:
             call = await _call(service, endpoint, request)
-            return _response(service, endpoint, request, await endpoint.handler(call))
+            return await _response(service, endpoint, request, await endpoint.handler(call))
         except ExceptionGroup as group:
             raise _alone(group) from None
     except HttpProblem as problem:
@@ -119,7 +121,10 @@ async def respond(service: Service, endpoint: Endpoint, request: Request) -> Res
         return Response(status_code=400)  # there is no client to read it
     except Exception:
         found = problems.fault()
-    return _refusal(service.settings, request, found, page=endpoint.media == "text/html")
+    page = endpoint.media == "text/html"
+    return await away(
+        lambda: _refusal(service.settings, request, found, page=page), found.detail, found.headers, found.members
+    )
 
 
 def _refusal(settings: Settings, request: Request, problem: HttpProblem, *, page: bool) -> Response:
@@ -171,20 +176,15 @@ def _run_id(request: Request) -> str:
         raise RunUnknown(given) from None
 
 
-def _response(service: Service, endpoint: Endpoint, request: Request, answer: Document | ASGIApp) -> Response:
+async def _response(service: Service, endpoint: Endpoint, request: Request, answer: Document | ASGIApp) -> Response:
     if not isinstance(answer, Document):
         return answer  # type: ignore[return-value]  # Starlette calls it as an ASGI application
-    data = answer.model_dump(mode="json", by_alias=True)
     headers = {}
     if "Location" in endpoint.headers:
         root = f"{_root(request)}{service.settings.prefix}{endpoint.below}"
-        headers["Location"] = f"{root}/api/runs/{quote(data['run_id'])}"
-    return Response(_json(data), endpoint.status, headers=headers, media_type=endpoint.media)
-
-
-def _json(data: object) -> bytes:
-    # ASCII: half a surrogate pair in a text, which UTF-8 cannot have, is written as an escape.
-    return json.dumps(data, allow_nan=False, separators=(",", ":")).encode()
+        headers["Location"] = f"{root}/api/runs/{quote(vars(answer)['run_id'])}"
+    parts = await away(lambda: encoded(json_of(answer)), answer)
+    return response_of(parts, endpoint.media, endpoint.status, headers)
 
 
 def _root(request: Request) -> str:
@@ -199,7 +199,7 @@ def _described(service: Service, offered: Sequence[Endpoint]) -> Callable[[Reque
             return problems.answer(refused("describe_api"))
         server = f"{_root(request)}{settings.prefix}"
         made = openapi.document(offered, server=server, token=settings.token is not None)
-        return Response(_json(made), media_type="application/json")
+        return Response(JSON.encode(made), media_type="application/json")
 
     return described
 

@@ -9,6 +9,7 @@ import anyio
 from pydantic import ValidationError
 from pydantic_core import from_json
 
+from orchestrator.away import away
 from orchestrator.web.guard import check_json
 from orchestrator.web.problems import HttpProblem, fields_problem, invalid
 from orchestrator.web.requests import Body, Query
@@ -70,9 +71,14 @@ async def body_of(request: Request, model: type[BodyT], *, patience: float) -> B
     if data is None:
         detail = f"the body did not come within {patience:g} seconds"
         raise HttpProblem(408, "body-too-slow", detail, headers={"Connection": "close"})
+    text = data or b"{}"
+    return await away(lambda: _fitting(text, model), text)
+
+
+def _fitting(data: bytes, model: type[BodyT]) -> BodyT:
     try:
-        found = from_json(data or b"{}", allow_inf_nan=False, cache_strings=False)
-        json.loads(data or b"{}", object_pairs_hook=_once)
+        found = from_json(data, allow_inf_nan=False, cache_strings=False)
+        json.loads(data, object_pairs_hook=_once)
         return model.model_validate(found)
     except ValidationError as error:
         raise invalid(error, "body") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from orchestrator.away import away
 from orchestrator.web.documents import DiffDocument, blank
 from orchestrator.web.endpoint import Call
 from orchestrator.web.problems import fields_problem
@@ -21,4 +22,8 @@ async def diff(call: Call[DiffQuery]) -> DiffDocument:
         await call.seen(name)
     found = [await call.executor.diff(names[0], name) for name in names[1:]]
     figures = [found[0].figures[0], *(one.figures[1] for one in found)]
-    return DiffDocument(runs=[blank(one.to_json()) for one in figures], diffs=[blank(one.to_json()) for one in found])
+    return await away(
+        lambda: DiffDocument(
+            runs=[blank(one.to_json()) for one in figures], diffs=[blank(one.to_json()) for one in found]
+        )
+    )

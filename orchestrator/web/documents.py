@@ -6,13 +6,17 @@ shown as it is, because that is what will run. A server that only reads takes no
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic_core import to_jsonable_python
 
 from orchestrator.archived import Archived
+from orchestrator.away import away
 from orchestrator.graph.limits import Usage
+from orchestrator.jsontypes import PIECE, in_pieces, is_small
 from orchestrator.kernel.lineage import Parent
 from orchestrator.kernel.question import Question
 from orchestrator.kernel.records import RunStatus
@@ -399,6 +403,30 @@ class QuestionEvent(Document):
     opened: AskedDocument | None = None
 
 
+# -- as JSON ----------------------------------------------------------------------------------------------------------
+
+# ASCII: half a surrogate pair in a text, which UTF-8 cannot have, is written as an escape.
+JSON = json.JSONEncoder(allow_nan=False, separators=(",", ":"), default=to_jsonable_python)
+
+
+def json_of(document: Document) -> Iterator[str]:
+    """A document as JSON, in pieces."""
+    return in_pieces(_plain(document), JSON)
+
+
+def _plain(value: object) -> object:
+    """Documents as plain JSON. What is large in them is not copied."""
+    if isinstance(value, BaseModel):
+        if is_small(value, PIECE):
+            return value.model_dump(mode="json", by_alias=True)
+        aliases = {name: one.serialization_alias or name for name, one in type(value).model_fields.items()}
+        named = {said: getattr(value, name) for name, said in aliases.items()} | (value.model_extra or {})
+        return {name: _plain(part) for name, part in named.items()}
+    if isinstance(value, list) and value and isinstance(value[0], BaseModel):
+        return [_plain(one) for one in value]
+    return value
+
+
 # -- made of runs ---------------------------------------------------------------------------------------------------
 
 
@@ -426,6 +454,12 @@ def row_of(info: RunInfo) -> RunRow:
         retry_at=info.retry_at, fault=first_line(info.fault), driver=driver_of(info),
         archived=archived_of(info.archived),
     )  # fmt: skip
+
+
+async def rows_of(infos: Sequence[RunInfo]) -> list[RunRow]:
+    """The rows of runs."""
+    texts = [(one.labels, one.input, one.output, one.question, one.error, one.fault) for one in infos]
+    return await away(lambda: [row_of(info) for info in infos], texts)
 
 
 def archived_of(archived: Archived | None) -> ArchivedRun | None:
@@ -495,9 +529,11 @@ def result_fields(run: Run, *, answerable: bool = True) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def result_of(run: Run) -> RunResult:
+async def result_of(run: Run) -> RunResult:
     """A run, and what it came to."""
-    return RunResult(**result_fields(run))
+    machine = run.machine
+    shown = machine.ended, [*machine.questions.values()], run.error, run.labels
+    return await away(lambda: RunResult(**result_fields(run)), *shown)
 
 
 def branches_of(run: Run) -> list[BranchDocument]:

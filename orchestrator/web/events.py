@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from starlette.responses import Response
 
+from orchestrator.away import away
 from orchestrator.executor import Event
+from orchestrator.jsontypes import in_pieces
 from orchestrator.kernel.records import FINAL
 from orchestrator.redaction import redacted
 from orchestrator.web.endpoint import Call
@@ -17,6 +20,9 @@ from orchestrator.web.requests import EventsQuery
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
+
+
+_SPACED = json.JSONEncoder()
 
 
 async def stream(call: Call[EventsQuery]) -> ASGIApp:
@@ -34,8 +40,12 @@ async def stream(call: Call[EventsQuery]) -> ASGIApp:
 async def texts(events: AsyncIterator[Event]) -> AsyncIterator[str]:
     """Events as texts of a stream: the number of a record is its `id`."""
     async for event in events:
-        number = "" if event.seq is None else f"id: {event.seq}\n"
-        yield f"{number}data: {json.dumps(redacted(event.to_json()))}\n\n"
+        yield await away(partial(_text, event), event.data)
+
+
+def _text(event: Event) -> str:
+    number = "" if event.seq is None else f"id: {event.seq}\n"
+    return f"{number}data: {''.join(in_pieces(redacted(event.to_json()), _SPACED))}\n\n"
 
 
 def _after(call: Call[EventsQuery]) -> int:

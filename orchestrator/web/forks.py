@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING, cast
 
+from orchestrator.away import away
 from orchestrator.errors import RunUnknown
 from orchestrator.executor.host.run_status import with_status
 from orchestrator.kernel.lineage import Relation
@@ -22,7 +24,7 @@ from orchestrator.kernel.records import (
 from orchestrator.kernel.records.base import ActivationRecord
 from orchestrator.stores.base import RunInfo
 from orchestrator.views.safe_text import told
-from orchestrator.web.documents import blank, row_of
+from orchestrator.web.documents import blank
 from orchestrator.web.endpoint import Call
 from orchestrator.web.fork_documents import (
     Family,
@@ -33,6 +35,9 @@ from orchestrator.web.fork_documents import (
     preview_of,
 )
 from orchestrator.web.requests import AtQuery, ForkBody, NoQuery
+
+if TYPE_CHECKING:
+    from orchestrator.kernel.records import RunStatus
 
 _ANCESTORS = 10
 """Generations that are followed up."""
@@ -50,7 +55,7 @@ _RELATIONS: tuple[Relation, ...] = ("fork", "replay")
 async def form(call: Call[AtQuery]) -> ForkForm:
     """What a fork of a run at a record can change."""
     found = await call.executor.fork_choices(call.run_id, call.query.at)
-    return form_of(call.run_id, call.run.graph, call.run.labels, found)
+    return await away(lambda: form_of(call.run_id, call.run.graph, call.run.labels, found), found)
 
 
 async def preview(call: Call[NoQuery, ForkBody]) -> ForkPreviewDocument:
@@ -59,7 +64,8 @@ async def preview(call: Call[NoQuery, ForkBody]) -> ForkPreviewDocument:
     labels = (await call.labelled(call.run)).labels
     await call.check_new(body.run_id, call.run.graph, {**labels, **body.labels})
     graph = None if body.graph is None else await call.graph(body.graph)
-    return preview_of(await call.executor.preview_fork(call.run_id, **body.changes(graph), start=body.start))
+    found = await call.executor.preview_fork(call.run_id, **body.changes(graph), start=body.start)
+    return await away(lambda: preview_of(found), found)
 
 
 async def family(call: Call[NoQuery]) -> Family:
@@ -138,15 +144,15 @@ def _deleted(run_id: str) -> FamilyRun:
 
 
 async def _member(call: Call[NoQuery], info: RunInfo) -> FamilyRun:
-    parent, row = info.parent, row_of(info)
-    where, differs = "", list[str]()
+    parent, where, differs = info.parent, "", list[str]()
     if parent is not None and parent.relation in _RELATIONS:
         records = await call.executor.store.read(info.run_id, after=max(0, parent.seq - 1), limit=5)
-        where, differs = _where(records), _differs(info.run_id, records)
+        where, differs = _where(records), await away(lambda: _differs(info.run_id, records), records)
     else:
         parent = None
     return FamilyRun(
-        run_id=info.run_id, graph=info.graph, status=row.status, created=info.created, deleted=False, where=where,
+        run_id=info.run_id, graph=info.graph, status=cast("RunStatus", info.status), created=info.created,
+        deleted=False, where=where,
         relation="" if parent is None else parent.relation, parent="" if parent is None else parent.run_id,
         seq=0 if parent is None else parent.seq, differs=differs,
     )  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from orchestrator.away import away
 from orchestrator.errors import NotSerialisable
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.statedata import start_form
@@ -15,7 +16,6 @@ from orchestrator.web.compose.saved_files import SavedFile
 from orchestrator.web.documents import GraphDocument, GraphList, GraphRow, SavedText, blank
 from orchestrator.web.endpoint import Call
 from orchestrator.web.requests import NoQuery
-from orchestrator.web.runs import away
 
 
 async def listing(call: Call[NoQuery]) -> GraphList:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("orchestrator.web")
 MEDIA = "application/problem+json"
+_NAMED = 50
+"""Fields that do not fit, of which a problem names no more."""
 _WORD = re.compile(r"(?<!^)(?=[A-Z])")
 
 STATUSES: tuple[tuple[type[errors.OrchestratorError], int], ...] = (
@@ -89,11 +91,11 @@ def problem_of(error: errors.OrchestratorError) -> HttpProblem:
 
 
 def invalid(error: ValidationError, what: str) -> HttpProblem:
-    """The problem of a query or a body that does not fit its model: names every field."""
-    found = [
-        {"field": ".".join(map(str, one["loc"])), "message": one["msg"]}
-        for one in error.errors(include_url=False, include_input=False, include_context=False)
-    ]
+    """The problem of a query or a body that does not fit its model: names the first fields."""
+    faults = error.errors(include_url=False, include_input=False, include_context=False)
+    found = [{"field": ".".join(map(str, one["loc"]))[:200], "message": one["msg"]} for one in faults[:_NAMED]]
+    if len(faults) > _NAMED:
+        found.append({"field": "", "message": f"and {len(faults) - _NAMED:,} more faults"})
     return fields_problem(found, what)
 
 

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from orchestrator.away import away
 from orchestrator.errors import RunUnknown, StoreError
 from orchestrator.executor import RunQuestion
 from orchestrator.executor.host.run_status import with_status
 from orchestrator.kernel.question import QuestionKind
 from orchestrator.values import shown_labels
-from orchestrator.web.documents import AskedDocument, QuestionEvent, QuestionPage, blank, labels_of, question_of
+from orchestrator.web.documents import (
+    AskedDocument,
+    QuestionEvent,
+    QuestionPage,
+    blank,
+    json_of,
+    labels_of,
+    question_of,
+)
 from orchestrator.web.endpoint import Call
 from orchestrator.web.problems import fields_problem
 from orchestrator.web.requests import QuestionsQuery
@@ -42,10 +51,10 @@ async def listing(call: Call[QuestionsQuery]) -> QuestionPage | ASGIApp:
 async def page_of(call: Call[QuestionsQuery]) -> QuestionPage:
     """A page of open questions, the oldest first, whatever media type the client accepts."""
     found, cursor = await _page(call, call.query.after, call.query.limit)
-    return QuestionPage(questions=found, cursor=cursor)
+    return QuestionPage(questions=await _documents(call, found), cursor=cursor)
 
 
-async def _page(call: Call[QuestionsQuery], after: str | None, limit: int) -> tuple[list[AskedDocument], str | None]:
+async def _page(call: Call[QuestionsQuery], after: str | None, limit: int) -> tuple[list[RunQuestion], str | None]:
     query = call.query
     try:
         page = await call.executor.questions(
@@ -55,7 +64,7 @@ async def _page(call: Call[QuestionsQuery], after: str | None, limit: int) -> tu
         if type(error) is not StoreError:
             raise
         raise fields_problem([{"field": "after", "message": str(error)}], "query") from None
-    return [_document(call, one) for one in page.questions if await _shown(call, one)], page.cursor
+    return [one for one in page.questions if await _shown(call, one)], page.cursor
 
 
 async def _shown(call: Call[QuestionsQuery], one: RunQuestion) -> bool:
@@ -68,15 +77,22 @@ async def _shown(call: Call[QuestionsQuery], one: RunQuestion) -> bool:
         return False
 
 
-def _document(call: Call[QuestionsQuery], one: RunQuestion) -> AskedDocument:
-    return AskedDocument(
-        run_id=one.run_id, graph=one.graph, labels=blank(shown_labels(one.labels)), asked=one.asked,
-        question=question_of(one.question, answerable=not call.settings.read_only),
+async def _documents(call: Call[QuestionsQuery], found: Sequence[RunQuestion]) -> list[AskedDocument]:
+    answerable = not call.settings.read_only
+    return await away(
+        lambda: [
+            AskedDocument(
+                run_id=one.run_id, graph=one.graph, labels=blank(shown_labels(one.labels)), asked=one.asked,
+                question=question_of(one.question, answerable=answerable),
+            )
+            for one in found
+        ],
+        found,
     )  # fmt: skip
 
 
 async def _changes(call: Call[QuestionsQuery]) -> AsyncIterator[str]:
-    known: dict[tuple[str, str, str], AskedDocument] = {}
+    known: dict[tuple[str, str, str], RunQuestion] = {}
     ready = False
     watch = StoreWatch(call.executor.store, call.settings)
     while True:
@@ -86,7 +102,9 @@ async def _changes(call: Call[QuestionsQuery]) -> AsyncIterator[str]:
             yield _text(QuestionEvent(type="closed", run_id=key[0], question=key[1]))
         for key, one in now.items():
             if key not in known:
-                yield _text(QuestionEvent(type="opened", run_id=key[0], question=key[1], opened=one))
+                (opened,) = await _documents(call, [one])
+                event = QuestionEvent(type="opened", run_id=key[0], question=key[1], opened=opened)
+                yield await away(partial(_text, event), event)
         if not ready:
             yield _text(QuestionEvent(type="ready"))
             ready = True
@@ -94,7 +112,7 @@ async def _changes(call: Call[QuestionsQuery]) -> AsyncIterator[str]:
         await anyio.sleep(call.settings.poll)
 
 
-async def _all(call: Call[QuestionsQuery]) -> list[AskedDocument]:
+async def _all(call: Call[QuestionsQuery]) -> list[RunQuestion]:
     query = call.query
     most = query.limit if "limit" in query.model_fields_set else _STREAMED
     found, cursor = await _page(call, query.after, min(most, 200))
@@ -107,9 +125,9 @@ async def _all(call: Call[QuestionsQuery]) -> list[AskedDocument]:
 async def waiting_for_people(call: Call[Any, Any]) -> int:
     """How many questions wait for people, also for a request about something else; more than `COUNTED` are one more."""
     query = QuestionsQuery.model_validate({"kind": FOR_PEOPLE, "limit": COUNTED})
-    found = await page_of(replace(call, query=query))
-    return len(found.questions) + (found.cursor is not None)
+    found, cursor = await _page(replace(call, query=query), None, COUNTED)
+    return len(found) + (cursor is not None)
 
 
 def _text(event: QuestionEvent) -> str:
-    return f"data: {json.dumps(event.model_dump(mode='json', by_alias=True))}\n\n"
+    return f"data: {''.join(json_of(event))}\n\n"

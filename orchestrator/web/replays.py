@@ -8,11 +8,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from orchestrator.away import away
 from orchestrator.errors import OrchestratorError, RunUnknown
 from orchestrator.executor.host.run_status import with_status
 from orchestrator.redaction import redact
@@ -33,7 +35,6 @@ from orchestrator.web.replay_documents import (
     StopBody,
 )
 from orchestrator.web.requests import NoQuery
-from orchestrator.web.runs import away
 from orchestrator.web.store_watch import StoreWatch
 from orchestrator.web.streams import MEDIA
 
@@ -155,6 +156,11 @@ async def _row(call: Call[Any, Any], run_id: str, replay_id: str, known: dict[st
             first="", step="", before="", after="", made=0, saved_calls=0, saved_cost=0.0, cost=0.0,
         )  # fmt: skip
     found = await _result(call, parent, info)
+    ends = [(run.machine.ended, run.error) for run in (found.parent, found.run)]
+    return await away(partial(_compared, given, found, progress), ends, found.diff.first)
+
+
+def _compared(given: str, found: Replay, progress: ReplayProgress | None) -> ReplayRow:
     first = found.diff.first
     step = "" if first is None else key_of("step", (first.path, first.node, first.visit)) if first.node else (
         "end" if first.kind in ("status", "output", "error") else "start"
@@ -162,7 +168,8 @@ async def _row(call: Call[Any, Any], run_id: str, replay_id: str, known: dict[st
     said = str(found.diverged_at) if found.diverged_at is not None and first is None else first.line if first else ""
     ended = found.run.machine.ended is not None and found.status != "diverged"
     return ReplayRow(
-        run_id=run_id, replay_id=replay_id, input=given, graph=found.run.graph, outcome=_outcome(found, progress),
+        run_id=found.parent.run_id, replay_id=found.run.run_id, input=given, graph=found.run.graph,
+        outcome=_outcome(found, progress),
         status=found.status, error="", first=blank(said), step=step, before=_answer(found.parent),
         after=_answer(found.run) if ended else "", made=found.made, saved_calls=found.saved.calls,
         saved_cost=found.saved.cost, cost=found.run.usage.cost,

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 
 import anyio
 
+from orchestrator.away import away
 from orchestrator.errors import StaleAnswer
 from orchestrator.executor import Run
 from orchestrator.graph.limits import Limits
@@ -44,8 +45,8 @@ async def start(call: Call[NoQuery, StartBody]) -> RunResult:
     )  # fmt: skip
     if body.wait:
         with call.service.streams.opened(), anyio.move_on_after(call.settings.wait):
-            return result_of(await executor.wait(run_id))
-    return result_of(await executor.load(run_id))
+            return await result_of(await executor.wait(run_id))
+    return await result_of(await executor.load(run_id))
 
 
 async def answer(call: Call[NoQuery, AnswerBody]) -> RunResult:
@@ -59,12 +60,13 @@ async def answer(call: Call[NoQuery, AnswerBody]) -> RunResult:
         )
     except StaleAnswer as error:
         problem = problem_of(error)
-        became = _became(await executor.store.read(call.run_id), body.question)
+        records = await executor.store.read(call.run_id)
+        became = await away(lambda: _became(records, body.question))
         problem.members |= {"run_id": call.run_id, "question": body.question, "became": became}
         if became["by"]:
             problem.detail = f"{problem.detail}; {became['by']} answered it"
         raise problem from None
-    return result_of(run)
+    return await result_of(run)
 
 
 def _became(records: list[Record], question: str) -> dict[str, object]:
@@ -97,7 +99,7 @@ async def resume(call: Call[NoQuery, ResumeBody]) -> RunResult:
         approve=call.risk(body.approve), accept_changes=body.accept_changes, background=True,
         by=call.principal,
     )  # fmt: skip
-    return result_of(run)
+    return await result_of(run)
 
 
 async def pause(call: Call[NoQuery, StopBody]) -> RunResult:
@@ -113,8 +115,8 @@ async def cancel(call: Call[NoQuery, StopBody]) -> RunResult:
 async def _stopped(call: Call[NoQuery, StopBody], stop: Callable[..., Awaitable[Run]]) -> RunResult:
     by = call.by(call.body.by)
     with call.service.streams.opened(), anyio.move_on_after(call.settings.wait):
-        return result_of(await stop(call.run_id, by=by, reason=call.body.reason))
-    return result_of(await call.executor.load(call.run_id))
+        return await result_of(await stop(call.run_id, by=by, reason=call.body.reason))
+    return await result_of(await call.executor.load(call.run_id))
 
 
 async def fork(call: Call[NoQuery, ForkBody]) -> RunResult:
@@ -129,7 +131,7 @@ async def fork(call: Call[NoQuery, ForkBody]) -> RunResult:
     made = await executor.fork(call.run_id, **changes, by=call.by(body.by), start=False)
     if body.start and any(question.kind == "pause" for question in made.waiting):
         made = await executor.resume(made.run_id, background=True, by=call.principal)
-    return result_of(made)
+    return await result_of(made)
 
 
 async def replay(call: Call[NoQuery, ReplayBody]) -> ReplayDocument:
@@ -146,7 +148,7 @@ async def replay(call: Call[NoQuery, ReplayBody]) -> ReplayDocument:
         live=body.live, replay_id=body.run_id, by=call.by(body.by),
         digests=None if body.answer is None else [body.answer.digest],
     )  # fmt: skip
-    return ReplayDocument(**blank(found.to_json()))
+    return await away(lambda: ReplayDocument(**blank(found.to_json())))
 
 
 async def send(call: Call[NoQuery, SendBody]) -> RunResult:
@@ -154,7 +156,7 @@ async def send(call: Call[NoQuery, SendBody]) -> RunResult:
     body = call.body
     by = call.by(body.by)
     run = await call.executor.send(call.run_id, body.event, body.data, id=body.id, by=by, background=True)
-    return result_of(run)
+    return await result_of(run)
 
 
 async def delete(call: Call[DeleteQuery]) -> Deleted:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import asdict
 from html import unescape
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, cast
 
-from anyio import CapacityLimiter, to_thread
-from anyio.lowlevel import RunVar
 from starlette.responses import Response, StreamingResponse
 
+from orchestrator.away import away
 from orchestrator.errors import OrchestratorError, StoreError
 from orchestrator.executor import Point, Run
+from orchestrator.jsontypes import cut, encoded
 from orchestrator.views.events import event_of
 from orchestrator.views.explainer import reasons
 from orchestrator.web.documents import (
@@ -31,21 +31,22 @@ from orchestrator.web.documents import (
     driver_of,
     labels_of,
     result_fields,
-    row_of,
+    rows_of,
 )
 from orchestrator.web.endpoint import Call
 from orchestrator.web.moments import unix
+from orchestrator.web.parts import response_of
 from orchestrator.web.principals import Act
 from orchestrator.web.problems import HttpProblem, fields_problem, log
 from orchestrator.web.requests import AtQuery, ExportQuery, NoQuery, PageQuery, RunsQuery, WhyQuery
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from starlette.types import ASGIApp
 
     from orchestrator.kernel.records import RunStatus
 
-T = TypeVar("T")
-_THREADS: RunVar[CapacityLimiter] = RunVar("threads of the web API")
 _LOOKED_AT = 2000
 """Rows of which `authorize` may leave out all, before a page is answered as it is."""
 SVG = "image/svg+xml"
@@ -72,7 +73,7 @@ async def listing(call: Call[RunsQuery]) -> RunPage:
             if type(error) is not StoreError:
                 raise
             raise fields_problem([{"field": "after", "message": str(error)}], "query") from None
-        rows += [row_of(info) for info in page.runs if await call.may_see(info)]
+        rows += await rows_of([info for info in page.runs if await call.may_see(info)])
         looked += len(page.runs)
         cursor = page.cursor
         scanned = page.scanned
@@ -85,13 +86,14 @@ async def listing(call: Call[RunsQuery]) -> RunPage:
 async def show(call: Call[NoQuery]) -> RunDocument:
     """All that is known of a run but its steps."""
     run = await call.executor.load(call.run_id)
-    why = await away(lambda: reasons(run).run)
     root = run.machine.root
-    return RunDocument(
-        **result_fields(run, answerable=not call.settings.read_only), state=blank(run.values),
-        branches=branches_of(run), why=str(blank(why)),
-        limits=None if root is None else root.limits.model_dump(mode="json"), driver=driver_of(call.run),
-        created=call.run.created, updated=call.run.updated, archived=archived_of(run.archived),
+    return await away(
+        lambda: RunDocument(
+            **result_fields(run, answerable=not call.settings.read_only), state=blank(run.values),
+            branches=branches_of(run), why=str(blank(reasons(run).run)),
+            limits=None if root is None else root.limits.model_dump(mode="json"), driver=driver_of(call.run),
+            created=call.run.created, updated=call.run.updated, archived=archived_of(run.archived),
+        )
     )  # fmt: skip
 
 
@@ -99,7 +101,10 @@ async def history(call: Call[PageQuery]) -> Steps:
     """The steps of a run that ended behind a record."""
     after, limit = call.query.after, call.query.limit
     points = await call.executor.history(call.run_id, after=after, limit=limit + 1)
-    steps = [blank(_step(point)) for point in points[:limit]]
+    seen = points[:limit]
+    steps = await away(
+        lambda: [blank(_step(point)) for point in seen], [(one.update, one.error, one.guards) for one in seen]
+    )
     return Steps(steps=steps, cursor=points[limit - 1].seq if len(points) > limit else None)
 
 
@@ -112,7 +117,7 @@ async def records(call: Call[PageQuery]) -> Records:
     """The records of a run behind one of them."""
     after, limit = call.query.after, call.query.limit
     found = await call.executor.store.read(call.run_id, after=after, limit=limit)
-    events = [blank(event_of(call.run_id, record).to_json()) for record in found]
+    events = await away(lambda: [blank(event_of(call.run_id, record).to_json()) for record in found], found)
     last = after + len(found)
     return Records(records=events, cursor=last if len(found) == limit and last < call.run.head else None)
 
@@ -120,21 +125,23 @@ async def records(call: Call[PageQuery]) -> Records:
 async def state(call: Call[AtQuery]) -> StateDocument:
     """The state of a run at a record."""
     run = await _at(call)
-    return StateDocument(
-        run_id=run.run_id, seq=run.seq, status=cast("RunStatus", run.status),
-        state=blank(run.values), branches=branches_of(run), output=blank(run.output),
+    return await away(
+        lambda: StateDocument(
+            run_id=run.run_id, seq=run.seq, status=cast("RunStatus", run.status),
+            state=blank(run.values), branches=branches_of(run), output=blank(run.output),
+        )
     )  # fmt: skip
 
 
 async def drawing(call: Call[AtQuery]) -> Response:
     """The graph with the run laid over it."""
     run = await _at(call)
-    return picture(await away(run.to_svg))
+    return await picture(run.to_svg)
 
 
-def picture(svg: str) -> Response:
+async def picture(draw: Callable[[], str]) -> Response:
     """A picture as an answer."""
-    return Response(svg, media_type=SVG, headers={"Content-Security-Policy": _PICTURE})
+    return response_of(await away(lambda: encoded([draw()])), SVG, headers={"Content-Security-Policy": _PICTURE})
 
 
 async def why(call: Call[WhyQuery]) -> WhyDocument:
@@ -142,22 +149,21 @@ async def why(call: Call[WhyQuery]) -> WhyDocument:
     run, seq = await call.executor.load(call.run_id), call.query.seq
     _check_record(run, seq)
     try:
-        found = await away(lambda: run.why(seq))
+        return await away(lambda: WhyDocument(**blank(run.why(seq).to_json())))
     except OrchestratorError:
         raise
     except ValueError as error:
         raise HttpProblem(404, "record-unknown", str(error)) from None
-    return WhyDocument(**blank(found.to_json()))
 
 
 async def page(call: Call[NoQuery]) -> Response:
     """The run as one file."""
     run = await call.executor.load(call.run_id)
-    html = await away(run.to_html)
-    policy = _PAGE_POLICY.search(html)
+    parts = await away(lambda: encoded([run.to_html()]))
+    policy = _PAGE_POLICY.search(parts[0].decode())
     assert policy is not None
     headers = {"Content-Security-Policy": f"{unescape(policy[1])}; frame-ancestors 'none'"}
-    return Response(html, media_type="text/html", headers=headers)
+    return response_of(parts, "text/html", headers=headers)
 
 
 async def export(call: Call[ExportQuery]) -> ASGIApp:
@@ -174,7 +180,9 @@ async def export(call: Call[ExportQuery]) -> ASGIApp:
 async def _ended(lines: AsyncIterator[str]) -> AsyncIterator[bytes]:
     try:
         async for line in lines:
-            yield f"{line}\n".encode()
+            for piece in cut(line):
+                yield piece.encode()
+            yield b"\n"
     except OrchestratorError:  # a damaged record: the import says that the file was cut off
         log.exception("an export failed")
 
@@ -194,12 +202,3 @@ async def _at(call: Call[AtQuery]) -> Run:
 def _check_record(run: Run, seq: int | None) -> None:
     if seq is not None and seq > run.seq:
         raise HttpProblem(404, "record-unknown", f"run {run.run_id!r} has {run.seq} records, and none is {seq}")
-
-
-async def away(function: Callable[[], T]) -> T:
-    """Call what blocks in a thread, so that other requests and runs go on; a few at a time, which leaves these time."""
-    try:
-        limiter = _THREADS.get()
-    except LookupError:
-        _THREADS.set(limiter := CapacityLimiter(4))
-    return await to_thread.run_sync(function, limiter=limiter)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import anyio
 
+from orchestrator.away import away
 from orchestrator.stores import StatsRow
 from orchestrator.web import questions
 from orchestrator.web.documents import Document, StatsDocument, StatsGroup, blank, labels_of
@@ -89,7 +90,7 @@ async def groups_of(
     """
     labels = {**labels_of(label), **call.own}
     rows = await call.executor.stats(by, since=since, until=until, graph=graph, labels=labels)
-    return [_group(row) for row in rows]
+    return await away(lambda: [_group(row) for row in rows], [row.group for row in rows])
 
 
 def _group(row: StatsRow) -> StatsGroup:

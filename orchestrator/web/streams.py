@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from orchestrator.errors import RunUnknown
+from orchestrator.jsontypes import cut
 from orchestrator.web.problems import HttpProblem, log
 
 if TYPE_CHECKING:
@@ -132,10 +133,13 @@ class EventStream:
 
     async def _patiently(self, send: Send, text: str) -> bool:
         """Send a text; whether more may follow."""
-        message = {"type": "http.response.body", "body": text.encode(), "more_body": bool(text)}
-        with anyio.move_on_after(self._settings.patience) as waiting:
-            await send(message)
-        self._over = not text or waiting.cancelled_caught
+        for piece in cut(text) if text else ("",):
+            message = {"type": "http.response.body", "body": piece.encode(), "more_body": bool(piece)}
+            with anyio.move_on_after(self._settings.patience) as waiting:
+                await send(message)
+            self._over = not piece or waiting.cancelled_caught
+            if self._over:
+                break
         return not self._over
 
     async def _read(self, sender: MemoryObjectSendStream[str]) -> None:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from orchestrator.away import away
 from orchestrator.errors import RunUnknown
 from orchestrator.stores.base import Changing
 from orchestrator.web import questions
-from orchestrator.web.documents import WorkerList, WorkersEvent, row_of, worker_of
+from orchestrator.web.documents import WorkerList, WorkersEvent, rows_of, worker_of
 from orchestrator.web.endpoint import Call
 from orchestrator.web.requests import WorkersQuery
 from orchestrator.web.streams import MEDIA
@@ -35,10 +36,11 @@ async def list_of(call: Call[WorkersQuery]) -> WorkerList:
     limit = call.query.limit
     found = await call.executor.workers()
     parked = await call.executor.parked(limit=limit + 1)
+    named = [(one, await _named(call, one.runs)) for one in found[:limit]]
     return WorkerList(
-        workers=[worker_of(one, await _named(call, one.runs)) for one in found[:limit]],
+        workers=await away(lambda: [worker_of(*one) for one in named], named),
         more_workers=max(0, len(found) - limit),
-        parked=[row_of(info) for info in parked[:limit] if await call.may_see(info)],
+        parked=await rows_of([info for info in parked[:limit] if await call.may_see(info)]),
         more_parked=len(parked) > limit,
     )
 

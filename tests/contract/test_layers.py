@@ -15,7 +15,7 @@ from tests.support.sources import imports_of, text_of
 ROOT = Path(__file__).parents[2] / "orchestrator"
 
 FLOOR = "late distribution problem archived errors tasks jsontypes typevars values visible redaction clock fence upward"
-FLOOR = f"{FLOOR} containment private"
+FLOOR = f"{FLOOR} containment private away"
 BELOW_EXECUTOR = f"{FLOOR} graph kernel stores models views tools memory context nodes seals"
 BELOW_GRAPH_CLASS = f"{BELOW_EXECUTOR} executor executor/effects executor/step executor/drive executor/host render"
 ABOVE_ALL = f"{BELOW_GRAPH_CLASS} render/terminal verbs models/refs"
@@ -26,7 +26,8 @@ ROOMS = {
     "problem": "",
     "jsontypes": "",
     "typevars": "",
-    "visible": "",
+    "away": "jsontypes",
+    "visible": "jsontypes",
     "redaction": "",
     "clock": "",
     "fence": "containment",

@@ -103,13 +103,15 @@ class RunReader(HasHost):
         Raises:
             RunUnknown, StoreCorrupt: see `load`.
         """
+        from orchestrator.away import away
         from orchestrator.views.diff import diff_of
 
         check_text(run_a, "run_a")
         check_text(run_b, "run_b")
         one, other = await load(self._host, run_a), await load(self._host, run_b)
         read = self._host.store.read
-        return diff_of(one, await read(run_a, upto=one.seq), other, await read(run_b, upto=other.seq))
+        records, others = await read(run_a, upto=one.seq), await read(run_b, upto=other.seq)
+        return await away(lambda: diff_of(one, records, other, others))
 
     async def forks(self, run_id: str) -> list[RunInfo]:
         """The runs that were forked from a run, the newest first; also of one that is deleted. See `Executor.fork`."""

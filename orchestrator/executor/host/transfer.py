@@ -13,8 +13,10 @@ import tempfile
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import IO, TypeAlias
 
+from orchestrator.away import away
 from orchestrator.errors import InvalidExport, OrchestratorError, RunExists, RunUnknown, StoreCorrupt, StoreError
 from orchestrator.executor.host.deletion import children_of
 from orchestrator.executor.host.export_format import VERSION, ExportedRun, brief, read_runs
@@ -23,7 +25,7 @@ from orchestrator.executor.host.loader import RunLoader
 from orchestrator.executor.host.start import check_run_id
 from orchestrator.executor.run_row import row_of
 from orchestrator.executor.snapshots import Snapshots
-from orchestrator.jsontypes import JsonObject
+from orchestrator.jsontypes import ORDERED, JsonObject, cut, in_pieces
 from orchestrator.kernel.machine import apply_stored
 from orchestrator.kernel.records import Record, encode_unsealed
 from orchestrator.redaction import redacted
@@ -45,9 +47,18 @@ async def exported(host: Host, run_ids: Iterable[str], *, children: bool, redact
     digest, count, known = hashlib.sha256(), 0, set[str]()
 
     def line(value: object) -> str:
-        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-        digest.update(text.encode() + b"\n")
+        text = "".join(in_pieces(value, ORDERED))
+        for piece in cut(text):
+            digest.update(piece.encode())
+        digest.update(b"\n")
         return text
+
+    def line_of(record: Record) -> str:
+        fields = {
+            **record.model_dump(mode="json", exclude_defaults=True, exclude={"seal", "type"}),
+            "type": record.type,
+        }
+        return line(redacted(fields) if redact else fields)
 
     found = await _with_children(host, run_ids, children=children)  # unknown runs are reported before the first line
     yield line({"type": "export", "version": VERSION, "redacted": redact})
@@ -62,8 +73,7 @@ async def exported(host: Host, run_ids: Iterable[str], *, children: bool, redact
                     yield line({"type": "graph", "digest": name, "data": redacted(data) if redact else data})
         yield line({"type": "run", "run_id": run_id, "records": len(records)})
         for record in records:
-            fields = json.loads(encode_unsealed(record))
-            yield line(redacted(fields) if redact else fields)
+            yield await away(partial(line_of, record), record)
         count += 1
     yield json.dumps({"type": "end", "runs": count, "sha256": digest.hexdigest()})
 

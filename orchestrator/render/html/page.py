@@ -15,6 +15,7 @@ from string import Template
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from orchestrator.graph.definition import GraphDefinition
+from orchestrator.jsontypes import ORDERED, in_pieces
 from orchestrator.render.backends import RenderError
 from orchestrator.render.html.bundle import shipped_bundle
 from orchestrator.render.overlaid import RunLike
@@ -104,8 +105,7 @@ def page_style() -> str:
 
 def embedded(value: object) -> str:
     """JSON that may stand inside a script element: nothing in it ends that, or is markup."""
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return "".join(_UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", piece) for piece in in_pieces(value, ORDERED))
 
 
 def _still(graph: GraphDefinition) -> str:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 
+from orchestrator.away import away
 from orchestrator.errors import NotSerialisable
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.file_form import to_yaml
@@ -36,7 +37,6 @@ from orchestrator.web.compose.documents import KindField, KindList, KindRow, Str
 from orchestrator.web.documents import blank
 from orchestrator.web.endpoint import Call
 from orchestrator.web.requests import NoQuery
-from orchestrator.web.runs import away
 
 _LONGEST = 500
 """Longest description of a tool, in characters: third-party servers may send any length."""

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from orchestrator.away import away
 from orchestrator.errors import OrchestratorError
 from orchestrator.web.compose import checks
 from orchestrator.web.compose.saved_files import (
@@ -40,7 +41,6 @@ from orchestrator.web.compose.saved_files import (
     write_file,
 )
 from orchestrator.web.problems import HttpProblem
-from orchestrator.web.runs import away
 
 if TYPE_CHECKING:
     from orchestrator.executor import Executor

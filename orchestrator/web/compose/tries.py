@@ -24,5 +24,5 @@ async def start(call: Call[NoQuery, TryBody]) -> RunResult:
     )  # fmt: skip
     if body.wait:
         with call.service.streams.opened(), anyio.move_on_after(call.settings.wait):
-            return result_of(await scratch.executor.wait(run.run_id))
-    return result_of(run)
+            return await result_of(await scratch.executor.wait(run.run_id))
+    return await result_of(run)

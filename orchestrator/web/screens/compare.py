@@ -157,7 +157,7 @@ async def compare(call: Call[CompareQuery]) -> Response:
     texts = None if query.step is None else await aligned_runs.texts_of(call, query.runs, query.step)
     waiting = await open_questions(call)
     first = found.first
-    return page(
+    return await page(
         call, "compare",
         {
             "title": f"Compare {len(ids)} runs", "runs": _runs(found, address), "rows": rows, "address": address,
@@ -181,7 +181,7 @@ async def step(call: Call[TextsQuery]) -> Response:
     found = await aligned_runs.texts(call)
     names = aligned_runs.names_of(call.query.runs)
     texts = _texts(found, names)
-    return page(
+    return await page(
         call,
         "compare_step",
         {"texts": texts},

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 from starlette.responses import Response
 
+from orchestrator.away import away
 from orchestrator.errors import NotSerialisable
 from orchestrator.graph.file_form import to_yaml
 from orchestrator.graph.plain_form import to_plain_yaml
@@ -19,7 +20,6 @@ from orchestrator.web.documents import blank
 from orchestrator.web.endpoint import Endpoint
 from orchestrator.web.requests import Name, Query
 from orchestrator.web.routes import routes
-from orchestrator.web.runs import away
 from orchestrator.web.screens.shell import open_questions, page, root_of
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ async def compose(call: Call[ComposeQuery]) -> Response:
     found = await _begin(call)
     waiting = await open_questions(call)
     edited = found["graph"] or found["from"]
-    return page(
+    return await page(
         call, "compose",
         {"title": f"Compose: {edited}" if edited else "Compose", "begin": found, "open_questions": waiting},
         root=root_of(call), version=["compose", found, waiting],
@@ -91,7 +91,7 @@ async def _begin(call: Call[Any]) -> dict[str, Any]:
         graph = await call.graph(name)
         file = None if call.service.saved is None else call.service.saved.files.get(graph.name)
         try:
-            text = str(blank(await away(lambda: _text(graph) if file is None else file.text)))
+            text = await away(lambda: str(blank(_text(graph) if file is None else file.text)))
             digest = None if file is None or query.graph is None else file.digest
         except NotSerialisable as error:
             fault = str(error)

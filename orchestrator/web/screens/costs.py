@@ -85,7 +85,7 @@ async def costs(call: Call[CostsQuery]) -> Response:
     waiting = await open_questions(call)
     summary = total.text(whole=not models)
     notes = [*_about_groups(query, len(found) - len(groups), chart), *_about_sums(total, models.values())]
-    return page(
+    return await page(
         call, "costs",
         {
             "title": "Costs", "groups": groups, "chart": chart, "by": query.by, "query": query, "columns": COLUMNS,

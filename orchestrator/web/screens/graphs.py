@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
 
+from orchestrator.away import away
 from orchestrator.graph.checks.all import report_of
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.render import to_svg
 from orchestrator.web import graphs as graph_lists
-from orchestrator.web.runs import away, picture
+from orchestrator.web.runs import picture
 from orchestrator.web.screens.shell import key_of, open_questions, page, root_of
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ async def graphs(call: Call[NoQuery]) -> Response:
     """The graphs of this server."""
     found = await graph_lists.listing(call)
     waiting = await open_questions(call)
-    return page(
+    return await page(
         call, "graphs",
         {"title": "Graphs", "graphs": [listed_of(one) for one in found.graphs], "open_questions": waiting},
         root=root_of(call), version=["graphs", [one.model_dump() for one in found.graphs], waiting],
@@ -64,7 +65,7 @@ async def graph(call: Call[NoQuery]) -> Response:
     shown = await call.graph(found.name)
     report = await away(lambda: report_of(shown, prove=True, tools=tools))
     waiting = await open_questions(call)
-    return page(
+    return await page(
         call, "graph",
         {
             "title": found.name, "graph": listed_of(found), "notes": report.notes,
@@ -79,4 +80,4 @@ async def graph(call: Call[NoQuery]) -> Response:
 async def drawing(call: Call[NoQuery]) -> Response:
     """The drawing of a graph."""
     drawn: GraphDefinition = await call.graph(str(call.request.path_params["name"]))
-    return picture(await away(lambda: to_svg(drawn)))
+    return await picture(lambda: to_svg(drawn))

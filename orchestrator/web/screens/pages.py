@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
@@ -11,7 +12,9 @@ from markupsafe import Markup
 from pydantic import Field
 from starlette.responses import Response
 
+from orchestrator.away import away
 from orchestrator.errors import RunUnknown, StoreCorrupt
+from orchestrator.jsontypes import encoded
 from orchestrator.kernel.question import parts_of
 from orchestrator.render.html.page import page_style
 from orchestrator.values import shown_labels
@@ -21,6 +24,7 @@ from orchestrator.web import runs as run_lists
 from orchestrator.web import workers as worker_lists
 from orchestrator.web.documents import AskedDocument, RunPage, blank, first_line, question_of
 from orchestrator.web.endpoint import Call, Endpoint, Surroundings
+from orchestrator.web.parts import response_of
 from orchestrator.web.requests import NoQuery, Query, QuestionsQuery, RunsQuery, WorkersQuery
 from orchestrator.web.screens import compare as comparison
 from orchestrator.web.screens import compose as composition
@@ -29,7 +33,7 @@ from orchestrator.web.screens import replay
 from orchestrator.web.screens.cost_query import CostsQuery
 from orchestrator.web.screens.costs import costs
 from orchestrator.web.screens.graphs import graphs
-from orchestrator.web.screens.inbox import InboxAddress, card_of, summary_of
+from orchestrator.web.screens.inbox import Card, InboxAddress, card_of, summary_of
 from orchestrator.web.screens.runs import STATUSES, Address, span_of, view_of
 from orchestrator.web.screens.shell import open_questions, page, root_of
 from orchestrator.web.screens.workers import parked_of, working_of
@@ -48,7 +52,7 @@ async def runs(call: Call[RunsQuery]) -> Response:
     given = call.request.query_params
     address = Address(root_of(call), [(name, value) for name, value in given.multi_items() if value])
     waiting = await open_questions(call)
-    return page(
+    return await page(
         call, "runs",
         {
             "title": "Runs", "rows": rows, "all_statuses": STATUSES, "statuses": call.query.status,
@@ -77,11 +81,11 @@ async def inbox(call: Call[QuestionsQuery]) -> Response:
     """The open questions that people answer, the oldest first."""
     query = call.query.model_copy(update={"kind": list(call.query.kind) or list(questions.FOR_PEOPLE)})
     found = await questions.page_of(replace(call, query=query))
-    cards = [card_of(one, *await _surroundings(call, one)) for one in found.questions]
+    cards = [await _card(call, one) for one in found.questions]
     whole = call.query.after is None and found.cursor is None
     waiting = str(len(cards) or "") if whole else await open_questions(call)
     address = InboxAddress(root_of(call), call.request.query_params.multi_items())
-    return page(
+    return await page(
         call, "inbox",
         {
             "title": f"Inbox ({waiting})" if waiting else "Inbox", "cards": cards, "open_questions": waiting,
@@ -98,7 +102,7 @@ async def workers(call: Call[WorkersQuery]) -> Response:
     """Who works on the store, and the parked runs."""
     found = await worker_lists.list_of(call)
     waiting = await open_questions(call)
-    return page(
+    return await page(
         call, "workers",
         {
             "title": "Workers", "working": [working_of(one) for one in found.workers],
@@ -113,7 +117,7 @@ async def workers(call: Call[WorkersQuery]) -> Response:
 async def run(call: Call[NoQuery]) -> Response:
     """One run, which the page follows."""
     pane = await call.service.feeds.of(call.run_id).page()
-    return page(
+    return await page(
         call, "run",
         {
             "title": f"{pane.graph} {call.run_id}", "run_id": call.run_id, "pane": Markup(pane.html),
@@ -127,17 +131,17 @@ async def run_questions(call: Call[NoQuery]) -> Response:
     """The open questions of one run that people answer, as cards, which the page of the run puts into itself."""
     found = await call.executor.load(call.run_id)
     cards = []
-    for question in found.waiting:
+    for question in await away(lambda: found.waiting, [*found.machine.questions.values()]):
         if question.kind in questions.FOR_PEOPLE:
-            shown = question_of(question, answerable=not call.settings.read_only)
+            shown = await away(partial(question_of, question, answerable=not call.settings.read_only), question)
             labels = blank(shown_labels(found.labels))
             one = AskedDocument(run_id=call.run_id, graph=found.graph, labels=labels, asked=0, question=shown)
             said, context = await _surroundings(call, one)
             records = await call.executor.store.read(call.run_id, after=context.seq - 1, upto=context.seq)
             asked = one.model_copy(update={"asked": records[0].ts if records else time.time()})
-            cards.append(card_of(asked, said, context))
+            cards.append(await away(partial(card_of, asked, said, context), asked, context))
     waiting = await open_questions(call)
-    return page(
+    return await page(
         call, "run_questions", {"cards": cards, "open_questions": waiting, "moment": time.time()},
         root=root_of(call), version=["questions", waiting, [[card.question, card.digest] for card in cards]],
     )  # fmt: skip
@@ -152,12 +156,18 @@ class DataQuery(Query):
 async def run_data(call: Call[DataQuery]) -> Response:
     """What changed of a run since the version that its page has."""
     found = await call.service.feeds.of(call.run_id).since(call.query.after)
-    return Response(found, media_type="application/json", headers={"Cache-Control": "no-store"})
+    parts = await away(lambda: encoded([found]), found)
+    return response_of(parts, "application/json", headers={"Cache-Control": "no-store"})
 
 
 async def page_css(call: Call[NoQuery]) -> Response:
     """The style of the page of a run."""
     return Response(page_style(), media_type="text/css", headers={"Cache-Control": "no-cache"})
+
+
+async def _card(call: Call[Any, Any], one: AskedDocument) -> Card:
+    said, context = await _surroundings(call, one)
+    return await away(lambda: card_of(one, said, context), one, context)
 
 
 async def _surroundings(call: Call[Any, Any], one: AskedDocument) -> tuple[str, ApprovalContext]:
@@ -169,7 +179,8 @@ async def _surroundings(call: Call[Any, Any], one: AskedDocument) -> tuple[str, 
         found = kept.get(key)
         if found is None or found.version != version:
             records = await call.executor.store.read(one.run_id, upto=info.head)
-            context = context_of(records, one.question.id, parts_of(one.question.kind, one.question.payload).call)
+            about = parts_of(one.question.kind, one.question.payload).call
+            context = await away(lambda: context_of(records, one.question.id, about))
             found = kept[key] = Surroundings(version, first_line(info.input), context)
     except RunUnknown:
         call.service.forget(one.run_id)

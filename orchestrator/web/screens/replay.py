@@ -80,7 +80,7 @@ async def replay(call: Call[ReplayQuery]) -> Response:
     if query.batch is None:
         chosen = [await _chosen(call, run_id) for run_id in runs]
         data |= {"title": f"Replay {data['many']}", "chosen": chosen, "batch": ""}
-        return page(call, "replay", data, root=root, version=["replay", given, waiting, repr(chosen)])
+        return await page(call, "replay", data, root=root, version=["replay", given, waiting, repr(chosen)])
     found = await replays.list_of(call, runs, query.batch)
     rows = [_row(row, root) for row in found.replays]
     data |= {
@@ -89,7 +89,9 @@ async def replay(call: Call[ReplayQuery]) -> Response:
         "done": found.done, "total": len(rows),
         "changes": f"/replays?{urlencode([*runs_query(runs), ('batch', query.batch)])}",
     }  # fmt: skip
-    return page(call, "replay", data, root=root, version=["replay", given, waiting, found.model_dump(mode="json")])
+    return await page(
+        call, "replay", data, root=root, version=["replay", given, waiting, found.model_dump(mode="json")]
+    )
 
 
 _LEFT = ("absent", "stopped", "interrupted")

@@ -16,8 +16,8 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
-from anyio import to_thread
 
+from orchestrator.away import away
 from orchestrator.executor import Run
 from orchestrator.executor.host.run_status import is_interrupted, standby_of, waits_to_be_taken_up, with_status
 from orchestrator.render.html.call_data import usage_data
@@ -172,7 +172,7 @@ class RunFeed:
     async def _after_reading(self, make: Callable[[RunWriter], T]) -> T:
         async with self._lock:
             writer = await self._read()
-            return await to_thread.run_sync(lambda: make(writer))
+            return await away(lambda: make(writer))
 
     async def _read(self) -> RunWriter:
         """Take what the store has by now, or the next part of it."""
@@ -186,7 +186,7 @@ class RunFeed:
             upto = records[-1].seq  # and what was before is read again
         run = await self._executor.load(run_id, at=upto if upto < info.head else None)
         records = await store.read(run_id, upto=run.seq)
-        return await to_thread.run_sync(lambda: self._begun(RunWriter(run, records), info))
+        return await away(lambda: self._begun(RunWriter(run, records), info))
 
     def _begun(self, writer: RunWriter, info: RunInfo) -> RunWriter:
         self._writer, self._epoch, self._created = writer, token_hex(4), info.created
@@ -215,4 +215,4 @@ class RunFeed:
             self._look_ahead(writer, info)
             return writer
 
-        return await to_thread.run_sync(take)
+        return await away(take)

@@ -7,9 +7,11 @@ from functools import cache
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.jsontypes import digest
+from orchestrator.away import away
+from orchestrator.jsontypes import digest, encoded
 from orchestrator.visible import shown
 from orchestrator.web import questions
+from orchestrator.web.parts import response_of
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -40,7 +42,7 @@ def templates() -> Environment:
     return found
 
 
-def page(call: Call[Any, Any], name: str, data: Mapping[str, object], *, root: str, version: object) -> Response:
+async def page(call: Call[Any, Any], name: str, data: Mapping[str, object], *, root: str, version: object) -> Response:
     """A screen as an answer; 304 without a body if the browser has this version of it.
 
     Args:
@@ -50,18 +52,20 @@ def page(call: Call[Any, Any], name: str, data: Mapping[str, object], *, root: s
         root: the path under which the routes are.
         version: plain JSON that changes whenever the page does, except for ages.
     """
-    from starlette.responses import HTMLResponse, Response
+    from starlette.responses import Response
 
     read_only = call.settings.read_only
-    tag = f'"{digest([version, read_only, root, _release()])[:24]}"'
+    tag = await away(lambda: f'"{digest([version, read_only, root, _release()])[:24]}"', version)
     headers = {**HEADERS, "ETag": tag}
     if call.request.headers.get("if-none-match") == tag:
         return Response(status_code=304, headers=headers)
-    text = templates().get_template(f"{name}.html").render(
-        screen=name, root=root, read_only=read_only, logs_out=call.settings.token is not None,
-        static=lambda file: f"{root}/static/{file}", **data,
-    )  # fmt: skip
-    return HTMLResponse(text, headers=headers)
+    template = templates().get_template(f"{name}.html")
+    given = {
+        "screen": name, "root": root, "read_only": read_only, "logs_out": call.settings.token is not None,
+        "static": lambda file: f"{root}/static/{file}", **data,
+    }  # fmt: skip
+    parts = await away(lambda: encoded(template.generate(given)), data)
+    return response_of(parts, "text/html", headers=headers)
 
 
 def root_of(call: Call[Any, Any]) -> str:
