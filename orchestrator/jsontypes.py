@@ -150,7 +150,7 @@ def is_small(value: object, most: int = SMALL) -> bool:
 
 
 def in_pieces(value: object, encoder: json.JSONEncoder = ORDERED) -> Iterator[str]:
-    """Plain JSON as text, in pieces: each call of the encoder, which writes no indents, gets about `PIECE` characters."""
+    """Plain JSON as text, in pieces. Each call of the encoder, which writes no indents, gets about `PIECE` letters."""
     if isinstance(value, str) and len(value) > PIECE:
         yield '"'
         for piece in cut(value):

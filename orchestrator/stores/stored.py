@@ -83,6 +83,15 @@ def rows_of(run_id: str, records: Sequence[Record]) -> tuple[list[Row], Payloads
     return rows, payloads
 
 
+async def rows_of_new(run_id: str, records: Sequence[Record]) -> tuple[list[Row], Payloads]:
+    """The same of a run that is created: a fork or an import has all its records at once."""
+    if len(records) == 1:
+        return rows_of(run_id, records)
+    from orchestrator.away import away
+
+    return await away(lambda: rows_of(run_id, records), records)
+
+
 def labels_of(text: object) -> dict[str, str] | None:
     """The labels in a run's row; None if they are damaged."""
     try:

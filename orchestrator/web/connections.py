@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import resource
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -32,6 +31,10 @@ _EVERY = 60.0
 
 def most_connections() -> int:
     """The most connections at the same time, by the descriptors that the process may open."""
+    try:
+        import resource
+    except ImportError:  # Windows, which has no such limit
+        return _MOST
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return _MOST if soft == resource.RLIM_INFINITY else max(8, min(_MOST, soft // 2))
 

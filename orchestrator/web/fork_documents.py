@@ -16,9 +16,11 @@ from orchestrator.executor.effects.family import FamilyCall
 from orchestrator.executor.host.fork_choices import EditableAnswer, EditableBranch, EditableResult, ForkChoices
 from orchestrator.executor.host.fork_preview import ForkedCall, ForkPreview
 from orchestrator.graph.limits import Usage
+from orchestrator.jsontypes import is_small
 from orchestrator.kernel.question import in_family
 from orchestrator.kernel.records import RunStatus, failed_result
 from orchestrator.values import shown_labels
+from orchestrator.web.bodies import LONGEST
 from orchestrator.web.documents import Document, QuestionDocument, blank, question_of
 
 JsonText = Annotated[str, Field(description="JSON, as text: JavaScript rounds large numbers.")]
@@ -224,7 +226,8 @@ def _relative(name: str, call: FamilyCall) -> RelativesCall:
 
 
 def _text(value: object) -> str:
-    return json.dumps(blank(value), ensure_ascii=False, indent=2)
+    shown = blank(value) if is_small(value, LONGEST) else f"[not shown: it has more than {LONGEST:,} characters]"
+    return json.dumps(shown, ensure_ascii=False, indent=2)
 
 
 def _line(value: object) -> str:
@@ -232,4 +235,4 @@ def _line(value: object) -> str:
 
 
 def _hides(value: object) -> bool:
-    return bool(blank(value) != value)
+    return not is_small(value, LONGEST) or bool(blank(value) != value)

@@ -56,8 +56,11 @@ class RunControl(RunReader):
             StaleAnswer: the question is answered or withdrawn, or has changed.
             InvalidAnswer: the answer does not fit. After each of these three errors the run is unchanged.
         """
+        from orchestrator.away import away
+
+        given = await away(lambda: as_answer(answer), answer)
         return await delivery.answer(
-            self._host, run_id, question, as_answer(answer), by=by, digest=digest, background=background,
+            self._host, run_id, question, given, by=by, digest=digest, background=background,
             resume=Manner(context=context) if resume else None,
         )  # fmt: skip
 
@@ -136,7 +139,9 @@ class RunControl(RunReader):
             ContextMissing: the run was begun with a context, and none is given or made. After each of these errors the
                 run is unchanged.
         """
-        message = sending.event_of(event, data, id, by)
+        from orchestrator.away import away
+
+        message = await away(lambda: sending.event_of(event, data, id, by), event, data)
         if (run_id is None) == (labels is None) or (all and labels is None):
             raise TypeError("give either the id of a run, or labels=; all=True goes with labels")
         how = Manner(context=context) if resume else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from orchestrator.away import away
 from orchestrator.executor.answers import is_answerable
 from orchestrator.executor.host.forks import Moment, moment_of
 from orchestrator.executor.host.host import Host
@@ -76,8 +77,9 @@ async def choices(host: Host, info: RunInfo, at: int | None) -> ForkChoices:
     content = machine.content
     if at is None or not is_over(machine):
         reopen_fork(machine)
+    branches = await away(lambda: tuple(_branches(machine)))
     return ForkChoices(
-        at=machine.head, record=moment.records[-1].type, head=info.head, branches=tuple(_branches(machine)),
+        at=machine.head, record=moment.records[-1].type, head=info.head, branches=branches,
         result=result, answer=answer, known=newest is not None,
         other_version=newest is not None and newest.content != content,
     )  # fmt: skip

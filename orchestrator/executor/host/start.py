@@ -21,6 +21,7 @@ from orchestrator.executor.resources import Resources, limits_cost
 from orchestrator.graph.codec import as_json, shown
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.limits import Limits
+from orchestrator.jsontypes import is_small
 from orchestrator.kernel.records import Caller, RunStarted
 from orchestrator.kernel.rules import RULES
 from orchestrator.stores.base import Store
@@ -90,7 +91,12 @@ async def new_run(
     host.resources.begun[graph.content] = graph
     limits = None if limits is None else graph.limits.changed(limits)
     _check_resources(host.resources, graph, limits)
-    values = initial_values(graph, given)
+    if is_small(given):
+        values = initial_values(graph, given)
+    else:
+        from orchestrator.away import away
+
+        values = await away(lambda: initial_values(graph, given))
     # those of a schedule were accepted when it was stored
     marks = (check_labels if isinstance(given, Recorded) else new_labels)(labels or {})
     context = how.context

@@ -30,7 +30,7 @@ from orchestrator.stores.postgres.writer import Writer
 from orchestrator.stores.postgres.writes import Change, NewRun
 from orchestrator.stores.rows import OpenQuestion, RunTotals
 from orchestrator.stores.shared import check_key, check_new, check_release, check_seqs, copy_run
-from orchestrator.stores.stored import rows_of
+from orchestrator.stores.stored import rows_of, rows_of_new
 from orchestrator.stores.turns import Turns
 
 if TYPE_CHECKING:
@@ -118,9 +118,8 @@ class PostgresStore(PostgresLists, PostgresItems):
         check_new(info, records, graph, lease)
         if lease is not None:
             self._writer.note_lease(ttl)
-        beside = Beside(
-            *rows_of(info.run_id, records), info.summary, info.totals, info.questions or None, info.waiting or None
-        )
+        written = await rows_of_new(info.run_id, records)
+        beside = Beside(*written, info.summary, info.totals, info.questions or None, info.waiting or None)
         text = None if graph is None else self._text_of(graph)
         await self._writer.create(NewRun(info, beside, text, lease, float(ttl)))
 

@@ -14,7 +14,7 @@ from anyio import CancelScope, to_thread
 
 from orchestrator.archived import Archived
 from orchestrator.errors import StoreError, StoreUnavailable
-from orchestrator.jsontypes import JsonObject, canonical, json_text
+from orchestrator.jsontypes import PIECE, JsonObject, canonical, is_small, json_text
 from orchestrator.kernel.records import FINAL
 from orchestrator.late import later
 from orchestrator.private import keep_private
@@ -52,9 +52,9 @@ from orchestrator.stores.sqlite.payloads import UnreadablePayload
 from orchestrator.stores.sqlite.payloads import replace as replace_payload
 from orchestrator.stores.sqlite.readers import Readers
 from orchestrator.stores.sqlite.wal import check_log
-from orchestrator.stores.sqlite.writer import Write, Writer, WriterStatistics
+from orchestrator.stores.sqlite.writer import BYTES_HERE, Write, Writer, WriterStatistics
 from orchestrator.stores.statistics import By, StatsRow
-from orchestrator.stores.stored import rows_of
+from orchestrator.stores.stored import rows_of, rows_of_new
 from orchestrator.stores.words import words
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ class SQLiteStore(SQLiteItems):
         ttl: float = 30.0,
     ) -> None:
         check_new(info, records, graph, lease)
-        rows, payloads = rows_of(info.run_id, records)
+        rows, payloads = await rows_of_new(info.run_id, records)
         text = None if graph is None else self._text_of(graph)
         owner = "" if lease is None else canonical(lease.owner)
 
@@ -186,12 +186,13 @@ class SQLiteStore(SQLiteItems):
         asked = None if questions is None else tuple(questions)
         handled = None if release and status in FINAL else tuple(consumed)
         folded = None if snapshot is None else bytes(snapshot)
+        size = size_of(rows, payloads) + len(folded or b"") + (0 if is_small(asked, PIECE) else 1 + BYTES_HERE)
         return await self._write_rows(
             lambda connection: writes.append(
                 connection, self._numbers, run_id, rows, payloads, after, row, handled, lease, release, summary, totals,
                 asked, (status, due, waiting), folded,
             ),
-            payloads, size_of(rows, payloads) + len(folded or b""),
+            payloads, size,
         )  # fmt: skip
 
     async def _write_rows(self, write: Write[T], payloads: Payloads, size: int) -> T:

@@ -1,0 +1,217 @@
+"""No request holds the event loop up in proportion to what clients stored: large values are worked on elsewhere.
+
+Every route of the table is asked for runs with a large value. A probe looks at each call of C code, and of functions
+that hand all they get to one, in the thread of the event loop: none may get much. Other threads hold the interpreter
+lock, and so the loop, while they are in such a call, so they work in pieces.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from traceback import walk_stack
+from types import CodeType, FrameType
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from orchestrator import redaction
+from orchestrator.jsontypes import PIECE, is_small
+from orchestrator.web.endpoint import Endpoint
+from orchestrator.web.routes import ROUTES
+from orchestrator.web.screens.pages import SCREENS
+from tests.web.api import Api, api, chat, letter, payment, wide
+
+MB = 1 << 20
+HERE, ELSEWHERE = 2 * PIECE, 4 * MB
+"""Characters that one call may get in the thread of the event loop, and in another one."""
+_WHOLE: dict[CodeType, str] = {
+    json.JSONEncoder.encode.__code__: "o",
+    json.JSONDecoder.decode.__code__: "s",
+    redaction.redact.__code__: "text",
+    BaseModel.model_dump_json.__code__: "self",
+}
+"""Functions that hand an argument to C code as a whole."""
+_PARTS = {"from_json", "to_json", "validate_json", "sub", "findall", "sha256", "escape", "encode_basestring_ascii"}
+"""Functions in C that take time in proportion to an argument, which is among the variables of their caller."""
+_QUICK = {"startswith", "endswith", "isascii", "__len__"}
+
+
+class Probe:
+    """Notes calls that get more than they may. What the steps of a run do with its values is not looked at."""
+
+    def __init__(self) -> None:
+        self.found: list[str] = []
+        self.on = False
+        self.loop = 0
+
+    def __call__(self, frame: FrameType, event: str, arg: Any) -> None:
+        if not self.on:
+            return
+        if event == "call" and frame.f_code in _WHOLE:
+            self._note(frame, frame.f_code.co_qualname, frame.f_locals[_WHOLE[frame.f_code]])
+        elif event == "c_call":
+            owner = getattr(arg, "__self__", None)
+            if isinstance(owner, str | bytes):
+                if arg.__name__ not in _QUICK:
+                    self._note(frame, f"{type(owner).__name__}.{arg.__name__}", owner)
+            elif arg.__name__ in _PARTS:
+                for value in [*frame.f_locals.values()]:
+                    if isinstance(value, str | bytes | dict | list):
+                        self._note(frame, arg.__name__, value)
+
+    def _note(self, frame: FrameType, name: str, value: object) -> None:
+        here = threading.get_ident() == self.loop
+        if not is_small(value, HERE if here else ELSEWHERE):
+            places = [
+                f"{one.f_code.co_filename.rpartition('/orchestrator/')[2]}:{number}"
+                for one, number in walk_stack(frame)
+                if "/orchestrator/" in one.f_code.co_filename
+            ]
+            if not any(place.startswith("executor/drive/") for place in places):
+                self.found.append(f"{name} {'here' if here else 'elsewhere'}: {' < '.join(places[:12])}")
+
+
+class Large:
+    """A server whose store has runs with a large value.
+
+    Args:
+        server: the server.
+        value: the value.
+    """
+
+    def __init__(self, server: Api, probe: Probe, value: str) -> None:
+        self.server, self.probe, self._value = server, probe, value
+        self._made: set[str] = set()
+
+    def run(self, graph: str, name: str) -> str:
+        """A run, made if it is not there."""
+        if name not in self._made:
+            self._made.add(name)
+            given = {"topic": self._value} if graph == "wide" else self._value
+            self._do(self.server.executor.start, graph, given, run_id=name)
+        return name
+
+    def replay(self, name: str, replay: str) -> str:
+        """A replay of a run."""
+        if replay not in self._made:
+            self._made.add(replay)
+            self._do(self.server.executor.replay, name, replay_id=replay)
+        return replay
+
+    def question(self, name: str) -> dict[str, str]:
+        """What names the question of a run in an answer."""
+        (asked,) = self._do(self.server.executor.load, name).waiting
+        return {"question": asked.id, "digest": asked.digest}
+
+    def batch(self, name: str) -> dict[str, object]:
+        """What names a batch of replays that has begun."""
+        self.server.post("replays", 201, runs=["big"], batch=name)
+        return {"batch": name}
+
+    def _do(self, function: Callable[..., Any], *given: Any, **named: Any) -> Any:
+        async def called() -> Any:
+            return await function(*given, **named)
+
+        return self.server.portal.call(called)
+
+
+@pytest.fixture(scope="module", params=[1, pytest.param(8, marks=pytest.mark.full)], ids="{}MB".format)
+def large(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Large]:
+    place: Path = tmp_path_factory.mktemp("large")
+    probe = Probe()
+    threading.setprofile(probe)
+    try:
+        with api(letter, wide, payment, chat, store=f"sqlite:///{place}/runs.db", settings={"poll": 0.05}) as server:
+            probe.loop = server.portal.call(threading.get_ident)
+            server.portal.call(sys.setprofile, probe)
+            yield Large(server, probe, "a word " * (request.param * MB // 7))
+            server.portal.call(sys.setprofile, None)
+    finally:
+        threading.setprofile(None)
+
+
+# What each route is asked. One that is not here gets the run `big`, and no query; a new one that wants more says so.
+_QUERIES: dict[str, Callable[[Large], str]] = {
+    "diff_runs": lambda large: f"?runs=big,{large.run('letter', 'waiting')}",
+    "align_runs": lambda large: f"?runs=big,{large.replay('big', 'again')}",
+    "compare_step": lambda large: f"?runs=big,{large.run('letter', 'waiting')}&step=start",
+    "view_comparison": lambda large: f"?runs=big,{large.run('letter', 'waiting')}&step=start",
+    "view_compared_step": lambda large: f"?runs=big,{large.run('letter', 'waiting')}&step=start",
+    "list_replays": lambda large: "?runs=big&batch=many",
+    "view_replays": lambda large: "?runs=big&batch=many",
+    "show_fork_form": lambda large: "?at=2",
+    "export_run": lambda large: "?children=true",
+}
+_BODIES: dict[str, Callable[[Large], dict[str, object]]] = {
+    "start_run": lambda large: {"graph": "chat", "input": _SENT},
+    "answer_question": lambda large: {**large.question("answer_question"), "approve": True},
+    "resume_run": lambda large: {},
+    "pause_run": lambda large: {},
+    "cancel_run": lambda large: {},
+    "fork_run": lambda large: {"at": 2, "start": False},
+    "preview_fork": lambda large: {"at": 2},
+    "replay_run": lambda large: {},
+    "send_event": lambda large: {"event": "word", "data": _SENT},
+    "check_graph": lambda large: {"text": "name: x", "draw": True},
+    "try_graph": lambda large: {"text": _TRIED, "input": _SENT},
+    "save_graph": lambda large: {"name": "saved", "text": _TRIED},
+    "replay_runs": lambda large: {"runs": ["big"], "batch": "many"},
+    "stop_replays": lambda large: large.batch("stopped"),
+    "log_out": lambda large: {},
+}
+_SENT = "a word " * (PIECE // 7)
+_WAITING = ("answer_question", "resume_run", "cancel_run", "pause_run", "send_event")
+"""Actions on runs that wait."""
+_TRIED = """\
+name: tried
+state: {fields: {question: str, answer: {type: str, default: ""}}}
+input: question
+output: answer
+nodes: {write: {kind: complete, prompt: "{question}", result: answer}}
+edges: "START -> write -> END"
+"""
+_REFUSED = {"save_graph": 409}
+"""Actions that this server refuses."""
+
+
+@pytest.mark.parametrize("route", [*ROUTES, *SCREENS], ids=lambda route: route.action)
+def test_a_route_holds_the_loop_up_by_no_large_value(large: Large, route: Endpoint) -> None:
+    name = large.run("wide", "big")
+    if route.action in _WAITING:
+        name = large.run("payment", route.action)
+    large.run("payment", "asks")
+    if route.action == "delete_run":
+        name = large.run("wide", "deleted")
+    path = route.path.format(run_id=name, name="wide") + _QUERIES.get(route.action, lambda _: "")(large)
+    body = _BODIES[route.action](large) if route.method == "POST" else None
+    large.probe.found.clear()
+    large.probe.on = True
+    try:
+        answer = large.server.client.request(route.method, path, json=body, headers={"Accept": "text/html"})
+    finally:
+        large.probe.on = False
+    assert answer.status_code == _REFUSED.get(route.action, route.status), answer.text[:500]
+    assert not large.probe.found
+
+
+@pytest.mark.parametrize("route", [route for route in ROUTES if route.streams], ids=lambda route: route.action)
+def test_a_stream_holds_the_loop_up_by_no_large_value(large: Large, route: Endpoint) -> None:
+    large.run("wide", "big")
+    large.run("payment", "asks")
+    path = route.path.format(run_id="big") + _QUERIES.get(route.action, lambda _: "")(large)
+    large.probe.found.clear()
+    large.probe.on = True
+    try:
+        stream = large.server.stream(path.removeprefix("/api/"), {"Accept": "text/event-stream"})
+        for event in stream:
+            if event["type"] in ("ready", "ended"):
+                break
+        stream.close()
+    finally:
+        large.probe.on = False
+    assert not large.probe.found
