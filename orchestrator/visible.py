@@ -18,8 +18,6 @@ import unicodedata
 from collections.abc import Iterator
 from itertools import groupby
 
-from orchestrator.jsontypes import PIECE, in_pieces
-
 _encoder = json.JSONEncoder(ensure_ascii=False, default=str)
 
 UNICODE = "16.0"
@@ -67,7 +65,9 @@ def exact(value: object) -> str:
     Joiners and variation selectors are escapes here, too, and so is a letter that is written in two ways. Eight or
     more blanks in a row are counted: `\\[4,800 spaces]`, which no JSON has.
     """
-    return "".join(map(_exact, _sections("".join(in_pieces(value, _encoder)))))
+    from orchestrator.jsontypes import PIECE, in_pieces
+
+    return "".join(map(_exact, _sections("".join(in_pieces(value, _encoder)), PIECE)))
 
 
 def _exact(text: str) -> str:
@@ -76,12 +76,12 @@ def _exact(text: str) -> str:
     return _RUNS.sub(_counted, text)
 
 
-def _sections(text: str) -> Iterator[str]:
+def _sections(text: str, least: int) -> Iterator[str]:
     """A text in parts, cut where neither an escape, nor a letter with its marks, nor a run of blanks goes on."""
     begin = 0
-    while len(text) - begin > 2 * PIECE:
-        found = _CUT.search(text, begin + PIECE, begin + 2 * PIECE)
-        end = begin + 2 * PIECE if found is None else found.end()
+    while len(text) - begin > 2 * least:
+        found = _CUT.search(text, begin + least, begin + 2 * least)
+        end = begin + 2 * least if found is None else found.end()
         yield text[begin:end]
         begin = end
     yield text[begin:]

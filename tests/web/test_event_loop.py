@@ -16,11 +16,13 @@ from traceback import walk_stack
 from types import CodeType, FrameType
 from typing import Any
 
+import httpx2
 import pytest
 from pydantic import BaseModel
 
-from orchestrator import redaction
+from orchestrator import Executor, redaction, web
 from orchestrator.jsontypes import PIECE, is_small
+from orchestrator.visible import exact
 from orchestrator.web.endpoint import Endpoint
 from orchestrator.web.routes import ROUTES
 from orchestrator.web.screens.pages import SCREENS
@@ -32,12 +34,17 @@ HERE, ELSEWHERE = 2 * PIECE, 4 * MB
 _WHOLE: dict[CodeType, str] = {
     json.JSONEncoder.encode.__code__: "o",
     json.JSONDecoder.decode.__code__: "s",
-    redaction.redact.__code__: "text",
     BaseModel.model_dump_json.__code__: "self",
 }
 """Functions that hand an argument to C code as a whole."""
 _PARTS = {"from_json", "to_json", "validate_json", "sub", "findall", "sha256", "escape", "encode_basestring_ascii"}
 """Functions in C that take time in proportion to an argument, which is among the variables of their caller."""
+_SLOW = {redaction.redact.__code__: "text", exact.__code__: "value"}
+"""Functions that work in pieces, and so may get anything in another thread."""
+_ENGINE = ("executor/drive/", "executor/commands.py")
+"""What the steps of a run do with its values happens on the loop that drives it."""
+_RECORDS = ("kernel/records/codec.py", "stores/")
+"""A record is read and written whole, in the threads of the store."""
 _QUICK = {"startswith", "endswith", "isascii", "__len__"}
 
 
@@ -52,8 +59,8 @@ class Probe:
     def __call__(self, frame: FrameType, event: str, arg: Any) -> None:
         if not self.on:
             return
-        if event == "call" and frame.f_code in _WHOLE:
-            self._note(frame, frame.f_code.co_qualname, frame.f_locals[_WHOLE[frame.f_code]])
+        if event == "call" and (name := self._argument(frame.f_code)):
+            self._note(frame, frame.f_code.co_qualname, frame.f_locals[name])
         elif event == "c_call":
             owner = getattr(arg, "__self__", None)
             if isinstance(owner, str | bytes):
@@ -64,6 +71,10 @@ class Probe:
                     if isinstance(value, str | bytes | dict | list):
                         self._note(frame, arg.__name__, value)
 
+    def _argument(self, code: CodeType) -> str:
+        """The argument in proportion to which a function takes time; empty: that is not known, or it may."""
+        return _WHOLE.get(code) or (_SLOW.get(code, "") if threading.get_ident() == self.loop else "")
+
     def _note(self, frame: FrameType, name: str, value: object) -> None:
         here = threading.get_ident() == self.loop
         if not is_small(value, HERE if here else ELSEWHERE):
@@ -72,7 +83,7 @@ class Probe:
                 for one, number in walk_stack(frame)
                 if "/orchestrator/" in one.f_code.co_filename
             ]
-            if not any(place.startswith("executor/drive/") for place in places):
+            if not any(place.startswith(_ENGINE if here else (*_ENGINE, *_RECORDS)) for place in places):
                 self.found.append(f"{name} {'here' if here else 'elsewhere'}: {' < '.join(places[:12])}")
 
 
@@ -215,3 +226,48 @@ def test_a_stream_holds_the_loop_up_by_no_large_value(large: Large, route: Endpo
     finally:
         large.probe.on = False
     assert not large.probe.found
+
+
+@pytest.mark.parametrize("size", [1, 8, 64], ids="{}MB".format)
+def test_a_body_of_more_than_a_mebibyte_is_refused_before_it_is_parsed(large: Large, size: int) -> None:
+    body = {"graph": "chat", "input": "x" * (size * MB)}
+    data = json.dumps(body).encode()
+    large.probe.found.clear()
+    large.probe.on = True
+    try:
+        answer = large.server.client.post("/api/runs", content=data, headers={"Content-Type": "application/json"})
+    except httpx2.TransportError:  # one that is far too long is not read to its end
+        answer = None
+    finally:
+        large.probe.on = False
+    assert answer is None or answer.status_code == 413
+    assert not large.probe.found
+
+
+def test_a_problem_names_the_first_of_many_faults(large: Large) -> None:
+    found = large.server.post("runs", 422, **{f"f{number}": 1 for number in range(50_000)})
+    assert len(found["errors"]) == 51
+    assert found["errors"][-1]["message"] == "and 49,951 more faults"
+
+
+def test_the_form_of_a_fork_does_not_show_what_could_not_be_sent_back(large: Large) -> None:
+    large.run("wide", "big")
+    (branch,) = large.server.get("runs/big/fork/form?at=1")["branches"]
+    shown = "topic" in branch["blanked"], json.loads(branch["values"]["topic"])
+    assert shown == (True, "[not shown: it has more than 1,048,576 characters]")
+
+
+@pytest.mark.anyio
+async def test_large_values_are_shown_on_both_event_loops() -> None:
+    topic = "many bees, é " * 60_000
+    async with Executor(graphs=[letter]) as executor:
+        transport = httpx2.ASGITransport(app=web.app(executor))
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost", timeout=60) as client:
+            run = await executor.start("letter", topic, run_id="big")
+            shown = (await client.get("/api/runs/big")).json()
+            assert (shown["state"], shown["status"]) == (run.values, "paused")
+            text = (await client.get("/api/runs/big/export")).text
+            assert [json.loads(line).get("update") for line in text.splitlines()][3] == {"parts": f"draft of {topic}"}
+            for path in ("/inbox", "/runs", "/runs/big", "/api/questions", "/api/runs/big/records"):
+                assert (await client.get(path)).status_code == 200
+            assert (await client.post("/api/runs/big/fork", json={"at": 2, "start": False})).status_code == 201

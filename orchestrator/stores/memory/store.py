@@ -12,7 +12,7 @@ from dataclasses import replace
 from threading import RLock
 
 from orchestrator.errors import RunExists, RunUnknown
-from orchestrator.jsontypes import JsonObject, canonical, json_text
+from orchestrator.jsontypes import PIECE, JsonObject, canonical, json_text
 from orchestrator.kernel.records import FINAL, Record, encode
 from orchestrator.stores.base import (
     Finding,
@@ -176,17 +176,21 @@ class MemoryStore(MemoryArchived, MemoryItems):
     ) -> list[Record]:
         if limit is not None:
             upto = after + limit if upto is None else min(upto, after + limit)
-        return self.read_now(run_id, after=after, upto=upto)
+        stored = self._stored(run_id, after, upto)
+        if sum(map(len, stored)) <= PIECE:
+            return _read(run_id, after, stored)
+        from orchestrator.away import away
+
+        return await away(lambda: _read(run_id, after, stored))
 
     def read_now(self, run_id: str, *, after: int = 0, upto: int | None = None) -> list[Record]:
+        return _read(run_id, after, self._stored(run_id, after, upto))
+
+    def _stored(self, run_id: str, after: int, upto: int | None) -> list[bytes]:
         with self._lock:
             run = self._run(run_id)
             self._check_here(run)
-            stored = run.records[max(after, 0) : None if upto is None else max(upto, 0)]
-        records: list[Record] = []
-        for seq, data in enumerate(stored, max(after, 0) + 1):
-            records.append(read_record(run_id, seq, data, records))
-        return records
+            return run.records[max(after, 0) : None if upto is None else max(upto, 0)]
 
     # ---------------------------------------------------------------------------------- runs
 
@@ -516,3 +520,10 @@ class MemoryStore(MemoryArchived, MemoryItems):
             if self._closed:
                 raise store_closed(self._url)
             yield
+
+
+def _read(run_id: str, after: int, stored: Sequence[bytes]) -> list[Record]:
+    records: list[Record] = []
+    for seq, data in enumerate(stored, max(after, 0) + 1):
+        records.append(read_record(run_id, seq, data, records))
+    return records

@@ -1,0 +1,89 @@
+"""Large values are written and shown in pieces, as if they were written at once."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import Field
+
+from orchestrator import visible
+from orchestrator.graph.limits import Usage
+from orchestrator.jsontypes import PIECE, encoded, in_pieces, is_small
+from orchestrator.visible import exact
+from orchestrator.web.documents import Document, json_of
+
+_LONG = 'a "quoted" \\ é \U0001f41d\n' * (PIECE // 10)
+VALUES: tuple[Any, ...] = (
+    _LONG, [_LONG, 1, _LONG], {_LONG: {"b": [], "c": {}}, "d": _LONG}, [*range(PIECE)], [[one] for one in range(PIECE)],
+    {f"key {one}": [one, {"text": "x" * (one % 100)}] for one in range(20_000)}, [None] * 3000, [], {}, "", 1.5,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("value", VALUES, ids=range(len(VALUES)))
+@pytest.mark.parametrize("ascii", [True, False])
+def test_json_in_pieces_is_what_the_encoder_writes_at_once(value: object, ascii: bool) -> None:  # noqa: A002  json's name
+    for separators in ((",", ":"), None):
+        encoder = json.JSONEncoder(separators=separators, ensure_ascii=ascii)
+        assert "".join(in_pieces(value, encoder)) == encoder.encode(value)
+
+
+def test_each_piece_is_small() -> None:
+    for value in VALUES:
+        assert max(map(len, in_pieces(value))) <= 8 * PIECE
+        assert max(map(len, encoded(in_pieces(value)))) <= 10 * PIECE
+
+
+def test_a_large_document_is_written_as_pydantic_writes_it() -> None:
+    class Part(Document):
+        named: object = Field(serialization_alias="schema")
+        usage: Usage
+
+    class Whole(Document):
+        parts: list[Part]
+        data: dict[str, object]
+        more: Part | None = None
+
+    part = Part(named=_LONG, usage=Usage(calls=1))
+    for made in (Whole(parts=[part] * 3, data={"x": [_LONG]}, more=part), Whole(parts=[], data={})):
+        assert json.loads("".join(json_of(made))) == made.model_dump(mode="json", by_alias=True)
+
+
+@given(
+    st.recursive(
+        st.text() | st.integers() | st.none() | st.floats(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    )
+)
+def test_what_is_small_has_no_more_characters_than_it_may(value: object) -> None:
+    length = len(json.dumps(value, ensure_ascii=False))
+    assert is_small(value, 10 * length + 1000)
+    assert not is_small([value, "x" * 100], 90)
+
+
+def test_nobody_knows_the_size_of_other_values() -> None:
+    assert not is_small(object())
+    assert not is_small([b"", {"a": iter(())}])
+
+
+@given(
+    st.lists(
+        st.sampled_from(["word ", "  " * 6, "\n", "\\", "\u200b", "e\u0301", "é", "日本", "🐝", '"', "a1b2c3d4e5f6 "]),
+        max_size=200,
+    )
+)
+def test_a_long_value_is_shown_as_a_short_one(parts: list[str]) -> None:
+    text = json.dumps("".join(parts), ensure_ascii=False)
+    at_once = visible._exact(text)
+    for least in (13, 40):
+        sections = [*visible._sections(text, least)]
+        assert "".join(sections) == text
+        if all(len(one) < 2 * least for one in sections):  # a place to cut was found in time
+            assert "".join(map(visible._exact, sections)) == at_once
+
+
+def test_what_is_shown_of_a_large_value_differs_where_it_does() -> None:
+    assert exact([_LONG + "a\u200b"]).endswith('a\\u200b"]')
