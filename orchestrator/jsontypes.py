@@ -131,10 +131,10 @@ def is_small(value: object, most: int = SMALL) -> bool:
             most -= len(one)
         elif isinstance(one, int):
             most -= one.bit_length() >> 2
-        elif hasattr(one, "__pydantic_extra__"):  # a model, without importing pydantic
+        elif (more := getattr(one, "__pydantic_extra__", one)) is not one:  # a model, without importing pydantic
             most -= _ITEM * len(vars(one))
             todo += vars(one).values()
-            todo.append(one.__pydantic_extra__)
+            todo.append(more)
         elif isinstance(one, dict | list | tuple | Mapping | Sequence):
             most -= _ITEM * len(one)
             if most >= 0:
