@@ -141,9 +141,9 @@ def is_small(value: object, most: int = SMALL) -> bool:
                 todo += one
                 if isinstance(one, Mapping):
                     todo += one.values()
-        elif is_dataclass(one):
+        elif is_dataclass(one) and not isinstance(one, type):
             most -= _ITEM * len(fields(one))
-            todo += (getattr(one, field.name) for field in fields(one))
+            todo += (getattr(one, field.name, None) for field in fields(one))
         elif not (one is None or isinstance(one, float)):
             return False
     return most >= 0

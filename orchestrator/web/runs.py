@@ -149,11 +149,12 @@ async def why(call: Call[WhyQuery]) -> WhyDocument:
     run, seq = await call.executor.load(call.run_id), call.query.seq
     _check_record(run, seq)
     try:
-        return await away(lambda: WhyDocument(**blank(run.why(seq).to_json())))
+        found = await away(lambda: run.why(seq))
     except OrchestratorError:
         raise
     except ValueError as error:
         raise HttpProblem(404, "record-unknown", str(error)) from None
+    return await away(lambda: WhyDocument(**blank(found.to_json())))
 
 
 async def page(call: Call[NoQuery]) -> Response:
