@@ -41,10 +41,10 @@ _PARTS = {"from_json", "to_json", "validate_json", "sub", "findall", "sha256", "
 """Functions in C that take time in proportion to an argument, which is among the variables of their caller."""
 _SLOW = {redaction.redact.__code__: "text", exact.__code__: "value"}
 """Functions that work in pieces, and so may get anything in another thread."""
-_ENGINE = ("executor/drive/", "executor/commands.py")
-"""What the steps of a run do with its values happens on the loop that drives it."""
-_RECORDS = ("kernel/records/codec.py", "stores/")
-"""A record is read and written whole, in the threads of the store."""
+_ENGINE = ("executor/drive/", "executor/commands.py", "executor/host/replays.py")
+"""What the steps and commands of a run do with its values happens on the loop that drives it."""
+_ONE_VALUE = ("kernel/records/codec.py", "stores/", "values.py", "views/call_text.py")
+"""A record is read and written whole, and a value is checked, and compared, whole: some milliseconds a megabyte."""
 _QUICK = {"startswith", "endswith", "isascii", "__len__"}
 
 
@@ -83,7 +83,7 @@ class Probe:
                 for one, number in walk_stack(frame)
                 if "/orchestrator/" in one.f_code.co_filename
             ]
-            if not any(place.startswith(_ENGINE if here else (*_ENGINE, *_RECORDS)) for place in places):
+            if not any(place.startswith(_ENGINE if here else (*_ENGINE, *_ONE_VALUE)) for place in places):
                 self.found.append(f"{name} {'here' if here else 'elsewhere'}: {' < '.join(places[:12])}")
 
 

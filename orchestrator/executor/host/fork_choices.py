@@ -95,7 +95,7 @@ def _branches(machine: RunState) -> Iterator[EditableBranch]:
 
 def _branch(path: str | None, token: Activation) -> EditableBranch:
     schema = token.frame.plan.schema
-    return EditableBranch(path, token.node, schema.dump(token.values), start_form(schema))
+    return EditableBranch(path, token.node, schema.show(token.values), start_form(schema))
 
 
 def _result(moment: Moment) -> EditableResult | None:
