@@ -157,7 +157,7 @@ async def test_a_store_with_more_labels_opens_and_shows_them_cut(url: str) -> No
         assert run.labels == info.labels == labels
         assert (await executor.fork("odd", at=1, run_id="fork")).labels == labels
         shown = row_of(info).labels
-        assert result_of(run).labels == shown
+        assert (await result_of(run)).labels == shown
         assert len(shown) == MAX_LABELS
         assert (shown["a-team"], max(map(len, shown))) == ("v" * 999 + "…", 200)
         for text in (run_table([info]), run_text(run, [], reasons(run), [], "", "")):

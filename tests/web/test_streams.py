@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -331,3 +332,8 @@ def test_a_stream_looks_at_a_store_that_tells_of_changes_only_after_a_change(url
                 tasks.cancel_scope.cancel()
 
     anyio.run(look)
+
+
+def test_where_descriptors_have_no_limit_a_server_takes_the_most_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "resource", None)  # as on Windows
+    assert connections.most_connections() == 4096
