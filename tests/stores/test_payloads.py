@@ -204,6 +204,9 @@ def test_a_record_that_would_be_too_large_is_refused_before_it_is_put_together()
         pieces(stored, {digest: payload.encode()})
 
 
-def test_a_record_that_could_not_be_read_is_not_written() -> None:
-    with pytest.raises(StoreError, match=r"run 'r': record 3 \(event_received\) has .* and the limit is 603,979,776"):
-        rows_of("r", [EventReceived(seq=3, ts=1.0, name="e", data=["x" * (1 << 26)] * 9)])
+def test_a_record_that_could_not_be_read_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orchestrator.stores.stored.MAX_RECORD_BYTES", 1 << 20)  # the real one takes a gigabyte
+    record = EventReceived(seq=3, ts=1.0, name="e", data=["x" * (1 << 18)] * 3)
+    assert len(rows_of("r", [record])[0]) == 1
+    with pytest.raises(StoreError, match=r"run 'r': record 3 \(event_received\) has .* and the limit is 1,048,576"):
+        rows_of("r", [record.model_copy(update={"data": ["x" * (1 << 18)] * 4})])
