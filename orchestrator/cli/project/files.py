@@ -199,7 +199,8 @@ def test_a_model_can_call_it() -> None:
 '''
 
 ENV = """\
-# Copy this file to .env, and never commit that one. The command line reads keys from it, and no other settings.
+# Copy this file to .env, and never commit that one. The command line reads keys from it, and no other settings. It
+# asks on a terminal before it uses them for the first time.
 OPENAI_API_KEY=
 """
 
@@ -219,7 +220,8 @@ README = """\
     {run}
 
 That runs offline, with a model that only does arithmetic. For another one, copy `.env.example` to `.env`, enter your
-key, and add `--model openai:NAME`. {hint}
+key, and add `--model openai:NAME`. The first command on a terminal asks whether to use the key; scripts set it in the
+environment. {hint}
 """
 
 _WHAT = {
