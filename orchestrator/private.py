@@ -53,4 +53,4 @@ def as_read(path: str) -> str:
         from orchestrator.visible import without_hidden
 
         path = without_hidden(unicodedata.normalize("NFKC", path))
-    return os.sep.join(name.rstrip(" .") for name in path.casefold().split(os.sep))
+    return os.sep.join(name.rstrip(" .") or name for name in path.casefold().split(os.sep))

@@ -11,7 +11,7 @@ import pytest
 from orchestrator.private import keep_private, state_folder
 from orchestrator.stores import open_store
 from orchestrator.tools import tools_from_ref
-from orchestrator.tools.builtin.files import READ_ONLY, SECRETS, Files
+from orchestrator.tools.builtin.files import HIDDEN, READ_ONLY, SECRETS, Files
 from orchestrator.tools.builtin.files.names import hidden_by, parts_of
 from tests.tools.builtin.test_files import done, refused
 
@@ -166,6 +166,7 @@ async def test_dot_files_are_hidden_unless_they_are_asked_for(tmp_path: Path, mo
     assert await listed(files) == {"notes.md"}
     for name in names:
         await refuses(files, name, "is hidden here (it matches '.*')")
+    assert hidden_by("...", HIDDEN, str(tmp_path))
     shown = Files(tmp_path, hidden=SECRETS)
     for files in (tools_from_ref("files:.?dotfiles"), shown):
         assert isinstance(files, Files)
