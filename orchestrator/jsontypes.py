@@ -127,8 +127,10 @@ def is_small(value: object, most: int = SMALL) -> bool:
     todo = [value]
     while todo and most >= 0:
         one = todo.pop()
-        if isinstance(one, str | bytes):
+        if isinstance(one, (str, bytes)):
             most -= len(one)
+        elif one is None or isinstance(one, float):
+            continue
         elif isinstance(one, int):
             most -= one.bit_length() >> 2
         elif (more := getattr(one, "__pydantic_extra__", one)) is not one:  # a model, without importing pydantic
@@ -144,7 +146,7 @@ def is_small(value: object, most: int = SMALL) -> bool:
         elif is_dataclass(one) and not isinstance(one, type):
             most -= _ITEM * len(fields(one))
             todo += (getattr(one, field.name, None) for field in fields(one))
-        elif not (one is None or isinstance(one, float)):
+        else:
             return False
     return most >= 0
 
