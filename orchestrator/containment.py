@@ -126,7 +126,7 @@ async def take_back_cancels(task: asyncio.Task[Any]) -> None:
 def _stops(error: BaseException, task: asyncio.Task[Any] | None, before: int) -> bool:
     if isinstance(error, SystemExit):  # Python gives a handler of a signal its number and the frame that it interrupts
         frames = pairwise(frame for frame, _ in walk_tb(error.__traceback__))
-        return any(_is_handler(frame, before) for before, frame in frames)
+        return any(_is_handler(frame, interrupted) for interrupted, frame in frames)
     if isinstance(error, GeneratorExit):  # closing raises a new one in each coroutine, at its own `await`
         return error.__traceback__ is None or error.__traceback__.tb_next is None
     if not isinstance(error, anyio.get_cancelled_exc_class()):

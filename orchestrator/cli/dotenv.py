@@ -53,13 +53,13 @@ def load_dotenv() -> None:
 
 def _agrees(file: Path, keys: Mapping[str, str]) -> bool:
     """Whether the user has agreed, now or before, to use these keys of this file."""
-    from orchestrator.cli.trust import key_file
     from orchestrator.cli.trust_prompt import agrees
     from orchestrator.jsontypes import digest
+    from orchestrator.private import state_folder
 
     note: Path | None = None
     with suppress(OSError, RuntimeError):  # RuntimeError: this user has no home
-        note = key_file().parent / "env" / digest([str(file.resolve()), dict(keys)])
+        note = state_folder() / "env" / digest([str(file.resolve()), dict(keys)])
         if note.exists():
             return True
     what = "Whoever has the account of a key may read what models and tools are asked with it."
