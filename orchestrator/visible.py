@@ -52,6 +52,8 @@ _EMPTY = 3
 _RUNS = re.compile(rf"( {{{_RUN},}})|((\\[nrtbf]|\\u[0-9a-f]{{4}}|\\U[0-9a-f]{{8}})\3{{{_RUN - 1},}})|\\.", re.DOTALL)
 _CUT = re.compile(r"[ -\[\]-~]{11}[A-Za-z0-9](?=[ -~])")
 """The end of some ASCII without an escape, before a character that is no mark."""
+_SECTION = 1 << 18
+"""Characters of a long text that are looked at together, as many as `jsontypes.PIECE`."""
 _BLANKS = re.compile(rf" {{{_RUN},}}")
 _WORDS = {r"\n": "newlines", r"\t": "tabs", r"\r": "returns"}
 
@@ -65,9 +67,9 @@ def exact(value: object) -> str:
     Joiners and variation selectors are escapes here, too, and so is a letter that is written in two ways. Eight or
     more blanks in a row are counted: `\\[4,800 spaces]`, which no JSON has.
     """
-    from orchestrator.jsontypes import PIECE, in_pieces
+    from orchestrator.jsontypes import in_pieces
 
-    return "".join(map(_exact, _sections("".join(in_pieces(value, _encoder)), PIECE)))
+    return "".join(map(_exact, _sections("".join(in_pieces(value, _encoder)), _SECTION)))
 
 
 def _exact(text: str) -> str:
@@ -93,6 +95,10 @@ def shown(text: str) -> str:
     Joiners stay between letters of scripts that are written with them and inside emoji, variation selectors behind
     what can be an emoji. What else cannot be seen is an escape (`\\u200b`).
     """
+    return _shown(text) if len(text) <= _SECTION else "".join(map(_shown, _sections(text, _SECTION)))
+
+
+def _shown(text: str) -> str:
     return text if _plain(text) else "".join(_readable(text))
 
 

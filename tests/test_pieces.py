@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field
 
-from orchestrator import visible
+from orchestrator import Executor, visible, web
 from orchestrator.graph.limits import Usage
 from orchestrator.jsontypes import PIECE, encoded, in_pieces, is_small
 from orchestrator.visible import exact
 from orchestrator.web.documents import Document, json_of
+from tests.web.api import letter
 
 _LONG = 'a "quoted" \\ é \U0001f41d\n' * (PIECE // 10)
 VALUES: tuple[Any, ...] = (
@@ -83,7 +85,24 @@ def test_a_long_value_is_shown_as_a_short_one(parts: list[str]) -> None:
         assert "".join(sections) == text
         if all(len(one) < 2 * least for one in sections):  # a place to cut was found in time
             assert "".join(map(visible._exact, sections)) == at_once
+            assert "".join(map(visible._shown, sections)) == visible._shown(text)
 
 
 def test_what_is_shown_of_a_large_value_differs_where_it_does() -> None:
     assert exact([_LONG + "a\u200b"]).endswith('a\\u200b"]')
+
+
+@pytest.mark.anyio
+async def test_large_values_are_shown_on_both_event_loops() -> None:
+    topic = "many bees, é " * 60_000
+    async with Executor(graphs=[letter]) as executor:
+        transport = httpx2.ASGITransport(app=web.app(executor))
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost", timeout=60) as client:
+            run = await executor.start("letter", topic, run_id="big")
+            shown = (await client.get("/api/runs/big")).json()
+            assert (shown["state"], shown["status"]) == (run.values, "paused")
+            text = (await client.get("/api/runs/big/export")).text
+            assert [json.loads(line).get("values", {}).get("topic") for line in text.splitlines()].count(topic) == 1
+            for path in ("/inbox", "/runs", "/runs/big", "/api/questions", "/api/runs/big/records"):
+                assert (await client.get(path)).status_code == 200
+            assert (await client.post("/api/runs/big/fork", json={"at": 2, "start": False})).status_code == 201

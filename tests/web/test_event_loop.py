@@ -20,7 +20,7 @@ import httpx2
 import pytest
 from pydantic import BaseModel
 
-from orchestrator import Executor, redaction, web
+from orchestrator import redaction
 from orchestrator.jsontypes import PIECE, is_small
 from orchestrator.visible import exact
 from orchestrator.web.endpoint import Endpoint
@@ -255,19 +255,3 @@ def test_the_form_of_a_fork_does_not_show_what_could_not_be_sent_back(large: Lar
     (branch,) = large.server.get("runs/big/fork/form?at=1")["branches"]
     shown = "topic" in branch["blanked"], json.loads(branch["values"]["topic"])
     assert shown == (True, "[not shown: it has more than 1,048,576 characters]")
-
-
-@pytest.mark.anyio
-async def test_large_values_are_shown_on_both_event_loops() -> None:
-    topic = "many bees, é " * 60_000
-    async with Executor(graphs=[letter]) as executor:
-        transport = httpx2.ASGITransport(app=web.app(executor))
-        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost", timeout=60) as client:
-            run = await executor.start("letter", topic, run_id="big")
-            shown = (await client.get("/api/runs/big")).json()
-            assert (shown["state"], shown["status"]) == (run.values, "paused")
-            text = (await client.get("/api/runs/big/export")).text
-            assert [json.loads(line).get("values", {}).get("topic") for line in text.splitlines()].count(topic) == 1
-            for path in ("/inbox", "/runs", "/runs/big", "/api/questions", "/api/runs/big/records"):
-                assert (await client.get(path)).status_code == 200
-            assert (await client.post("/api/runs/big/fork", json={"at": 2, "start": False})).status_code == 201

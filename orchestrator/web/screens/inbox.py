@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
+from orchestrator.jsontypes import PIECE, in_pieces, is_small
 from orchestrator.kernel.question import parts_of
 from orchestrator.redaction import redact
 from orchestrator.render.terminal.texts import short
@@ -184,4 +185,6 @@ def _argument(name: str, value: object) -> Argument:
 
 
 def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=2)
+    if isinstance(value, dict | list) and is_small(value, PIECE):
+        return json.dumps(value, ensure_ascii=False, indent=2)
+    return "".join(in_pieces(value))

@@ -32,6 +32,9 @@ HEADERS: Mapping[str, str] = {"Content-Security-Policy": POLICY, "Cache-Control"
 def templates() -> Environment:
     """The templates. Everything that they are given is escaped as text."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
+
+    from orchestrator.render.html.page import embedded
 
     found = Environment(
         loader=PackageLoader("orchestrator.web.screens"), autoescape=True, undefined=StrictUndefined,
@@ -39,6 +42,7 @@ def templates() -> Environment:
     )  # fmt: skip
     found.policies["json.dumps_kwargs"] = {"sort_keys": False}  # arguments keep their order
     found.filters["visible"] = lambda text: shown(str(text))
+    found.filters["embedded"] = lambda value: Markup(embedded(value))
     return found
 
 
