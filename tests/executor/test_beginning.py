@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from functools import partial
+from typing import Any
 
 import anyio
 import anyio.lowlevel
 import pytest
 
 from orchestrator import Context, Event, Executor, Limits, Run, Update, node
-from orchestrator.errors import GraphUnknown, InvalidInput, RunEnded, RunExists, RunUnknown
+from orchestrator.errors import GraphUnknown, InvalidInput, InvalidValue, RunEnded, RunExists, RunUnknown
 from orchestrator.stores.base import Store
 from orchestrator.testing import MockClock, ScriptedModel
 from tests.support.executors import Log, chain, says, single
@@ -120,10 +121,10 @@ async def test_an_id_of_a_paused_run_gives_the_paused_run_and_of_an_interrupted_
     assert work.done == work.output
 
 
-@pytest.mark.parametrize("name", ["", "a b", "a@3", "a/b", "a\\b", "a\nb", "x" * 201])
-async def test_an_id_that_is_none(name: str) -> None:
+@pytest.mark.parametrize("name", ["", "a b", "a@3", "a/b", "a\\b", "a\nb", "x" * 201, "-x", 5, b"x"])
+async def test_an_id_that_is_none(name: Any) -> None:
     async with Executor() as executor:
-        with pytest.raises(ValueError, match="run id"):
+        with pytest.raises(InvalidValue, match="run.id"):
             await executor.start(chain(says("a")), run_id=name)
         assert (await executor.runs()).runs == ()
 

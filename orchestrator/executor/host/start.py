@@ -191,9 +191,9 @@ def check_new_id(run_id: str) -> str:
     Raises:
         InvalidValue: it is none, or commands would take it for an option.
     """
-    if run_id.startswith("-"):
+    if check_run_id(run_id).startswith("-"):
         raise InvalidValue(f"run id {shown(run_id)}: take one that does not begin with '-'", where="run_id")
-    return check_run_id(run_id)
+    return run_id
 
 
 def check_run_id(run_id: str) -> str:
@@ -202,6 +202,7 @@ def check_run_id(run_id: str) -> str:
     Raises:
         InvalidValue: it is none.
     """
+    check_kind(run_id, str, "run_id")
     if not 0 < len(run_id) <= 200 or not run_id.isprintable() or any(sign in " @/\\" for sign in run_id):
         raise InvalidValue(
             f"run id {shown(run_id)}: take 1 to 200 printable characters without spaces, '@', '/' and '\\'",
