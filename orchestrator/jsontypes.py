@@ -155,7 +155,7 @@ def in_pieces(value: object, encoder: json.JSONEncoder = ORDERED) -> Iterator[st
     """Plain JSON as text, in pieces. Each call of the encoder, which writes no indents, gets about `PIECE` letters."""
     if isinstance(value, str) and len(value) > PIECE:
         yield '"'
-        for piece in cut(value):
+        for piece in cut_up(value):
             yield encoder.encode(piece)[1:-1]
         yield '"'
     elif not isinstance(value, dict | list | tuple) or is_small(value, PIECE):
@@ -194,7 +194,7 @@ def _joined(before: str, parts: Iterable[Iterable[str]], behind: str, encoder: j
     yield behind
 
 
-def cut(text: str) -> Iterator[str]:
+def cut_up(text: str) -> Iterator[str]:
     """A text in pieces."""
     return (text[at : at + PIECE] for at in range(0, len(text), PIECE))
 
@@ -205,7 +205,7 @@ def encoded(texts: Iterable[str]) -> list[bytes]:
     held: list[str] = []
     size = 0
     for text in texts:
-        for piece in cut(text):
+        for piece in cut_up(text):
             held.append(piece)
             size += len(piece)
             if size >= PIECE:

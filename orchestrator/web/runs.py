@@ -13,7 +13,7 @@ from starlette.responses import Response, StreamingResponse
 from orchestrator.away import away
 from orchestrator.errors import OrchestratorError, StoreError
 from orchestrator.executor import Point, Run
-from orchestrator.jsontypes import cut, encoded
+from orchestrator.jsontypes import cut_up, encoded
 from orchestrator.views.events import event_of
 from orchestrator.views.explainer import reasons
 from orchestrator.web.documents import (
@@ -181,7 +181,7 @@ async def export(call: Call[ExportQuery]) -> ASGIApp:
 async def _ended(lines: AsyncIterator[str]) -> AsyncIterator[bytes]:
     try:
         async for line in lines:
-            for piece in cut(line):
+            for piece in cut_up(line):
                 yield piece.encode()
             yield b"\n"
     except OrchestratorError:  # a damaged record: the import says that the file was cut off

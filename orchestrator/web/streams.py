@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from orchestrator.errors import RunUnknown
-from orchestrator.jsontypes import cut
+from orchestrator.jsontypes import cut_up
 from orchestrator.web.problems import HttpProblem, log
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class EventStream:
 
     async def _patiently(self, send: Send, text: str) -> bool:
         """Send a text; whether more may follow."""
-        for piece in cut(text) if text else ("",):
+        for piece in cut_up(text) if text else ("",):
             message = {"type": "http.response.body", "body": piece.encode(), "more_body": bool(piece)}
             with anyio.move_on_after(self._settings.patience) as waiting:
                 await send(message)

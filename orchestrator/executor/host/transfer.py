@@ -25,7 +25,7 @@ from orchestrator.executor.host.loader import RunLoader
 from orchestrator.executor.host.start import check_run_id
 from orchestrator.executor.run_row import row_of
 from orchestrator.executor.snapshots import Snapshots
-from orchestrator.jsontypes import ORDERED, JsonObject, cut, in_pieces
+from orchestrator.jsontypes import ORDERED, JsonObject, cut_up, in_pieces
 from orchestrator.kernel.machine import apply_stored
 from orchestrator.kernel.records import Record, encode_unsealed
 from orchestrator.redaction import redacted
@@ -48,7 +48,7 @@ async def exported(host: Host, run_ids: Iterable[str], *, children: bool, redact
 
     def line(value: object) -> str:
         text = "".join(in_pieces(value, ORDERED))
-        for piece in cut(text):
+        for piece in cut_up(text):
             digest.update(piece.encode())
         digest.update(b"\n")
         return text
