@@ -38,7 +38,7 @@ MAX_REQUEST_BYTES = 8 * MAX_BYTES
 """The same for a value of many values, such as a conversation."""
 
 MAX_RECORD_BYTES = MAX_REQUEST_BYTES + MAX_BYTES
-"""Bytes of a record: the largest request or result, and what is beside it. No store writes or reads a larger one."""
+"""Bytes of a record: the largest request or result, and what is beside it. Only memory stores take larger ones."""
 
 MAX_DIGITS = 4300
 """Digits of an integer: Python reads no longer ones from text unless it is told to."""

@@ -124,7 +124,7 @@ async def test_an_id_of_a_paused_run_gives_the_paused_run_and_of_an_interrupted_
 @pytest.mark.parametrize("name", ["", "a b", "a@3", "a/b", "a\\b", "a\nb", "x" * 201, "-x", 5, b"x"])
 async def test_an_id_that_is_none(name: Any) -> None:
     async with Executor() as executor:
-        with pytest.raises(InvalidValue, match="run.id"):
+        with pytest.raises(InvalidValue, match=r"run.id"):
             await executor.start(chain(says("a")), run_id=name)
         assert (await executor.runs()).runs == ()
 
