@@ -131,7 +131,7 @@ class Large:
         return self.server.portal.call(called)
 
 
-@pytest.fixture(scope="module", params=[1, pytest.param(8, marks=pytest.mark.full)], ids="{}MB".format)
+@pytest.fixture(scope="module", params=[1, pytest.param(5, marks=pytest.mark.full)], ids="{}MB".format)
 def large(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Large]:
     place: Path = tmp_path_factory.mktemp("large")
     probe = Probe()
