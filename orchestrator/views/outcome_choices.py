@@ -36,6 +36,8 @@ _REFUSED = (
     _FAILED,
     OutcomeChoice("retry", "Call it again", "It happened once, and happens twice.", dangerous=True),
 )
+_RETURNED = (OutcomeChoice("happened", "It is this call; its result is ...", _REFUSED[0].hint), *_REFUSED[1:])
+_BY_WHY = {"refused": _REFUSED, "returned": _RETURNED}
 _NO_RESULT = OutcomeChoice("happened", "It happened", "The step continues; the call returns nothing.")
 CHOICES = tuple(one.choice for one in _UNKNOWN)
 
@@ -52,7 +54,7 @@ def outcome_choices(question: Question) -> tuple[OutcomeChoice, ...]:
     """Answers to a question of kind `unknown_outcome`, in display order; empty for other kinds."""
     if question.kind != "unknown_outcome":
         return ()
-    first, *others = _REFUSED if question.payload.get("why") in ("refused", "returned") else _UNKNOWN
+    first, *others = _BY_WHY.get(str(question.payload.get("why")), _UNKNOWN)
     kind = (question.schema_ or {}).get("type")
     if kind == "null":
         return (_NO_RESULT, *others)

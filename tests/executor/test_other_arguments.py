@@ -10,6 +10,7 @@ import pytest
 
 from orchestrator import Approve, Context, Deny, Executor, Retry, Run, Update, tool
 from orchestrator.errors import StoreError
+from orchestrator.views.outcome_choices import outcome_choices
 from tests.executor.test_refused_results import DEEP
 from tests.executor.test_unknown import World
 from tests.support.executors import Log, single
@@ -148,6 +149,7 @@ async def test_a_call_that_returned_before_a_crash_is_asked_about_when_its_argum
     await world.crashed(graph, pay)
     (question,) = (await world.resumed(graph, pay)).waiting
     assert (question.kind, question.payload["why"]) == ("unknown_outcome", "returned")
+    assert outcome_choices(question)[0].label == "It is this call; its result is ..."
     assert "pay was called and returned: paid 1. (the step asks" in question.prompt
     assert (await world.resumed(graph, pay)).waiting == (question,)
     assert world.paid == [1]
