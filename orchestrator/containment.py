@@ -82,7 +82,8 @@ class contained:  # noqa: N801
     __slots__ = ("_before",)
 
     def __enter__(self) -> None:
-        self._before = cancels_of(native_task())
+        task = native_task()
+        self._before = 0 if task is None else task.cancelling()
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is not None and not isinstance(error, Exception) and outside(error, before=self._before) is None:

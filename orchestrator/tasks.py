@@ -90,8 +90,12 @@ class OwnTask(Generic[T]):
         Raises:
             RuntimeError: another event loop runs here.
         """
-        here = _loop_here()
-        if here is not None and here is not self._loop.native_token and not self.over:
+        here: object
+        try:
+            here = anyio.lowlevel.current_token().native_token if in_trio() else asyncio.get_running_loop()
+        except RuntimeError:
+            return
+        if here is not self._loop.native_token and not self.over:
             raise RuntimeError(
                 f"{self._name} is open in another event loop: call it there, from a thread with "
                 "`asyncio.run_coroutine_threadsafe(call, loop).result()`, or with `anyio.from_thread.run(function)` "
@@ -149,16 +153,6 @@ def in_trio() -> bool:
     import trio  # waits if another thread is importing it right now
 
     return trio.lowlevel.in_trio_run()
-
-
-def _loop_here() -> object:
-    """Return the event loop that runs here, as its own library names it; None in a thread without one."""
-    if in_trio():
-        return anyio.lowlevel.current_token().native_token
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
 
 
 def is_open(loop: anyio.lowlevel.EventLoopToken) -> bool:
