@@ -255,6 +255,16 @@ async def test_the_environment_of_a_process_is_not_a_file_to_read() -> None:
         await refused(Files("/proc"), "view_file", path=path)
 
 
+@pytest.mark.parametrize("pattern", ["plans/", "/plans", "./plans", "plans//", "plans/.", "Plans ", "pla\u0301ns"])
+async def test_a_pattern_hides_however_it_is_written(tmp_path: Path, pattern: str) -> None:
+    name = "pl\u00e1ns" if "\u0301" in pattern else "plans"
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "may.txt").write_text(SECRET)
+    files = Files(tmp_path, hidden=[pattern], read_only=())
+    assert await listed(files) == set()
+    await refuses(files, f"{name}/may.txt", "is hidden here")
+
+
 def test_a_pattern_has_no_more_than_names_and_wildcards() -> None:
     """Each matches itself, so none is misspelt in a way that matches nothing."""
     for pattern in (*SECRETS, *READ_ONLY):

@@ -83,7 +83,7 @@ def _matching(name: str, patterns: tuple[str, ...], folder: str) -> str:
         return ""
     folders = as_read(folder).split(os.sep)
     for pattern in patterns:
-        *before, last = pattern.casefold().split("/")
+        *before, last = _names_in(pattern)
         near = folders[len(folders) - len(before) :]
         if fnmatchcase(plain, last) and len(near) == len(before) and all(map(fnmatchcase, near, before)):
             return pattern
@@ -93,7 +93,12 @@ def _matching(name: str, patterns: tuple[str, ...], folder: str) -> str:
 @lru_cache(maxsize=32)
 def _any_of(patterns: tuple[str, ...]) -> re.Pattern[str]:
     """Matches names that fit the last part of one of these patterns."""
-    return re.compile("|".join(translate(one.casefold().rpartition("/")[2]) for one in patterns) or r"(?!)")
+    return re.compile("|".join(translate(_names_in(one)[-1]) for one in patterns) or r"(?!)")
+
+
+def _names_in(pattern: str) -> list[str]:
+    """The names of a pattern, spelled as those of files are read. `/` at an end, and `./`, add none."""
+    return [name for name in map(as_read, pattern.split("/")) if name not in ("", ".")] or [""]
 
 
 def shown(path: str) -> str:
