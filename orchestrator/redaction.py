@@ -145,6 +145,9 @@ _BLOCKS = (
 _OTHER_LETTERS = (("\u0130", "i"), ("\u0131", "i"), ("\u017f", "s"))
 """Letters that `re` takes for ASCII ones if case is ignored, and `str.lower` does not; the first would become two."""
 
+_is_field = re.compile(r"[a-z_]{0,40}+").fullmatch
+"""Names of which records and documents are made. No pattern blanks them: what reads these would not find them."""
+
 _Span: TypeAlias = tuple[int, int]
 _own: list[re.Pattern[str]] = []
 
@@ -267,11 +270,23 @@ def _lower(text: str) -> str:
 
 
 def redacted(value: object, redact: Callable[[str], str] = redact) -> object:
-    """Plain JSON in which every text is redacted, also one whose name in an object says that it is a secret."""
+    """Plain JSON in which every text is redacted, also one whose name in an object says that it is a secret.
+
+    So are the names; of those that would be equal then, the later ones get a number.
+    """
     if isinstance(value, str):
         return redact(value)
     if isinstance(value, dict):
-        return {key: _under(str(key), part, redact) for key, part in value.items()}
+        found: dict[object, object] = {}
+        for key, part in value.items():
+            name = str(key)
+            shown: object = key
+            if not _is_field(name) and (clean := redact(name)) != name:
+                shown = clean
+            while shown in found:
+                shown = f"{shown} {len(found) + 1}"
+            found[shown] = _under(name, part, redact)
+        return found
     if isinstance(value, list | tuple):
         return [redacted(part, redact) for part in value]
     return value

@@ -141,6 +141,16 @@ def test_what_a_name_in_an_object_says() -> None:
     assert redacted(given) == shown
 
 
+def test_names_in_an_object_are_blanked_too() -> None:
+    key, other = f"ghp_{'a1B2' * 9}", "password: hunter2secret"
+    assert redacted({key: 1, "a": {other: [{key: 2}]}}) == {BLANK: 1, "a": {f"password: {BLANK}": [{BLANK: 2}]}}
+    # Values stay apart, also from one with such a name.
+    assert redacted({key: 1, f"{key}x": 2, f"{BLANK} 3": 3, f"{key}y": 4}) == {
+        BLANK: 1, f"{BLANK} 2": 2, f"{BLANK} 3": 3, f"{BLANK} 4": 4,
+    }  # fmt: skip
+    assert redacted({3: key, "max_tokens": 12}) == {3: BLANK, "max_tokens": 12}
+
+
 # -- work ----------------------------------------------------------------------------------------------------------
 
 PARTS = st.sampled_from(
@@ -271,6 +281,12 @@ def test_patterns_of_the_user_are_blanked_too() -> None:
     assert redact("a ACME-1, PIN: 1234, password=ACME-22x") == f"a {BLANK}, PIN: {BLANK}, password={BLANK}"
     assert redacted({"a": ["ACME-7"], "pin": "x"}) == {"a": [BLANK], "pin": "x"}
     assert redact("ACME-1") == BLANK
+
+
+@pytest.mark.usefixtures("_own")
+def test_no_pattern_of_the_user_blanks_names_of_fields_of_records() -> None:
+    redact_also("[a-z0-9]+")
+    assert redacted({"run_id": "a", "of 1": "b"}) == {"run_id": BLANK, f"{BLANK} {BLANK}": BLANK}
 
 
 @pytest.mark.usefixtures("_own")

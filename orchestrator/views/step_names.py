@@ -146,4 +146,4 @@ def _short(value: object, key: str = "", depth: int = 0) -> str:
 def _clean(value: object, key: str) -> object:
     clean = redacted({key: value})
     assert isinstance(clean, Mapping)
-    return clean[key]
+    return next(iter(clean.values()))

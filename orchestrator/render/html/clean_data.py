@@ -24,8 +24,8 @@ def clean_patch(patch: Mapping[str, list[object]]) -> dict[str, Any]:
     """The same of a patch: what a field is called counts for what is put into it."""
     found: dict[str, object] = {}
     for name, (kind, value, *rest) in patch.items():
-        said = clean({name: value})
-        found[name] = [kind, said[name], *(clean(one) for one in rest)]
+        (said,) = clean({name: value}).values()
+        found[name] = [kind, said, *(clean(one) for one in rest)]
     return found
 
 

@@ -77,8 +77,8 @@ def _safe(found: Mapping[str, object]) -> dict[str, object]:
     small = {name: cut_value(value.message if isinstance(value, _Last) else value) for name, value in found.items()}
     clean = cast("dict[str, object]", redacted(small))  # a dict stays one
     return {
-        name: _Last(value.count, clean[name]) if isinstance(value, _Last) else clean[name]
-        for name, value in found.items()
+        name: _Last(value.count, shown) if isinstance(value, _Last) else shown
+        for (name, value), shown in zip(found.items(), clean.values(), strict=True)
     }
 
 
