@@ -117,6 +117,7 @@ PIECE = 1 << 18
 _ITEM = 8
 """Characters for which each item of a list or an object counts, beside its own."""
 _BATCH = 1000
+_ANY = 1 << 62
 
 
 def is_small(value: object, most: int = SMALL) -> bool:
@@ -124,6 +125,16 @@ def is_small(value: object, most: int = SMALL) -> bool:
 
     Anything else is not small, since its size is not known.
     """
+    return _room_beside(value, most, most + 1) >= 0
+
+
+def size_of(value: object) -> int:
+    """Characters of plain values, and of models that have some, counted as by `is_small`."""
+    return _ANY - _room_beside(value, _ANY, 0)
+
+
+def _room_beside(value: object, most: int, other: int) -> int:
+    """What is left of so many characters; below 0: not enough. `other`: for how many anything else counts."""
     todo = [value]
     while todo and most >= 0:
         one = todo.pop()
@@ -147,8 +158,8 @@ def is_small(value: object, most: int = SMALL) -> bool:
             most -= _ITEM * len(fields(one))
             todo += (getattr(one, field.name, None) for field in fields(one))
         else:
-            return False
-    return most >= 0
+            most -= other
+    return most
 
 
 def in_pieces(value: object, encoder: json.JSONEncoder = ORDERED) -> Iterator[str]:

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from orchestrator import Executor, visible, web
 from orchestrator.graph.limits import Usage
-from orchestrator.jsontypes import PIECE, encoded, in_pieces, is_small
+from orchestrator.jsontypes import PIECE, encoded, in_pieces, is_small, size_of
 from orchestrator.visible import exact
 from orchestrator.web.documents import Document, json_of
 from tests.web.api import letter
@@ -54,12 +54,20 @@ def test_a_large_document_is_written_as_pydantic_writes_it() -> None:
         assert json.loads("".join(json_of(made))) == made.model_dump(mode="json", by_alias=True)
 
 
-@given(
-    st.recursive(
-        st.text() | st.integers() | st.none() | st.floats(),
-        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-    )
+VALUE = st.recursive(
+    st.text() | st.integers() | st.none() | st.floats(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
 )
+
+
+@given(VALUE)
+def test_the_size_of_a_value_is_what_it_is_small_by(value: object) -> None:
+    assert is_small(value, size_of(value))
+    assert not is_small([value], size_of(value))
+    assert size_of([object(), value, "abc"]) == size_of([None, value, ""]) + 3
+
+
+@given(VALUE)
 def test_what_is_small_has_no_more_characters_than_it_may(value: object) -> None:
     length = len(json.dumps(value, ensure_ascii=False))
     assert is_small(value, 10 * length + 1000)

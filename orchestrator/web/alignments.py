@@ -11,6 +11,7 @@ import anyio
 
 from orchestrator.away import away
 from orchestrator.executor.host.run_status import with_status
+from orchestrator.jsontypes import size_of
 from orchestrator.views.alignment import Alignment, align
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 _KEPT = 3
 """Alignments that are kept. Each has the records of its runs."""
+_SIZE = 1 << 26
+"""Characters of these records: of more, only the alignment is kept that was asked for last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,8 @@ class _Made:
     version: object
     seconds: float
     """How long it took."""
+    size: int
+    """Characters of the records, see `size_of`."""
 
 
 @dataclass(slots=True)
@@ -52,9 +57,12 @@ class Alignments:
             if made is None or made.version != version_of(infos):
                 made = await _made(executor, infos)
             self._kept[ids] = made
-            while len(self._kept) > _KEPT:
+            while len(self._kept) > _KEPT or (len(self._kept) > 1 and self._size() > _SIZE):
                 self._kept.pop(next(iter(self._kept)))
         return made.alignment
+
+    def _size(self) -> int:
+        return sum(one.size for one in self._kept.values())
 
     def forget(self, run_id: str) -> None:
         """Drop what has a run that is deleted."""
@@ -76,5 +84,5 @@ async def _made(executor: Executor, infos: Sequence[RunInfo]) -> _Made:
     loaded = [await executor.load(info.run_id) for info in infos]
     read = [(run, await executor.store.read(run.run_id, upto=run.seq)) for run in loaded]
     begun = time.monotonic()
-    alignment = await away(lambda: align(read))
-    return _Made(alignment, version_of(infos), time.monotonic() - begun)
+    alignment, size = await away(lambda: (align(read), size_of([records for _, records in read])))
+    return _Made(alignment, version_of(infos), time.monotonic() - begun, size)

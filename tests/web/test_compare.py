@@ -241,6 +241,26 @@ def test_the_service_keeps_few_comparisons_and_makes_one_anew_when_a_run_changed
     assert (before, served.get("diff/steps?runs=parent,late")["runs"][1]["status"]) == ("paused", "completed")
 
 
+@pytest.mark.parametrize(("size", "aligned"), [(alignments._SIZE, 2), (60, 3)])
+def test_of_large_comparisons_only_the_last_is_kept(
+    served: Api, monkeypatch: pytest.MonkeyPatch, size: int, aligned: int
+) -> None:
+    made: list[object] = []
+
+    def counted(runs: Any) -> Any:
+        made.append(runs)
+        return align(runs)
+
+    monkeypatch.setattr(alignments, "align", counted)
+    monkeypatch.setattr(alignments, "_SIZE", size)
+    one, other = (f"large-{size}-{number}" for number in range(2))
+    for run_id in (one, other):
+        served.post("runs", 201, graph="writing", input="tea", run_id=run_id, wait=True)
+    for runs in (f"{one},{other}", f"{other},{one}", f"{other},{one}", f"{one},{other}"):
+        served.get(f"diff/steps?runs={runs}")
+    assert len(made) == aligned
+
+
 def test_long_runs_come_in_pages_and_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     late = 0
 

@@ -122,11 +122,20 @@ def test_what_a_run_was_before_it_was_reopened_is_read_with_that(
         assert head["status"] == "paused"
 
 
-@pytest.mark.parametrize("lately", [60.0, 0.0])
-def test_long_runs_that_are_followed_at_the_same_time_are_both_read_to_their_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lately: float
+@pytest.mark.parametrize(
+    ("bound", "lately", "kept"),
+    [
+        ("_RECORDS", 60.0, True),
+        ("_RECORDS", 0.0, False),
+        ("_SIZE", 60.0, True),
+        ("_SIZE", 0.0, False),
+        ("_MOST", 60.0, False),
+    ],
+)
+def test_long_and_large_runs_that_are_followed_at_the_same_time_are_both_read_to_their_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str, lately: float, kept: bool
 ) -> None:
-    monkeypatch.setattr(run_feed, "_RECORDS", 60)
+    monkeypatch.setattr(run_feed, bound, 60)
     monkeypatch.setattr(run_feed, "_LATELY", lately)
     with long_runs(tmp_path, monkeypatch, 50) as (served, _):
         versions = {run_id: opened(served, run_id)["version"] for run_id in ("ended", "asks")}
@@ -137,7 +146,7 @@ def test_long_runs_that_are_followed_at_the_same_time_are_both_read_to_their_end
                 again += "whole" in change
                 found = change.get("whole") or change
                 versions[run_id], heads[run_id] = found["version"], (change.get("whole") or change["head"])["head"]
-        if lately:
+        if kept:
             assert (again, min(heads.values())) == (0, 52)
         else:  # the one that was not asked for the longest time was forgotten
             assert again

@@ -20,6 +20,7 @@ import anyio
 from orchestrator.away import away
 from orchestrator.executor import Run
 from orchestrator.executor.host.run_status import is_interrupted, standby_of, waits_to_be_taken_up, with_status
+from orchestrator.jsontypes import size_of
 from orchestrator.render.html.call_data import usage_data
 from orchestrator.render.html.clean_data import clean
 from orchestrator.render.html.page import embedded, live_pane, live_picture
@@ -40,6 +41,10 @@ _KEPT = 24
 """Runs that are kept."""
 _RECORDS = 200_000
 """Records of all of them together: of more, only the runs are kept that were asked for lately."""
+_SIZE = 1 << 24
+"""Characters of these records, the same. In memory a run with many small values takes 50 times as much."""
+_MOST = 2 * _SIZE
+"""Characters above which no other run is kept, however lately it was asked for."""
 _LATELY = 60.0
 """Seconds: runs that are followed at the same time do not make each other begin from their first record."""
 PART = 1000
@@ -82,8 +87,11 @@ class RunFeeds:
 
     def _crowded(self, lately: float) -> bool:
         """Whether there are so many records that the run is forgotten that was not asked for the longest time."""
-        oldest = next(iter(self._feeds.values()))
-        return oldest.asked < lately and sum(one.head for one in self._feeds.values()) > _RECORDS
+        oldest, *others = self._feeds.values()
+        size = sum(one.size for one in self._feeds.values())
+        if oldest.asked >= lately:
+            return bool(others) and size > _MOST
+        return size > _SIZE or sum(one.head for one in self._feeds.values()) > _RECORDS
 
 
 class RunFeed:
@@ -94,6 +102,8 @@ class RunFeed:
         self._lock = anyio.Lock()
         self.asked = 0.0
         """When a page last asked for it, of the monotonic clock."""
+        self.size = 0
+        """Characters of the records that were read, see `size_of`."""
         self._epoch = ""
         """Names the reading of the run that the versions count in."""
         self._created = 0.0
@@ -186,10 +196,11 @@ class RunFeed:
             upto = records[-1].seq  # and what was before is read again
         run = await self._executor.load(run_id, at=upto if upto < info.head else None)
         records = await store.read(run_id, upto=run.seq)
-        return await away(lambda: self._begun(RunWriter(run, records), info))
+        return await away(lambda: self._begun(RunWriter(run, records), records, info))
 
-    def _begun(self, writer: RunWriter, info: RunInfo) -> RunWriter:
+    def _begun(self, writer: RunWriter, records: Sequence[Record], info: RunInfo) -> RunWriter:
         self._writer, self._epoch, self._created = writer, token_hex(4), info.created
+        self.size = size_of(records)
         self._ahead, self._caught_up = None, 0
         self._look_ahead(writer, info)
         return writer
@@ -212,6 +223,7 @@ class RunFeed:
             self._writer = None  # it is of no use if it fails half way
             writer.take(records, now)
             self._writer = writer
+            self.size += size_of(records)
             self._look_ahead(writer, info)
             return writer
 
