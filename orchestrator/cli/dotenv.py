@@ -4,12 +4,13 @@ The directory may be anybody's: a download, a cloned repository. So only those s
 process run something, or send something to another address: keys, and a store inside the directory. A key is sent where
 the environment or the command says, never where the file says. But whose key it is decides whose account it is: with a
 key of another's, they may read what models and tools are asked. So keys are taken once their user has agreed on a
-terminal, for this file and these values. What is taken and what is not is said, by name only.
+terminal, in this directory and for these values. What is taken and what is not is said, by name only.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -19,7 +20,8 @@ from orchestrator.cli.output import warn
 from orchestrator.errors import StoreError
 from orchestrator.visible import narrow
 
-KEYS = "_API_KEY"
+KEYS = re.compile(r"\w{1,100}_API_KEY", re.ASCII)
+"""Names of keys. A longer one, or one of several words, could make a question of its own."""
 STORE = "ORCHESTRATOR_STORE"
 MOST_BYTES = 100_000
 _MOST_NAMES = 8
@@ -35,9 +37,9 @@ def load_dotenv() -> None:
     if not file.is_file():
         return
     found = {name: value for name, value in _read(file).items() if value and name not in os.environ}
-    keys = {name: value for name, value in found.items() if name.endswith(KEYS)}
+    keys = {name: value for name, value in found.items() if KEYS.fullmatch(name)}
     taken = {name: value for name, value in found.items() if name == STORE and _is_here(value)}
-    agreed = bool(keys) and _agrees(file, keys)
+    agreed = bool(keys) and _agrees(keys)
     if agreed:
         taken |= keys
     os.environ.update(taken)
@@ -51,15 +53,15 @@ def load_dotenv() -> None:
         warn(f".env: {'; '.join(said)}")
 
 
-def _agrees(file: Path, keys: Mapping[str, str]) -> bool:
-    """Whether the user has agreed, now or before, to use these keys of this file."""
+def _agrees(keys: Mapping[str, str]) -> bool:
+    """Whether the user has agreed, now or before, to use these keys in this directory."""
     from orchestrator.cli.trust_prompt import agrees
     from orchestrator.jsontypes import digest
     from orchestrator.private import state_folder
 
     note: Path | None = None
     with suppress(OSError, RuntimeError):  # RuntimeError: this user has no home
-        note = state_folder() / "env" / digest([str(file.resolve()), dict(keys)])
+        note = state_folder() / "env" / digest([ascii(os.getcwd()), dict(keys)])
         if note.exists():
             return True
     what = "Whoever has the account of a key may read what models and tools are asked with it."

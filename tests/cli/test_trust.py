@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -175,6 +178,26 @@ def test_keys_of_a_dotenv_are_taken_once_their_user_has_agreed(shell: Shell) -> 
             terminal.end()
     assert ".env: took OPENAI_API_KEY" in shell("runs").err  # agreed to before
     assert "did not take" in shell("runs", env={"XDG_STATE_HOME": str(shell.place / "another")}).err
+    (elsewhere := shell.place / "elsewhere").mkdir()
+    (elsewhere / ".env").symlink_to(file)
+    assert "did not take" in shell("runs", cwd=elsewhere).err
     file.write_text("OPENAI_API_KEY=another\n")
     assert "did not take OPENAI_API_KEY" in shell("runs").err
     assert ".env" not in shell("runs", env={"OPENAI_API_KEY": "mine"}).err
+
+
+@pytest.mark.parametrize("name", ["A of this shell? [y/N] n\nKept. Show runs? X_API_KEY", "A" * 200 + "_API_KEY"])
+def test_the_name_of_a_key_makes_no_question_of_its_own(shell: Shell, name: str) -> None:
+    (shell.place / ".env").write_text(f"'{name}'=theirs\n")
+    with shell.terminal("runs") as terminal:
+        shown = terminal.wait_for("no runs")
+        assert "this directory?" not in shown
+        assert "ignored A" in shown
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names are text there")
+def test_a_directory_whose_name_is_no_text_may_have_keys(shell: Shell) -> None:
+    place = Path(os.fsdecode(bytes(shell.place) + b"/\xff"))
+    place.mkdir()
+    (place / ".env").write_text("OPENAI_API_KEY=theirs\n")
+    assert "did not take OPENAI_API_KEY" in shell("runs", cwd=place).err
