@@ -73,6 +73,18 @@ async def test_a_file_is_made_shown_changed_and_each_edit_taken_back(files: File
     assert "no edit of it is left" in await refused(other, "undo_edit", path="docs/a.txt")
 
 
+async def test_a_record_of_an_edit_that_is_too_large_to_be_one_is_not_read(files: Files, tmp_path: Path) -> None:
+    """As when it came with the root, and takes no room on the disk."""
+    await done(files, "create_file", path="a", text="one")
+    (record,) = (tmp_path / ".orchestrator" / "undo").glob("0*")
+    os.truncate(record, 70 << 20)
+    for tool, args in (("insert_in_file", {"line": 0, "text": "x"}), ("undo_edit", {})):
+        error = await refused(files, tool, path="a", **args)
+        assert record.name in error
+        assert "is larger than" in error
+    assert (tmp_path / "a").read_text() == "one"
+
+
 async def test_undo_goes_on_behind_edits_that_were_undone(files: Files, tmp_path: Path) -> None:
     await done(files, "create_file", path="a", text="1")
     await done(files, "replace_in_file", path="a", old="1", new="2")

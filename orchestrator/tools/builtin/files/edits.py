@@ -109,7 +109,7 @@ class Edits:
         Raises:
             ToolError: the file was changed since by something else, so nobody can tell.
         """
-        with history(self._rules.root, self._lock, descriptors=self._rules.descriptors) as log:
+        with history(self._rules.root, self._lock, limit=self._rules.limit, descriptors=self._rules.descriptors) as log:
             edit = log.of_key(str(key_of(key)))
             if edit is None:
                 return None
@@ -136,7 +136,7 @@ class Edits:
         if not parts:
             raise ToolError("it is the root, not a file")
         with (
-            history(rules.root, self._lock, descriptors=rules.descriptors) as log,
+            history(rules.root, self._lock, limit=rules.limit, descriptors=rules.descriptors) as log,
             walked(rules.root, parts[:-1], make=0o777 if make else None, descriptors=rules.descriptors) as place,
         ):
             yield place, parts, log

@@ -31,6 +31,10 @@ _PATIENCE = 30.0
 """Seconds that one process waits for another."""
 _DEPTH = 20
 """Edits of a file whose earlier content is kept."""
+_LARGEST = 64 << 20
+"""Bytes of a record that are read if files may not have more: whoever made the root may have put larger ones there."""
+_HEAD = 1 << 20
+"""Bytes of the line in front."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +71,8 @@ def key_of(key: str | None) -> str | None:
 class History:
     """The edits of a root, while its lock is held."""
 
-    def __init__(self, place: Directory) -> None:
-        self._place = place
+    def __init__(self, place: Directory, limit: int) -> None:
+        self._place, self._most = place, max(limit, _LARGEST) + _HEAD
 
     def _names(self, path: str | None = None) -> list[str]:
         """Names of the records, of one file or of all, the newest first."""
@@ -80,7 +84,7 @@ class History:
         """A record; None if a crash cut it off, so that its edit was never made, or if it is none of ours: whoever made
         the root may have put some there.
         """
-        data, _ = self._place.read(name, 1 << 40)
+        data, _ = self._place.read(name, self._most)
         head, end, body = data.partition(b"\n")
         try:
             edit = replace(_reader().validate_json(head), number=_number(name))
@@ -161,15 +165,18 @@ class History:
 
 
 @contextmanager
-def history(root: str, lock: threading.Lock, *, descriptors: bool = DESCRIPTORS) -> Iterator[History]:
+def history(root: str, lock: threading.Lock, *, limit: int, descriptors: bool = DESCRIPTORS) -> Iterator[History]:
     """The edits of a root. Nobody else edits meanwhile: no thread, and, where the system has `flock`, no process.
+
+    Args:
+        limit: bytes that an edited file may have.
 
     Raises:
         ToolError: there is a link where they are kept.
         OSError: they cannot be kept.
     """
     with lock, walked(root, (OWN, "undo"), make=0o700, descriptors=descriptors) as place, _locked(place):
-        yield History(place)
+        yield History(place, limit)
 
 
 @contextmanager
