@@ -10,7 +10,6 @@ terminal, in this directory and for these values. What is taken and what is not 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -20,11 +19,16 @@ from orchestrator.cli.output import warn
 from orchestrator.errors import StoreError
 from orchestrator.visible import narrow
 
-KEYS = re.compile(r"\w{1,100}_API_KEY", re.ASCII)
-"""Names of keys. A longer one, or one of several words, could make a question of its own."""
+_KEY = "_API_KEY"
+_LONGEST_NAME = 108
+"""Characters. A longer name of a key, or one of several words, could make a question of its own."""
 STORE = "ORCHESTRATOR_STORE"
 MOST_BYTES = 100_000
 _MOST_NAMES = 8
+
+
+def _is_key(name: str) -> bool:
+    return name.endswith(_KEY) and name.isascii() and name.isidentifier() and len(name) <= _LONGEST_NAME
 
 
 def load_dotenv() -> None:
@@ -37,7 +41,7 @@ def load_dotenv() -> None:
     if not file.is_file():
         return
     found = {name: value for name, value in _read(file).items() if value and name not in os.environ}
-    keys = {name: value for name, value in found.items() if KEYS.fullmatch(name)}
+    keys = {name: value for name, value in found.items() if _is_key(name)}
     taken = {name: value for name, value in found.items() if name == STORE and _is_here(value)}
     agreed = bool(keys) and _agrees(keys)
     if agreed:
