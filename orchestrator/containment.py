@@ -76,7 +76,7 @@ def flatten(error: BaseException) -> list[BaseException]:
     return [leaf for inner in error.exceptions for leaf in flatten(inner)]
 
 
-class contained:  # noqa: N801
+class contained:  # noqa: N801  used like a function, as contextlib.suppress
     """A context manager around code of users: what the code itself raises leaves it as an `Exception`."""
 
     __slots__ = ("_before",)

@@ -1,10 +1,10 @@
 """`.env` in the current directory: which of its settings are taken.
 
-The directory may be anybody's: a download, a cloned repository. So only those settings are taken that cannot make this
-process run something, or send something to another address: keys, and a store inside the directory. A key is sent where
-the environment or the command says, never where the file says. But whose key it is decides whose account it is: with a
-key of another's, they may read what models and tools are asked. So keys are taken once their user has agreed on a
-terminal, in this directory and for these values. What is taken and what is not is said, by name only.
+The directory may be a stranger's, such as a download or a cloned repository. So only settings are taken that cannot
+make this process run something, or send something to another address: keys, and a store inside the directory. The
+environment or the command says where a key is sent, never the file. But the owner of a key sees in their account what
+models and tools are asked, and a stranger's file holds a stranger's key. So keys are taken once the user has agreed on
+a terminal, in this directory and for these values. Messages name what is taken and what is left out, without values.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _agrees(keys: Mapping[str, str]) -> bool:
         note = state_folder() / "env" / digest([ascii(os.getcwd()), dict(keys)])
         if note.exists():
             return True
-    what = "Whoever has the account of a key may read what models and tools are asked with it."
+    what = "The owner of a key's account may read what models and tools are asked with it."
     if not agrees(f"{what} Use {_listed([*keys])} of the .env in this directory?"):
         return False
     if note is not None:

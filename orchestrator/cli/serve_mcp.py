@@ -157,7 +157,7 @@ async def _http(port: int, url: str, codes: list[Code], offered: Any) -> None:
             warn(f"serving http://{hosts[0]}/mcp (Ctrl-C ends it)")
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(_until_cancelled, server)
-                with bounded_logs(), anyio.CancelScope(shield=True):  # it ends in good order, when it is told to
+                with bounded_logs(), anyio.CancelScope(shield=True):  # `_until_cancelled` ends it in good order
                     await server.serve([listening])
                 tasks.cancel_scope.cancel()
 

@@ -22,14 +22,13 @@ from orchestrator.executor.host.start import check_run_id
 from orchestrator.jsontypes import encoded
 from orchestrator.web import openapi, problems
 from orchestrator.web.alignments import Alignments
-from orchestrator.web.bodies import body_of, query_of
+from orchestrator.web.bodies import body_of, query_of, response_of
 from orchestrator.web.compose.saved import SavedGraphs
 from orchestrator.web.compose.scratch import Scratch, of_own
 from orchestrator.web.compose.texts import Texts
 from orchestrator.web.documents import JSON, Document, json_of
 from orchestrator.web.endpoint import Call, Endpoint, Service
 from orchestrator.web.guard import Guard
-from orchestrator.web.parts import response_of
 from orchestrator.web.principals import Act, labelled, name_of, refused, refused_for
 from orchestrator.web.problems import HttpProblem
 from orchestrator.web.replay_batches import ReplayBatches

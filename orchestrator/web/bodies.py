@@ -1,13 +1,15 @@
-"""Reading what a request says: its query, and its body of a bounded size."""
+"""Queries and bodies: a request's is read up to a size, and a large answer goes to the server bit by bit."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar, get_origin
 
 import anyio
 from pydantic import ValidationError
 from pydantic_core import from_json
+from starlette.responses import Response, StreamingResponse
 
 from orchestrator.away import away
 from orchestrator.web.guard import check_json
@@ -123,3 +125,24 @@ async def _read(request: Request) -> bytes:
 def _too_long(*, hangs_up: bool) -> HttpProblem:
     headers = {"Connection": "close"} if hangs_up else None
     return HttpProblem(413, "body-too-long", f"the body has more than {LONGEST:,} bytes, the limit", headers=headers)
+
+
+def response_of(
+    parts: Sequence[bytes], media: str, status: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
+    """An answer.
+
+    Args:
+        parts: its body.
+        media: its media type.
+        status: its status.
+        headers: further headers.
+    """
+    if len(parts) == 1:
+        return Response(parts[0], status, headers, media)
+
+    async def body() -> AsyncIterator[bytes]:
+        for part in parts:
+            yield part
+
+    return StreamingResponse(body(), status, {**(headers or {}), "Content-Length": str(sum(map(len, parts)))}, media)

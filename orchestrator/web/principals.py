@@ -126,7 +126,7 @@ async def refused_for(
 ) -> HttpProblem | RunUnknown:
     """The same for a request about a run, which is answered like one about no run if the principal may not see it.
 
-    Else whoever may not see a run could find out that there is one of its id.
+    Otherwise a principal who may not see a run could find out that its id exists.
     """
     if run is not None and await name_of(authorize, request, "show_run", run) is None:
         return RunUnknown(run.run_id)

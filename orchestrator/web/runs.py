@@ -16,6 +16,7 @@ from orchestrator.executor import Point, Run
 from orchestrator.jsontypes import cut_up, encoded
 from orchestrator.views.events import event_of
 from orchestrator.views.explainer import reasons
+from orchestrator.web.bodies import response_of
 from orchestrator.web.documents import (
     Records,
     RunDocument,
@@ -35,7 +36,6 @@ from orchestrator.web.documents import (
 )
 from orchestrator.web.endpoint import Call
 from orchestrator.web.moments import unix
-from orchestrator.web.parts import response_of
 from orchestrator.web.principals import Act
 from orchestrator.web.problems import HttpProblem, fields_problem, log
 from orchestrator.web.requests import AtQuery, ExportQuery, NoQuery, PageQuery, RunsQuery, WhyQuery

@@ -163,7 +163,7 @@ def test_references_with_ends_of_lines_make_no_lines(place: Shell) -> None:
 
 
 def test_keys_of_a_dotenv_are_taken_once_their_user_has_agreed(shell: Shell) -> None:
-    """Else whoever wrote the file could read, in their account, what a model is asked here."""
+    """Otherwise the author of the file could read, in their account, what a model is asked here."""
     file = shell.place / ".env"
     file.write_text("OPENAI_API_KEY=theirs\n")
     ask = ("run", "react", "2+2", "--model", "openai:m")

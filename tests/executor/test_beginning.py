@@ -366,7 +366,7 @@ async def test_who_follows_a_run_sees_all_of_it_whoever_drives_it(store: Store) 
         tasks.start_soon(follow, "here", executor)
         tasks.start_soon(follow, "there", other)
         await work.reached.wait()
-        with anyio.fail_after(60):  # not only when it is over
+        with anyio.fail_after(60):  # while the run goes on
             while not seen["there"] or seen["there"][-1].type != "effect_settled":  # noqa: ASYNC110  it polls the store
                 await anyio.sleep(0.01)
         work.gate.set()

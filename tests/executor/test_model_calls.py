@@ -1,4 +1,4 @@
-"""Calls of models: made again when they fail, resumed when a server is mended, seen as they come, paid from limits."""
+"""Calls of models: made again when they fail, resumed when a server works, seen as they come, paid from limits."""
 
 from __future__ import annotations
 
@@ -332,11 +332,11 @@ async def test_others_go_on_from_where_they_were() -> None:
         return {"right": (await ctx.model.complete("right")).text}
 
     both = Graph(name="both", state=Both, nodes={"left": left, "right": right}, edges="START -> left, right -> END")
-    mended, store = False, MemoryStore()
+    repaired, store = False, MemoryStore()
 
     def answer(seen: Seen) -> Raw | dict[str, Any]:
         asked = seen.body["messages"][0]["content"]
-        if asked == "left" and not mended:
+        if asked == "left" and not repaired:
             until = time.monotonic() + 60
             while not any(record.type == "effect_settled" for record in store.read_now("r")):
                 assert time.monotonic() < until, "the other one's reply was not journaled"
@@ -348,7 +348,7 @@ async def test_others_go_on_from_where_they_were() -> None:
         async with model_at(wire.url) as model, Executor(store, model=model) as executor:
             with pytest.raises(ModelMisconfigured):
                 await executor.start(both, {}, run_id="r")
-            mended = True
+            repaired = True
             run = await executor.resume("r")
     assert (run.values["left"], run.values["right"]) == ("left", "right")
     assert sorted(seen.body["messages"][0]["content"] for seen in wire.seen) == ["left", "left", "right"]

@@ -128,7 +128,7 @@ class AttemptEffects:
         """The call that the step was making, or had made, when it was stopped, if it asks for it with other arguments.
 
         So it is for arguments that differ each time the step runs, such as `uuid4()`: what became of the call is asked
-        once. Calls in tasks of the node's own have no order by which they could be told apart.
+        once. Calls in tasks of the node's own have no order that could distinguish them.
         """
         if not in_step_task() or effect.continues or self.attempt.log.tape is not None:
             return effect

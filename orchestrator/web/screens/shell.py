@@ -11,7 +11,7 @@ from orchestrator.away import away
 from orchestrator.jsontypes import digest, encoded
 from orchestrator.visible import shown
 from orchestrator.web import questions
-from orchestrator.web.parts import response_of
+from orchestrator.web.bodies import response_of
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -32,7 +32,7 @@ _PATIENCE = 30.0
 _DEPTH = 20
 """Edits of a file whose earlier content is kept."""
 _LARGEST = 64 << 20
-"""Bytes of a record that are read if files may not have more: whoever made the root may have put larger ones there."""
+"""Bytes of a record that are read if `limit` is smaller: a root may come with larger records from another program."""
 _HEAD = 1 << 20
 """Bytes of the line in front."""
 
