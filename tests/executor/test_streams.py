@@ -13,7 +13,8 @@ import pytest
 from orchestrator import Approve, Context, Event, Executor, Graph, Run, Update, node
 from orchestrator.errors import InvalidAnswer, QuestionUnknown, RunConflict, RunExists, RunUnknown, StaleAnswer
 from orchestrator.nodes import Sleep
-from orchestrator.stores.base import Store
+from orchestrator.stores.base import RunInfo, Store
+from orchestrator.stores.memory import MemoryStore
 from tests.support.executors import Log, chain, says
 from tests.support.programs import CODE, Piped
 
@@ -152,6 +153,29 @@ async def test_a_stream_of_a_run_that_another_executor_drives_follows_it(store: 
         with pytest.raises(RunUnknown):
             async with executor.stream(run_id="nothing"):
                 pass
+
+
+async def test_a_stream_gets_what_comes_while_it_looks_whether_the_run_goes_on() -> None:
+    gate = Gate()
+
+    class EndsWhileLookedAt(MemoryStore):
+        async def info(self, run_id: str) -> RunInfo:
+            found = await super().info(run_id)
+            if reading and not gate.open.is_set():
+                gate.open.set()
+                await other.wait("r")
+            return found
+
+    store, reading = EndsWhileLookedAt(), False
+    graph = chain(node(gate.wait), name="there")
+    async with Executor(store, graphs=[graph]) as executor, Executor(store) as other:
+        await other.submit(graph, run_id="r")
+        await gate.reached.wait()
+        async with executor.stream(run_id="r", after=0) as live:
+            seen = [await anext(live)]
+            reading = True
+            seen += [event async for event in live]
+    assert kinds(seen) == ["run_started", "step_done", "ended"]
 
 
 async def test_a_stream_ends_where_another_executor_gives_a_run_up(store: Store) -> None:

@@ -116,7 +116,8 @@ class RecordFollower:
         if info.head > self._after:
             return False
         if self._joined is not None:
-            return await self._joined.look() is not None
+            found = await self._joined.look()
+            return found is not None and found.seq <= self._after  # it may have gone on between the two looks
         return info.status in FINAL or (self._until == "pause" and info.status != "running")
 
     async def _idle(self) -> None:
