@@ -44,6 +44,8 @@ class Usage(BaseModel, metaclass=Spelled):
 
 
 _COUNTED = tuple(name for name in Usage.model_fields if name != "estimated")
+NO_USAGE = Usage()
+"""The usage of a run that has spent nothing."""
 
 
 class Limits(BaseModel, metaclass=Spelled):
