@@ -10,8 +10,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, field_validator
 
+from orchestrator.graph.faults import Spelled
 from orchestrator.graph.names import plain_name
-from orchestrator.graph.spelling import Spelled
 
 
 class Usage(BaseModel, metaclass=Spelled):
