@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from orchestrator import Context, Event, Executor, Graph, Retry, Run, Update, node
 from orchestrator.executor import replies
+from orchestrator.executor.effects.models import PartialReply
 from orchestrator.executor.host import watching
-from orchestrator.executor.replies import PartialReply
 from orchestrator.models import Reply
 from orchestrator.models.base import ModelEvent, ModelRequest
 from orchestrator.stores.base import Store
