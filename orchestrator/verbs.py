@@ -22,7 +22,7 @@ from orchestrator.typevars import StateT
 
 if TYPE_CHECKING:
     from orchestrator.executor import Run
-    from orchestrator.executor.effects.graph_tools import GraphTool
+    from orchestrator.executor.effects.graphs import GraphTool
     from orchestrator.graph.report import CheckReport
     from orchestrator.models import Model
     from orchestrator.stores import Codec
@@ -213,7 +213,7 @@ class Graph(GraphDefinition[StateT]):
         Raises:
             ValueError: `depth` is below 1.
         """
-        from orchestrator.executor.effects.graph_tools import GraphTool
+        from orchestrator.executor.effects.graphs import GraphTool
 
         return GraphTool(self, name, description, risk=risk, limits=limits, depth=depth)
 

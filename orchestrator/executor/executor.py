@@ -61,8 +61,6 @@ if TYPE_CHECKING:
         forks,
         open_questions,
         pruning,
-        replay_batches,
-        replays,
         run_list,
         scheduling,
         sending,
@@ -81,13 +79,14 @@ if TYPE_CHECKING:
     from orchestrator.executor.host.fork_preview import ForkPreview
     from orchestrator.executor.host.open_questions import RunQuestions
     from orchestrator.executor.host.pruning import Pruned
-    from orchestrator.executor.host.replay_batches import ReplayBatch
     from orchestrator.executor.host.streaming import Stream
     from orchestrator.executor.host.transfer import Imported, Source
     from orchestrator.executor.host.version_check import VersionCheck
     from orchestrator.executor.host.work_queue import Driven
     from orchestrator.executor.host.worker_health import WorkerHealth
-    from orchestrator.executor.tape import Live
+    from orchestrator.executor.replay import start as replays
+    from orchestrator.executor.replay.running import Live
+    from orchestrator.executor.replay.start import ReplayBatch
     from orchestrator.stores import Archive
     from orchestrator.views.history import Point
     from orchestrator.views.replay_result import Replay
@@ -98,14 +97,15 @@ else:
         "orchestrator.executor.host",
         "archiving batches checking deletion delivery executor_cache executor_memory",
     )
-    fork_choices, fork_preview, forks, open_questions, pruning, replay_batches, replays, run_list = later(
+    fork_choices, fork_preview, forks, open_questions, pruning, run_list = later(
         "orchestrator.executor.host",
-        "fork_choices fork_preview forks open_questions pruning replay_batches replays run_list",
+        "fork_choices fork_preview forks open_questions pruning run_list",
     )
     scheduling, sending, streaming, transfer, version_check, work_queue, worker, worker_list = later(
         "orchestrator.executor.host",
         "scheduling sending streaming transfer version_check work_queue worker worker_list",
     )
+    (replays,) = later("orchestrator.executor.replay", "start")
 
 
 class Executor:
@@ -1067,7 +1067,7 @@ class Executor:
             ValueError: an argument has no meaning.
         """
         order = replays.Order("", live, graph, at=at, approve=approve)
-        return replay_batches.begin(self._host, runs, order, concurrency)
+        return replays.begin(self._host, runs, order, concurrency)
 
     async def replayed(self, run_id: str) -> Replay:
         """Return what a replay has come to by now.

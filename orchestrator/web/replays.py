@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from orchestrator.executor import Run
-    from orchestrator.executor.host.replay_batches import ReplayProgress
+    from orchestrator.executor.replay.start import ReplayProgress
     from orchestrator.stores.base import RunInfo
 
 _AT_ONCE = 2

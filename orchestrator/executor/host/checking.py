@@ -14,8 +14,8 @@ from orchestrator.errors import (
     StoreError,
 )
 from orchestrator.executor import lease as leases
+from orchestrator.executor.effects.memory import value_of
 from orchestrator.executor.host.host import Host
-from orchestrator.executor.memory_access import value_of
 from orchestrator.executor.run_row import questions_of, row_of, totals_of
 from orchestrator.kernel.machine import apply_stored
 from orchestrator.kernel.records import FINAL

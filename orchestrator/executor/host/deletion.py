@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from orchestrator.errors import RunArchived, RunConflict, RunUnknown, StoreCorrupt
 from orchestrator.executor import lease as leases
-from orchestrator.executor.effects.callers import child_id
+from orchestrator.executor.effects.limits import child_id
 from orchestrator.executor.host.host import Host
 from orchestrator.kernel.records import EffectIntended, Record
 from orchestrator.kernel.records.coded import check_readable

@@ -12,9 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from orchestrator.executor.effects.family import FamilyCall, irreversible_calls, relatives
-from orchestrator.executor.effects.reopened import end_inside
-from orchestrator.executor.effects.replay import find, kept_in_fork
+from orchestrator.executor.effects.decide import end_inside, find, kept_in_fork
+from orchestrator.executor.effects.earlier_calls import FamilyCall, irreversible_calls, relatives
 from orchestrator.executor.host.forks import Draft, Order, check_order, draft_of
 from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.offered_tools import irreversible_ahead

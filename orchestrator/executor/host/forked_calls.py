@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from orchestrator.errors import InvalidValue, RunExists, RunUnknown, StoreCorrupt
-from orchestrator.executor.effects.callers import child_id, old_child_id
+from orchestrator.executor.effects.limits import child_id, old_child_id
 from orchestrator.executor.effects.questions import was_passed_on
 from orchestrator.executor.host.forks import Order, draft_of
 from orchestrator.executor.host.host import Host

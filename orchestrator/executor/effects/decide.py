@@ -26,20 +26,21 @@ A step that goes on in a reopened run finds its effects as it left them, with th
     a person answered `failed`                     as if its outcome was not known
     a graph was called, and its run ended otherwise
       than `completed`                             Again       the run is reopened
+
+Steps that were stopped go on in their attempt, steps that failed begin the next one. See `docs/resuming.md`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from orchestrator.executor.effects.effect import Effect
-from orchestrator.executor.effects.reopened import broke_off, certainly_failed, end_inside, is_given_up, is_stopped
 from orchestrator.graph.limits import Usage
 from orchestrator.kernel.ids import hash_id
 from orchestrator.kernel.ledger import EffectEntry, did_irreversible
-from orchestrator.kernel.records import EffectSettled, Failure
+from orchestrator.kernel.records import EffectIntended, EffectSettled, Failure, failed_result
 from orchestrator.kernel.state import Activation
 
 SUSPENDED = "Suspended"
@@ -48,7 +49,7 @@ NOT_MADE = "NotMade"
 """Type of the failure that stands for an effect which was stopped while its call still waited for its turn."""
 
 
-# -- decisions -------------------------------------------------------------------------------------------------------
+# -- decisions ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +170,7 @@ def again(entry: EffectEntry) -> Again:
     return Again(entry.intended.key, before.tries + 1 if before is not None and before.next_at is not None else 1)
 
 
-# -- how an effect ended ---------------------------------------------------------------------------------------------
+# -- how an effect ended --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +190,7 @@ class Ending:
     """When the call is tried again, Unix seconds."""
 
 
-# -- what the journal knows ------------------------------------------------------------------------------------------
+# -- what the journal knows -----------------------------------------------------------------------------------------
 
 
 def idempotency_key(run_id: str, activation: Activation, name: str, digest: str, occurrence: int) -> str:
@@ -320,3 +321,39 @@ def failed_span(entry: EffectEntry | None) -> tuple[int, int] | None:
     if entry is None or settled is None or settled.ok or settled.next_at is not None:
         return None
     return None if entry.intended.effect == "irreversible" else (entry.intended.seq, settled.seq)
+
+
+# -- effects of a step that goes on in a reopened run ------------------------------------------------------------------
+
+
+STOPPED = "Cancelled"
+"""Type of the failure that stands for an effect which the run itself stopped."""
+
+
+def is_stopped(settled: EffectSettled) -> bool:
+    """Whether the end of a run stopped an effect."""
+    return not settled.ok and settled.error is not None and settled.error.type == STOPPED
+
+
+def certainly_failed(intended: EffectIntended, settled: EffectSettled | None) -> bool:
+    """Whether an effect is over, and is known to have failed: an answer of `failed` does not say so."""
+    if settled is None or settled.unknown:
+        return False
+    return not settled.may_have_happened or (intended.kind == "tool" and failed_result(settled.result) is not None)
+
+
+def is_given_up(settled: EffectSettled) -> bool:
+    """Whether a person answered that an effect counts as failed. Of a call that returned no other end is final."""
+    return settled.given_up or (settled.returned is not None and not settled.ok and not settled.unknown)
+
+
+def end_inside(settled: EffectSettled | None) -> str:
+    """The status of the run that a call of a graph began; empty if it began none, or is not known to have ended."""
+    result = None if settled is None else settled.result
+    metadata = result.get("metadata") if isinstance(result, Mapping) else None
+    return str(metadata.get("status", "")) if isinstance(metadata, Mapping) and "run_id" in metadata else ""
+
+
+def broke_off(settled: EffectSettled | None) -> bool:
+    """Whether the run that a call of a graph began can go on: it did not end, failed or was cancelled."""
+    return settled is None or is_stopped(settled) or end_inside(settled) in ("failed", "cancelled")

@@ -1,18 +1,23 @@
-"""Models as a node has them: every call is an effect, every piece of a reply a live event."""
+"""Models as a node has them: every call is an effect, every piece of a reply a live event.
+
+The replies that are under way are kept as far as they have come, in memory only, and only until their calls are
+settled: a watcher that begins in the middle of a reply, or that was too slow, gets what came so far, then the rest.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping
-from typing import Any
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
 
 from pydantic_core import to_jsonable_python
 
 from orchestrator.containment import contained
 from orchestrator.errors import GraphUnknown, InvalidValue, ModelError
-from orchestrator.executor.effects.effect import INSIDE, Effect, witness
+from orchestrator.executor.effects.effect import INSIDE, Attempt, Effect, witness
 from orchestrator.executor.effects.perform import AttemptEffects
-from orchestrator.executor.effects.pieces import Pieces
-from orchestrator.executor.replay_names import ABSENT, DEFAULT
+from orchestrator.executor.replay import ABSENT, DEFAULT
 from orchestrator.fence import current_fence
 from orchestrator.jsontypes import digest
 from orchestrator.kernel.run_state import RunState
@@ -31,6 +36,7 @@ from orchestrator.models.base import (
 from orchestrator.models.messages import Reply
 from orchestrator.models.prices import expected
 from orchestrator.models.received import received
+from orchestrator.redaction import without_known
 from orchestrator.values import MAX_DEPTH, MAX_REQUEST_BYTES, checked, fault_in
 
 
@@ -245,3 +251,115 @@ def _shortened(request: dict[str, Any], machine: RunState) -> dict[str, object]:
         )
         seen.add(name)
     return {**request, "messages": messages}
+
+
+# -- pieces of replies, as live events ---------------------------------------------------------------------------------
+
+
+class Pieces:
+    """One reply while it comes; a context manager around one try of its call.
+
+    Whatever happens, the texts behind the last `reset` of a call make up the text of the reply that is journaled.
+    """
+
+    def __init__(self, attempt: Attempt, key: str) -> None:
+        self._attempt, self._key = attempt, key
+        self._reply = PartialReply({**attempt.about(), "attempt": attempt.activation.attempt, "key": key})
+
+    def __enter__(self) -> Self:
+        log = self._attempt.log
+        log.replies[self._key] = self._reply
+        entry = log.machine.ledger.entry(self._key)
+        if entry is not None and entry.intended.again:  # what was shown of it before counts no more
+            self._tell("reset")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        replies = self._attempt.log.replies
+        if replies.get(self._key) is self._reply:
+            del replies[self._key]
+
+    def add(self, event: ModelEvent) -> None:
+        """Show a piece."""
+        if not event.text and not event.reasoning:
+            return
+        text, reasoning = without_known(event.text), without_known(event.reasoning)
+        self._reply.add(text, reasoning)
+        if reasoning:
+            self._tell("token", text=text, reasoning=reasoning)
+        else:
+            self._tell("token", text=text)
+
+    def end(self, text: str) -> None:
+        """The reply is whole. Show its text where the pieces do not make it up, because it was read from them."""
+        text = without_known(text)
+        if not self._reply.is_text(text):
+            if self._reply.length:
+                self._tell("reset")
+            self._tell("token", text=text)
+
+    def _tell(self, kind: str, **data: object) -> None:
+        self._attempt.log.tell(kind, {**self._reply.about, **data})
+
+
+MOST = 1_000_000
+"""Characters that are kept of one reply: its end, if it is longer."""
+_BLOCK = 256
+"""Pieces that are kept as one: small texts take much more memory than their characters."""
+
+
+class PartialReply:
+    """One reply that comes in pieces."""
+
+    __slots__ = ("_begun", "_blocks", "_kept", "_recent", "about", "length", "omitted")
+
+    def __init__(self, about: dict[str, object]) -> None:
+        self.about = about
+        """The fields that all live events of the call have."""
+        self.length = self.omitted = 0
+        """Characters of its text so far, and how many of them are not kept."""
+        self._blocks: deque[tuple[str, str]] = deque()
+        self._recent: list[tuple[str, str]] = []
+        self._kept = 0
+        self._begun = False
+
+    def add(self, text: str, reasoning: str) -> None:
+        """Keep the next piece."""
+        self._begun = True
+        self.length += len(text)
+        self._kept += len(text) + len(reasoning)
+        self._recent.append((text, reasoning))
+        if len(self._recent) == _BLOCK:
+            self._blocks.append(_joined(self._recent))
+            self._recent.clear()
+        while self._kept > MOST and self._blocks:
+            dropped, thought = self._blocks.popleft()
+            self._kept -= len(dropped) + len(thought)
+            self.omitted += len(dropped)
+
+    def texts(self) -> tuple[str, str]:
+        """Text and reasoning so far, as far as they are kept."""
+        return _joined([*self._blocks, *self._recent])
+
+    def is_text(self, text: str) -> bool:
+        """Whether the pieces make up this text."""
+        return self.length == len(text) and text[self.omitted :] == self.texts()[0]
+
+    def events(self) -> Iterator[tuple[str, dict[str, object]]]:
+        """Types and data of the live events that give the reply so far to one who saw nothing, or other parts of it."""
+        yield "reset", dict(self.about)
+        if not self._begun:  # but it may have been under way before, and the reader may have seen that
+            return
+        text, reasoning = map(without_known, self.texts())  # a secret may come in several pieces
+        data = {**self.about, "text": text}
+        if reasoning:
+            data["reasoning"] = reasoning
+        if self.omitted:
+            data["omitted"] = self.omitted
+        yield "token", data
+
+
+def _joined(pieces: Sequence[tuple[str, str]]) -> tuple[str, str]:
+    return "".join(text for text, _ in pieces), "".join(thought for _, thought in pieces)

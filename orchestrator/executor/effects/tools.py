@@ -15,10 +15,9 @@ from orchestrator.context import Context
 from orchestrator.errors import AgentError, GraphUnknown, InvalidUpdate, ResultRefused, ToolFailed
 from orchestrator.executor.call_guard import CallDenied
 from orchestrator.executor.effects.effect import Effect
-from orchestrator.executor.effects.perform import AttemptEffects
-from orchestrator.executor.effects.under_way import innermost
+from orchestrator.executor.effects.perform import AttemptEffects, innermost
+from orchestrator.executor.effects.retry import TryAgain, decide, outcome_is_open
 from orchestrator.executor.failures import bounded, traceback_of_tool
-from orchestrator.executor.retry import TryAgain, decide, outcome_is_open
 from orchestrator.fence import current_fence, waits_at_fence
 from orchestrator.graph.codec import Codec, as_json
 from orchestrator.graph.isolation import json_copy
@@ -276,7 +275,7 @@ def _reconciler(tool: Tool) -> Callable[[str], Awaitable[tuple[ToolResult, bool]
     return ask
 
 
-# -- functions ---------------------------------------------------------------------------------------------------------
+# -- functions --------------------------------------------------------------------------------------------------------
 
 
 async def call_function(

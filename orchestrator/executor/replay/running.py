@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Literal, TypeAlias
 
-from orchestrator.executor.recording import (
+from orchestrator.executor.replay import ABSENT, REPLAYED
+from orchestrator.executor.replay.recording import (
     Outside,
     RecordedCall,
     RecordedQuestion,
@@ -21,7 +22,6 @@ from orchestrator.executor.recording import (
     question_digest,
     state_digest,
 )
-from orchestrator.executor.replay_names import ABSENT, REPLAYED
 from orchestrator.graph.topology import START
 from orchestrator.jsontypes import digest
 from orchestrator.kernel import records as r

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import anyio
@@ -17,15 +17,16 @@ from orchestrator.errors import (
     RunConflict,
     StoreError,
 )
-from orchestrator.executor.effects.callers import depth_of, total_up
-from orchestrator.executor.effects.perform import AttemptEffects
-from orchestrator.executor.effects.questions import pass_on
+from orchestrator.executor.effects.limits import depth_of, total_up
+from orchestrator.executor.effects.perform import AttemptEffects, UnderWay
+from orchestrator.executor.effects.questions import answer_to, passed_on
 from orchestrator.executor.interrupts import Lost
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.limits import Limits
 from orchestrator.graph.state import fields_form
 from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel.ledger import IRREVERSIBLE
+from orchestrator.kernel.question import Answer, Question
 from orchestrator.kernel.records import Caller
 from orchestrator.tools.result import Risk, ToolFailure, ToolResult, as_text
 from orchestrator.tools.tool import Tool
@@ -141,6 +142,23 @@ class GraphTool(Tool):
             f"{', whose graph is the one that calls it' if own else ''}; to let it nest deeper, raise the limit: "
             f"as_tool({self.name!r}, ..., depth={2 * self.depth}); else take the tool away from that graph, tools=[...]"
         )
+
+
+async def pass_on(under_way: UnderWay, question: Question, faults: Sequence[str] = ()) -> Answer:
+    """The answer to a question of a run that this step began. The step asks it, unchanged.
+
+    Args:
+        faults: why the answers that it had before did not fit.
+
+    Raises:
+        Suspend: there is no answer yet.
+    """
+    attempt = under_way.attempt
+    await attempt.wait_if_stopped()
+    own = passed_on(attempt, question, faults)
+    if own.id not in attempt.activation.answers:
+        await under_way.settle_down()
+    return answer_to(attempt, own)
 
 
 def _why(run: Run) -> str:

@@ -1,4 +1,4 @@
-"""The tape of one replay: what it takes from the run that it replays, read from the store."""
+"""Replays that are driven: a run gets what it takes from the run that it replays, read from the store."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import GraphUnknown, RunUnknown
-from orchestrator.executor.effects.callers import caller_of
+from orchestrator.executor.effects.limits import caller_of
 from orchestrator.executor.host.loader import RunLoader
-from orchestrator.executor.moved_recording import rename
-from orchestrator.executor.recording import RecordedCall, Recording, recording_of
-from orchestrator.executor.replay_names import DEFAULT
+from orchestrator.executor.replay import DEFAULT
+from orchestrator.executor.replay.recording import RecordedCall, Recording, recording_of, rename
+from orchestrator.executor.replay.running import Live, tape_of
+from orchestrator.executor.replay.steps import answer_from_tape
 from orchestrator.executor.resources import Resources
-from orchestrator.executor.tape import Live, tape_of
 from orchestrator.kernel.records import Forked, Migrated, Record, RunStarted
 from orchestrator.stores.base import Store
 from orchestrator.views.moved_names import MovedNames
@@ -22,8 +22,19 @@ if TYPE_CHECKING:
     from orchestrator.executor.drive.drive import Drive
 
 
-async def attach_tape(store: Store, loader: RunLoader, live: Mapping[str, Drive], drive: Drive) -> None:
-    """Give a run its tape, if one of the runs around it is a replay, or it is one itself. See `taping.attach`."""
+async def attach(store: Store, loader: RunLoader, live: Mapping[str, Drive], drive: Drive) -> None:
+    """Give a run its tape, if one of the runs around it is a replay, or it is one itself.
+
+    Args:
+        store: the store of the run.
+        loader: reads graphs.
+        live: the runs that are driven here.
+        drive: the run.
+
+    Raises:
+        GraphUnknown: a model that the replay was begun with is not there.
+        StoreError: the store failed.
+    """
     log, machine = drive.log, drive.log.machine
     fork, caller = machine.fork, caller_of(machine)
     mode: Live | None
@@ -44,8 +55,6 @@ async def attach_tape(store: Store, loader: RunLoader, live: Mapping[str, Drive]
         return
     own = [*await store.read(log.run_id, upto=log.journal.stored), *log.journal.buffer]
     models = {} if fork is None else fork.models
-    from orchestrator.executor.drive.taped_answers import answer_from_tape  # late: see Host.new_drive
-
     plan = await loader.plan_of(await store.info(log.run_id), own)
     tape = log.tape = tape_of(mode, recording, models, plan, own)
     machine.observers = (*machine.observers, tape)

@@ -1,7 +1,7 @@
-"""Steps of a replay that wait, so that what stopped steps of the replayed run stops them here, too.
+"""Steps of a replay: they wait for what stopped them in the replayed run, and their questions get its answers.
 
-Calls take no time in a replay. Without this, a branch would run past the record at which a failure, a cancel, STOP or
-a join of some stopped it in the replayed run, and would ask there what that run never asked.
+Calls take no time in a replay. Without waiting, a branch would run past the record at which a failure, a cancel, STOP
+or a join of some stopped it in the replayed run, and would ask there what that run never asked.
 """
 
 from __future__ import annotations
@@ -14,15 +14,29 @@ from typing import TYPE_CHECKING
 import anyio
 import anyio.lowlevel
 
+from orchestrator.executor.answers import about
 from orchestrator.executor.commands import Stop
-from orchestrator.executor.replay_names import REPLAYED
+from orchestrator.executor.replay import REPLAYED
+from orchestrator.executor.replay.recording import question_digest
 from orchestrator.executor.run_log import RunLog
 from orchestrator.kernel.handlers.questions import timer_question
-from orchestrator.kernel.records import Asked, GraphOpened, Record, StepDone, StepFailed, StepRetried, TimerSet
+from orchestrator.kernel.question import LATE, Answer, Question, in_family
+from orchestrator.kernel.records import (
+    Answered,
+    Asked,
+    Diverged,
+    GraphOpened,
+    Record,
+    StepDone,
+    StepFailed,
+    StepRetried,
+    TimerSet,
+)
 from orchestrator.kernel.state import Activation
 
 if TYPE_CHECKING:
-    from orchestrator.executor.tape import Tape
+    from orchestrator.executor.replay.running import Tape
+
 
 _MOMENT = 0.02
 """Seconds in which nothing moves, before a replay counts as standing still."""
@@ -141,3 +155,42 @@ def happen_at_rest(log: RunLog, tape: Tape) -> None:
             return  # a person may answer
         if not _go_on(log, tape):
             return
+
+
+# -- questions ---------------------------------------------------------------------------------------------------------
+
+
+def answer_from_tape(log: RunLog, tape: Tape, activation: Activation, question: Question) -> bool:
+    """Answer an open question of a replay as the replayed run was answered.
+
+    What was not answered there stays open. What was not asked there is journaled, and with `live="never"` the replay
+    ends.
+
+    Returns:
+        Whether nothing more is to be done about it.
+    """
+    if in_family(question) or tape.is_live(activation) or tape.asks_about_live_call(activation):
+        return False  # no recorded answer admits a call
+    found = tape.question(activation, question)
+    answer: Answer | None = LATE if found is None and question.kind == "timer" else None  # nothing is asked by it
+    if found is not None:
+        answer = None if found.answered is None else found.answered.answer
+    if answer is not None:
+        shown = about(question)
+        log.push(Answered(**log.now(), question=question.id, answer=answer, by=REPLAYED, policy=True, about=shown))
+        return True
+    if found is not None:
+        return False
+    why = "the replayed run did not ask this question"
+    request = {"prompt": question.prompt, "payload": dict(question.payload), "choices": list(question.choices)}
+    wanted = question_digest(question)
+    log.push(
+        Diverged(
+            **log.at(activation), kind="question", name=question.kind, digest=wanted, attempt=activation.attempt,
+            request=request, why=why,
+        )
+    )  # fmt: skip
+    if tape.live == "never":
+        Stop("cancel", REPLAYED, f"diverged: {why}").apply(log)
+        return True
+    return False

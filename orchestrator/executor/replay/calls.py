@@ -6,83 +6,50 @@ recorded, stopped or without an end  waits for what stopped it: a sibling, a can
 asked about, without an answer       the same is asked here
 not recorded, of a stopped step      the same
 anything else                        live: `never` ends the replay here, `ask` asks first, `always` makes the call
+
+A live call that a confirm of the graph asks about is asked about in any case, unless a person approved it in the replay
+itself; an irreversible one as in every fork of a run.
 """
 
 from __future__ import annotations
 
 import builtins
-from collections.abc import Collection
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from orchestrator import errors
 from orchestrator.errors import EffectFailed, ModelError
-from orchestrator.executor.call_guard import CallDenied
+from orchestrator.executor.call_guard import CallDenied, asks_about
+from orchestrator.executor.commands import Stop
+from orchestrator.executor.effects.decide import NOT_MADE, Ending
+from orchestrator.executor.effects.earlier_calls import question_id
 from orchestrator.executor.effects.effect import Attempt, Effect
-from orchestrator.executor.effects.questions import answer_to, passed_on
-from orchestrator.executor.effects.replay import NOT_MADE, Ending
-from orchestrator.executor.effects.shared_limits import admit
-from orchestrator.executor.effects.under_way import UnderWay, inside
+from orchestrator.executor.effects.limits import admit
+from orchestrator.executor.effects.perform import UnderWay, inside
+from orchestrator.executor.effects.questions import answer_to, asking_again, identified, passed_on
 from orchestrator.executor.interrupts import Refused, TimedOut
+from orchestrator.executor.replay import REPLAYED
+from orchestrator.executor.replay.steps import stand_still
 from orchestrator.graph.limits import Reserve
+from orchestrator.kernel.ids import hash_id
 from orchestrator.kernel.ledger import EffectEntry
 from orchestrator.kernel.queries import exceeded_limit
-from orchestrator.kernel.question import Approve, Deny
-from orchestrator.kernel.records import EffectIntended, EffectSettled, Failure, Spent
-from orchestrator.late import later
+from orchestrator.kernel.question import Approve, Deny, Question
+from orchestrator.kernel.records import Diverged, EffectIntended, EffectSettled, Failure, Spent
+from orchestrator.tools.result import Risk, risk_at_most
 
 if TYPE_CHECKING:
-    from orchestrator.executor import standstill
-    from orchestrator.executor.effects import fork_questions, live_calls, repeats
-    from orchestrator.executor.recording import RecordedCall
-    from orchestrator.executor.tape import Tape
-else:
-    fork_questions, live_calls, repeats = later("orchestrator.executor.effects", "fork_questions live_calls repeats")
-    (standstill,) = later("orchestrator.executor", "standstill")
+    from orchestrator.executor.replay.recording import RecordedCall
+    from orchestrator.executor.replay.running import Tape
+
+_SHOWN = 2000
+"""Characters of a prompt that a question about a live call shows."""
 
 
-async def without_call(
-    under_way: UnderWay, effect: Effect[Any], key: str, wanted: str, occurrence: int, entry: EffectEntry | None,
-    asked_for: Collection[str],
-) -> tuple[EffectSettled | None, int | None]:  # fmt: skip
-    """The result that a call of a replay or a fork has without being made.
-
-    Args:
-        under_way: the effects of the step.
-        effect: the call.
-        key: its key.
-        wanted: digest of its request.
-        occurrence: see `replay.idempotency_key`.
-        entry: the call, if a replay's journal has it as one that was to be taken.
-        asked_for: keys of the calls that the step has asked for already.
-
-    Returns:
-        The result, journaled. Or None: the call is to be made, with the number of its try if it is intended already.
-
-    Raises:
-        Suspend: a person is asked whether it is to be made.
-        CallDenied: the person denied it.
-        Refused: the replay ends here.
-        TimedOut: the time limit of the step stopped it in the replayed run.
-    """
-    log, tries = under_way.attempt.log, None
-    if log.tape is not None:
-        found, tries = await _take_or_admit(under_way, log.tape, effect, key, wanted, occurrence, entry)
-        if found is not None:
-            return found, None
-    if effect.irreversible and log.machine.in_fork:
-        adopted = await fork_questions.call_in_fork(under_way, effect, key, asked_for)
-        if adopted is not None:
-            return under_way.adopt(effect, key, wanted, occurrence, adopted.result), None
-    elif effect.irreversible and under_way.before:
-        await repeats.ask_before_another(under_way, effect, key, asked_for)
-    return None, tries
-
-
-async def _take_or_admit(
+async def take_or_admit(
     under_way: UnderWay, tape: Tape, effect: Effect[Any], key: str, wanted: str, occurrence: int,
     entry: EffectEntry | None,
 ) -> tuple[EffectSettled | None, int | None]:  # fmt: skip
-    """What a replay does with a call that its own journal has no result for; see `without_call`."""
+    """What a replay does with a call that its own journal has no result for; see `perform.without_call`."""
     attempt = under_way.attempt
     call = _recorded(tape, attempt, effect, wanted, entry)
     if call is None:
@@ -92,13 +59,13 @@ async def _take_or_admit(
             return None, None
         if not inside.get() and tape.was_stopped(attempt.activation):
             async with attempt.aside():
-                await standstill.stand_still(attempt.log, tape, attempt.activation)
+                await stand_still(attempt.log, tape, attempt.activation)
         if attempt.stopped() is not None:
             raise attempt.signalled(Refused())  # the run has ended, or goes on without this step: nothing diverges
         denied = _denied(tape, attempt, effect)
         if denied is not None:
             raise CallDenied(effect.name, denied.reason)
-        await live_calls.admit_live(under_way, tape, effect, key, wanted, occurrence)
+        await _admit_live(under_way, tape, effect, key, wanted, occurrence)
         return None, None
     reserve = None
     if effect.kind != "effect":
@@ -111,7 +78,7 @@ async def _take_or_admit(
     started = log.clock.now()
     try:
         async with attempt.aside():
-            await standstill.stand_still(log, tape, attempt.activation)
+            await stand_still(log, tape, attempt.activation)
     except BaseException:
         why = attempt.stopped()
         if why is not None:
@@ -120,7 +87,7 @@ async def _take_or_admit(
         raise
     why_live = "the replayed run has no result for it"
     under_way.settle(key, started, Ending(error=attempt.failure_named(NOT_MADE, why_live)))
-    await live_calls.admit_live(under_way, tape, effect, key, wanted, occurrence, why_live)
+    await _admit_live(under_way, tape, effect, key, wanted, occurrence, why_live)
     return None, 1
 
 
@@ -129,7 +96,7 @@ def _is_up_to_a_person(tape: Tape, attempt: Attempt, effect: Effect[Any], key: s
     at = attempt.activation
     if not effect.irreversible or inside.get():
         return False
-    answered = at.answers.get(fork_questions.question_id(at, key))
+    answered = at.answers.get(question_id(at, key))
     if answered is not None or tape.is_live(at):
         return answered is not None and not isinstance(answered.answer, Approve)
     return tape.recording.asks_about((at.path, at.node), effect.name, effect.request.get("args", effect.request))
@@ -217,3 +184,96 @@ def _intended(
         occurrence=occurrence, attempt=activation.attempt, reserve=reserve, taken=taken,
         request=effect.request if effect.stored is None else effect.stored(),
     )  # fmt: skip
+
+
+# -- live calls --------------------------------------------------------------------------------------------------------
+
+
+async def _admit_live(
+    under_way: UnderWay, tape: Tape, effect: Effect[Any], key: str, wanted: str, occurrence: int, why: str = ""
+) -> None:
+    """Return if a live call may be made.
+
+    Raises:
+        Suspend: a person is asked first.
+        Refused: the replay ends here.
+    """
+    attempt = under_way.attempt
+    activation = attempt.activation
+    if (tape.live == "never" or not tape.is_live(activation)) and not inside.get():
+        _note(attempt, tape, effect, wanted, occurrence, why)
+    if tape.live == "never":
+        raise end_replay(attempt, f"{effect.kind} {effect.name}: {why or 'the replayed run did not ask this'}")
+    args = effect.request.get("args")
+    if not _is_asked_about(attempt, tape, effect, args):
+        return
+    question = _question(attempt, effect, key, why)
+    if question.id not in activation.answers:
+        await under_way.settle_down()
+    answer = answer_to(attempt, question)
+    if not isinstance(answer, Approve):
+        raise end_replay(attempt, f"{effect.kind} {effect.name} was not allowed")
+
+
+def _is_asked_about(attempt: Attempt, tape: Tape, effect: Effect[Any], args: object) -> bool:
+    if effect.irreversible:
+        return False  # a fork asks about these, and says what is known of them
+    if effect.kind != "tool":
+        return tape.live == "ask"
+    approve = attempt.log.machine.approve
+    if tape.was_approved(effect.name, args) or (
+        approve is not None and risk_at_most(effect.risk, cast("Risk", approve))
+    ):
+        return False
+    return tape.live == "ask" or asks_about(attempt.log.machine.plan.graph, effect.risk)
+
+
+def _note(attempt: Attempt, tape: Tape, effect: Effect[Any], wanted: str, occurrence: int, why: str) -> None:
+    """Journal that the replay diverges here, once."""
+    log, activation = attempt.log, attempt.activation
+    if (activation.key, wanted, occurrence) in tape.diverged:
+        return
+    log.push(
+        Diverged(
+            **log.at(activation),
+            kind=effect.kind,
+            name=effect.name,
+            digest=wanted,
+            occurrence=occurrence,
+            attempt=activation.attempt,
+            request=effect.request if effect.stored is None else effect.stored(),
+            why=why or "the replayed run did not ask this",
+        )
+    )  # fmt: skip
+
+
+def end_replay(attempt: Attempt, why: str) -> Refused:
+    """End a replay: cancel its run. Gives the signal to raise in the node."""
+    Stop("cancel", REPLAYED, f"diverged: {why}").apply(attempt.log)
+    signal = Refused()
+    attempt.signalled(signal)
+    return signal
+
+
+def _question(attempt: Attempt, effect: Effect[Any], key: str, why: str) -> Question:
+    """The question whether a live call is to be made. Its id follows from the call."""
+    activation = attempt.activation
+    name = hash_id(activation.key, "live", key, *asking_again(activation))
+    payload: dict[str, object] = {"call": effect.name, "kind": effect.kind, "effect": effect.effect}
+    if effect.kind == "model":
+        messages = effect.request.get("messages")
+        last = messages[-1] if isinstance(messages, list) and messages else {}
+        payload["prompt"] = str(last.get("content", ""))[:_SHOWN] if isinstance(last, dict) else ""
+    else:
+        payload["args"] = effect.request.get("args", effect.request)
+    if effect.kind == "tool":
+        payload["risk_of_call"] = effect.risk
+    question = Question(
+        id=name,
+        kind="approval",
+        node=activation.node,
+        path=activation.path,
+        prompt=f"Call {effect.name}? {why or 'The replayed run did not make this call'}. Without it the replay ends.",
+        payload=payload,
+    )
+    return identified(attempt, question)
