@@ -83,7 +83,7 @@ UNTYPED = {"nodes/guards.py"}
 
 def room_of(name: str) -> str:
     """The room of a file, by its path below `orchestrator`."""
-    if name in ("executor/app.py", "executor/executor.py", "executor/sync.py", "executor/__init__.py"):
+    if name in {f"executor/{one}.py" for one in ("app", "executor", "namespaces", "sync", "__init__")}:
         return "executor/host"
     parts = name.removesuffix(".py").split("/")
     return "/".join(parts[:2]) if "/".join(parts[:2]) in ROOMS else parts[0]

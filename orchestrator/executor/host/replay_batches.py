@@ -35,7 +35,7 @@ class ReplayProgress:
 
 
 def begin(host: Host, runs: Mapping[str, str], order: Order, concurrency: int) -> ReplayBatch:
-    """See `Executor.begin_replays`.
+    """See `ExecutorReplays.submit`.
 
     Args:
         order: what each replay is, without its run and its id.

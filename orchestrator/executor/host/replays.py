@@ -161,7 +161,7 @@ async def _from_its_start(host: Host, order: Order, parent: Run, name: str, reso
 
 
 async def replayed(host: Host, run_id: str) -> Replay:
-    """See `Executor.replayed`."""
+    """See `ExecutorReplays.load`."""
     check_text(run_id, "run_id")
     run = await load(host, run_id)
     fork = run.machine.fork
