@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator import Context, Event, Executor, Graph, Retry, Run, Update, node
-from orchestrator.executor import replies
+from orchestrator import Context, Executor, Graph, Retry, Run, Update, node
+from orchestrator.executor import Event, replies
 from orchestrator.executor.host import watching
 from orchestrator.executor.replies import PartialReply
 from orchestrator.models import Reply
