@@ -14,7 +14,8 @@ import anyio
 import pytest
 from pydantic import BaseModel
 
-from orchestrator import Executor, Graph, Limits, Node, Outcome, Update, append, node
+from orchestrator import Executor, Graph, Limits, Outcome, Update, append, node
+from orchestrator.graph import Node
 from tests.support.executors import Log
 
 pytestmark = pytest.mark.anyio
