@@ -250,7 +250,7 @@ class _Work:
                 return await executor.resume(run.run_id)
 
             await TerminalSession(executor, run.run_id, manner.sink(), seen=run.seq).go(as_it_is, again)
-            made = await executor.replayed(run.run_id)
+            made = await executor.replays.load(run.run_id)
         if made.run.status == "paused" and not self.json:
             warn(str(redacted(waiting_text(run.run_id, made.run.waiting, NextCommands(self.store)))))
         return made

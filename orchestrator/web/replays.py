@@ -68,7 +68,7 @@ async def start(call: Call[NoQuery, ReplaysBody]) -> ReplaysDocument:
         order[run_id] = id_of(name, run_id)
     batches.check()
     if order:
-        begin = call.executor.begin_replays
+        begin = call.executor.replays.submit
         batches.add(name, begin(order, graph, at=body.at, approve=approve, live=body.live, concurrency=_AT_ONCE))
     return await _document(call, name, runs)
 

@@ -105,7 +105,7 @@ async def by_workers(url: str, workers: int, graph: GraphDefinition, runs: int) 
     async with Executor(url, graphs=[graph]) as executor:
         begun = processes(url, workers)
         try:
-            while len(await executor.workers()) < workers:  # noqa: ASYNC110  other processes start
+            while len(await executor.workers.list()) < workers:  # noqa: ASYNC110  other processes start
                 await anyio.sleep(0.1)
             due = time.time() + 3 + runs / 100
             async with anyio.create_task_group() as tasks:

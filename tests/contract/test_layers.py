@@ -91,7 +91,7 @@ REPLAY = {
 
 def room_of(name: str) -> str:
     """The room of a file, by its path below `orchestrator`."""
-    if name in ("executor/app.py", "executor/executor.py", "executor/sync.py", "executor/__init__.py"):
+    if name in {f"executor/{one}.py" for one in ("app", "executor", "namespaces", "sync", "__init__")}:
         return "executor/host"
     if name in REPLAY:
         return REPLAY[name]

@@ -409,7 +409,7 @@ async def test_recover_goes_on_with_what_can_go_on_and_leaves_the_rest(
     async with Executor(store, graphs=[work.graph, asking, lacking]) as executor:
         await executor.submit(Gated("busy").graph, run_id="busy")
         lost_ids = {"interrupted", "another", "answered", "overdue", "lacking", "overdue.and.paused"}
-        assert set(await executor.recoverable()) == lost_ids
+        assert set(await executor.workers.recoverable()) == lost_ids
         assert [run.run_id for run in await executor.recover(only=["interrupted"])] == ["interrupted"]
         with caplog.at_level(logging.WARNING, "orchestrator"):
             runs = {run.run_id: run for run in await executor.recover()}

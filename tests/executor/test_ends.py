@@ -69,7 +69,7 @@ async def test_a_run_is_held_by_who_begins_it_from_its_first_moment(store: Store
         held = await store.lease("r")
         assert held is not None
         assert leases.is_held(held)
-        assert await second.recoverable() == []
+        assert await second.workers.recoverable() == []
         with pytest.raises(RunExists):
             await second.submit(graph, {"question": "another"}, run_id="r")
         assert await store.lease("r") == held  # who was refused has left the other's lease alone
@@ -227,7 +227,7 @@ async def test_a_run_whose_creator_was_killed_before_its_first_step_is_interrupt
         assert is_dead(held.owner)
         run = await executor.load("r")
         assert (run.status, run.seq) == ("interrupted", 1)
-        assert await executor.recoverable() == ["r"]
+        assert await executor.workers.recoverable() == ["r"]
         assert (await executor.resume("r")).output == ["first"]
         assert await executor.store.lease("r") is None
 

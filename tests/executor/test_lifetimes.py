@@ -644,7 +644,7 @@ async def test_what_closing_waits_for_cannot_close_the_executor(how: str) -> Non
     with anyio.fail_after(60):
         async with executor:
             if how == "in_background":
-                await executor.in_background(work)
+                await executor.workers.start_task(work)
             else:
                 await executor.start("single", {})
             await tried.wait()

@@ -214,7 +214,7 @@ async def test_runs_from_before_the_order_was_in_digests_continue_in_their_graph
     assert old.structure != graph.structure
     assert await nodes_of(store, run_id) == SORTED
     async with Executor(store, graphs=[graph], on_change=manner) as executor:
-        assert not [one for one in await executor.check_against(graph) if one.refused]
+        assert not [one for one in await executor.graphs.check_runs(graph) if one.refused]
         (question,) = (await executor.load(run_id)).waiting
         run = await executor.answer(run_id, question.id, "yes")
         assert (run.status, run.output) == ("exhausted", ["start", "first", "second", "alpha"])

@@ -156,7 +156,7 @@ async def test_a_run_of_a_killed_process_is_taken_over_at_once(scene: Scene) -> 
         assert lease.left > 15
         assert (await executor.load("r")).status == "interrupted"
         assert [info.status for info in (await executor.runs(status="interrupted")).runs] == ["interrupted"]
-        assert await executor.recoverable() == ["r"]
+        assert await executor.workers.recoverable() == ["r"]
         run = await scene.to_its_end(executor)
         assert run.status == "completed"
         assert await executor.store.lease("r") is None

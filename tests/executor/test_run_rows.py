@@ -97,7 +97,7 @@ async def test_runs_of_graph_tools_and_forks_name_where_they_come_from() -> None
         assert [one.run_id for one in (await executor.runs(parent="r", relation="fork")).runs] == [fork.run_id]
         info = await executor.store.info(fork.run_id)
         assert (info.parent, info.status) == (fork.parent, "paused")
-        assert [one.run_id for one in await executor.forks("r")] == [fork.run_id]
+        assert [one.run_id for one in await executor.forks.list("r")] == [fork.run_id]
 
 
 async def test_what_a_long_step_used_is_there_while_it_runs() -> None:

@@ -110,7 +110,7 @@ async def test_a_graph_called_as_a_tool_shares_the_limits_of_all_runs_around_it(
         children = [one for one in (await executor.runs()).runs if one.run_id != "r"]
         assert {one.status for one in children if one.graph == "between"} <= {"cancelled"}
         assert sorted(one.status for one in children if one.graph == "agent") == ["cancelled", "completed"]
-        assert await executor.recoverable() == []
+        assert await executor.workers.recoverable() == []
 
 
 async def test_nine_calls_of_inner_agents_stay_within_three() -> None:

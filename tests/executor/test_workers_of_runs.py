@@ -241,12 +241,12 @@ async def test_a_parked_run_that_was_refused_is_taken_up_by_a_worker_of_a_versio
         fault = (await executor.store.info("refused")).fault
         assert fault.startswith("GraphChanged: ")
         await gave_up(executor.store, "refused", fault, MAX_DEATHS - 1)
-        assert {one.run_id for one in await executor.parked()} == {"refused", "failing"}
+        assert {one.run_id for one in await executor.workers.parked()} == {"refused", "failing"}
         await worked(executor, "refused", MAX_DEATHS + 1)  # tried once by each worker, and parked
     async with Executor(store, graphs=[ASKS], idle="sleep") as executor, anyio.create_task_group() as tasks:
         tasks.start_soon(lambda: executor.work(slots=1, poll=0.05))
         await all_are(executor, "completed", 1)
-        (left,) = await executor.parked()
+        (left,) = await executor.workers.parked()
         assert (left.run_id, left.deaths) == ("failing", MAX_DEATHS)
         tasks.cancel_scope.cancel()
 

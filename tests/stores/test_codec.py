@@ -130,7 +130,7 @@ async def test_without_a_codec_everything_says_which_key_is_missing(inner: Store
         await ex.start(ASKING, "the question", run_id="r")
         await ex.start(RECALL, "x", run_id="m")
         await ex.memory.put(("notes",), "one", {"a": "secret"})
-        await ex.schedule(SHOUT, "* * * * *", "tea", name="s")
+        await ex.schedules.put(SHOUT, "* * * * *", "tea", name="s")
     async with executor(inner) as ex:
         await ex.start(SHOUT, "clear", run_id="clear")
         needs = "run 'r' is encrypted with key 'k1', which is missing here"
@@ -150,7 +150,7 @@ async def test_without_a_codec_everything_says_which_key_is_missing(inner: Store
             await ex.memory.get(("notes",), "one")
         failed = await ex.start(RECALL, "x", run_id="n")
         assert failed.status != "completed", "the run must not take the ciphertext for the value"
-        await ex.store.move_schedule("s", at=(await ex.schedules())[0].next_at, to=1.0)
+        await ex.store.move_schedule("s", at=(await ex.schedules.list())[0].next_at, to=1.0)
         assert await fire_due(ex._host) == []
     other_key = AESGCMCodec({"k1": bytes(range(1, 33))})
     for opened in (None, codec(k2=OLD), other_key):
@@ -181,12 +181,12 @@ async def test_clear_and_encrypted_runs_lie_in_one_store(inner: Store) -> None:
     async with executor(inner) as ex:
         run = await ex.start(ASKING, "tea", run_id="r")
         await ex.memory.put(("notes",), "one", "old")
-        await ex.schedule(SHOUT, "* * * * *", "tea", name="s")
+        await ex.schedules.put(SHOUT, "* * * * *", "tea", name="s")
     async with executor(inner, codec()) as ex:
         assert (await ex.questions()).questions[0].question.prompt == "tea?"
         assert (await ex.answer("r", run.waiting[0].id, Value(value="cake"))).output == "CAKE"
         assert (await ex.start(RECALL, "x")).output == "old"
-        assert (await ex.schedules())[0].values == {"text": "tea", "n": 0}
+        assert (await ex.schedules.list())[0].values == {"text": "tea", "n": 0}
         fork = await ex.fork("r", at=3)
         assert fork.waiting[0].prompt == "tea?"
         assert (await ex.check()).ok
@@ -204,7 +204,7 @@ async def test_a_codec_that_refuses_clear_values_takes_what_anyone_could_have_wr
     async with executor(inner) as ex:  # who can write to the store, and has no key
         await ex.start(ASKING, "forged", run_id="forged")
         await ex.memory.put(("notes",), "one", "forged")
-        await ex.schedule(SHOUT, "* * * * *", "forged", name="s")
+        await ex.schedules.put(SHOUT, "* * * * *", "forged", name="s")
     await inner.post("mine", {"type": "event", "name": "forged", "id": "e"})
     async with executor(inner, strict) as ex:
         for call in (ex.load("forged"), ex.resume("forged"), ex.fork("forged", at=1)):
@@ -218,7 +218,7 @@ async def test_a_codec_that_refuses_clear_values_takes_what_anyone_could_have_wr
             await ex.memory.get(("notes",), "one")
         assert await ex.memory.search(("notes",), "forged") == []
         with pytest.raises(StoreError, match="schedule 's' is damaged"):
-            await ex.schedules()
+            await ex.schedules.list()
         assert [one.body for one in await ex.store.inbox(["mine"])] == [{"type": "damaged"}]
         run = await ex.load("mine")
         assert (await ex.answer("mine", run.waiting[0].id, Value(value="cake"))).output == "CAKE"
@@ -546,7 +546,7 @@ async def test_a_copy_needs_no_key_and_changes_keys_if_it_has_them(anyio_backend
     async with executor(first, codec(a=OLD)) as ex:
         await ex.start(ASKING, "tea", run_id="r")
         await ex.memory.put(("notes",), "one", "kept")
-        await ex.schedule(SHOUT, "* * * * *", "tea", name="s")
+        await ex.schedules.put(SHOUT, "* * * * *", "tea", name="s")
         await ex.store.post("r", {"type": "cancel"})
     await copy_store(first, second)
     both = codec(b=NEW, a=OLD)
@@ -554,7 +554,7 @@ async def test_a_copy_needs_no_key_and_changes_keys_if_it_has_them(anyio_backend
     async with executor(third, codec(b=NEW)) as ex:
         assert (await ex.load("r")).waiting[0].prompt == "tea?"
         assert (await ex.memory.get(("notes",), "one")).value == "kept"  # type: ignore[union-attr]
-        assert (await ex.schedules())[0].values["text"] == "tea"
+        assert (await ex.schedules.list())[0].values["text"] == "tea"
         assert [one.body for one in await ex.store.inbox(["r"])] == [{"type": "cancel"}]
         assert (await ex.check()).ok
     copied = await copy_store(with_codec(second, both), with_codec(third, both))

@@ -142,7 +142,7 @@ async def live(url: str, codec: Codec | None) -> None:
             done = await ex.send("l", "paid", {"order": word("sent")})
             assert done.status == "completed"
             await ex.cancel(fork.run_id, reason=word("stopper"))
-            await ex.schedule(MEMORY, "* * * * *", {"text": word("scheduled")}, name="s")
+            await ex.schedules.put(MEMORY, "* * * * *", {"text": word("scheduled")}, name="s")
             await fire_due(ex._host)
             await ex.enqueue(FAILING, {"text": word("payload")}, run_id="queued")
     with ScriptedModel(lambda request: f"1. {word('planned')}") as model:

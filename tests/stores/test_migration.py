@@ -97,7 +97,7 @@ async def test_a_living_lease_of_version_1_is_waited_for_and_a_dead_one_is_not(o
         assert lease is not None
         assert 0 < lease.left <= 1.5
         time.sleep(1.6)  # noqa: ASYNC251  until it has expired, which nothing tells
-        assert names[0] in await executor.recoverable()
+        assert names[0] in await executor.workers.recoverable()
 
 
 KILLED = """

@@ -69,7 +69,7 @@ class ForkChoices:
 
 
 async def choices(host: Host, info: RunInfo, at: int | None) -> ForkChoices:
-    """See `Executor.fork_choices`."""
+    """See `ExecutorForks.choices`."""
     moment = await moment_of(host, info, at)
     machine, newest = moment.machine, host.resources.graphs.get(info.graph)
     answer = await _answer(host, moment)

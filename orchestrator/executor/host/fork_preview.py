@@ -71,7 +71,7 @@ class ForkPreview:
 
 
 async def preview(host: Host, order: Order, *, start: bool) -> ForkPreview:
-    """See `Executor.preview_fork`."""
+    """See `ExecutorForks.preview`."""
     check_order(order)
     name = os.urandom(8).hex() if order.run_id is None else check_new_id(order.run_id)
     draft = await draft_of(host, order, name, start=start, hold=not start)

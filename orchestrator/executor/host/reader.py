@@ -64,7 +64,7 @@ async def diff(host: Host, run_a: str, run_b: str) -> RunDiff:
 
 
 async def forks(host: Host, run_id: str) -> list[RunInfo]:
-    """See `Executor.forks`."""
+    """See `ExecutorForks.list`."""
     check_text(run_id, "run_id")
     return await forks_of(host.store, run_id)
 

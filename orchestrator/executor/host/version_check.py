@@ -49,7 +49,7 @@ class VersionCheck:
 
 
 async def check_against(host: Host, graph: GraphDefinition) -> list[VersionCheck]:
-    """See `Executor.check_against`."""
+    """See `ExecutorGraphs.check_runs`."""
     found: list[VersionCheck] = []
     cursor: str | None = None
     while True:

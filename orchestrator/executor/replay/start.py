@@ -175,7 +175,7 @@ async def _from_its_start(host: Host, order: Order, parent: Run, name: str, reso
 
 
 async def replayed(host: Host, run_id: str) -> Replay:
-    """See `Executor.replayed`."""
+    """See `ExecutorReplays.load`."""
     check_text(run_id, "run_id")
     run = await load(host, run_id)
     fork = run.machine.fork
@@ -308,7 +308,7 @@ class ReplayProgress:
 
 
 def begin(host: Host, runs: Mapping[str, str], order: Order, concurrency: int) -> ReplayBatch:
-    """See `Executor.begin_replays`.
+    """See `ExecutorReplays.submit`.
 
     Args:
         order: what each replay is, without its run and its id.
