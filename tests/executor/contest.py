@@ -17,9 +17,10 @@ import anyio
 import anyio.to_thread
 from pydantic import BaseModel
 
-from orchestrator import Context, Executor, Graph, Reply, Retry, Update, append, node
+from orchestrator import Context, Executor, Graph, Retry, Update, append, node
 from orchestrator.errors import ModelUnavailable, RunConflict, RunError
 from orchestrator.kernel.records import FINAL, EffectIntended
+from orchestrator.models import Reply
 from orchestrator.models.base import ModelRequest
 from orchestrator.models.middleware import RateLimit, with_middleware
 from orchestrator.stores import Store, open_store

@@ -11,8 +11,9 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from orchestrator import Context, Event, Executor, Limits, Run, Update, node
+from orchestrator import Context, Executor, Limits, Run, Update, node
 from orchestrator.errors import GraphUnknown, InvalidInput, InvalidValue, RunEnded, RunExists, RunUnknown
+from orchestrator.executor import Event
 from orchestrator.stores.base import Store
 from orchestrator.testing import MockClock, ScriptedModel
 from tests.support.executors import Log, chain, says, single

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field, JsonValue
 
-from orchestrator import Approve, Executor, Graph, Migration, Run, tool
+from orchestrator import Approve, Executor, Graph, Run, tool
 from orchestrator.errors import GraphChanged, GraphError, InvalidMigration
+from orchestrator.graph import Migration
 from orchestrator.nodes import Confirm, Execute, Subgraph
 from tests.executor.test_versions import approved, fields, graph, store, waiting  # noqa: F401  a fixture
 from tests.support.executors import Log, says

@@ -10,21 +10,7 @@ import anyio
 import pytest
 from pydantic import BaseModel, Field
 
-from orchestrator import (
-    Context,
-    Executor,
-    Graph,
-    Limits,
-    Migration,
-    Outcome,
-    Reply,
-    Run,
-    ToolCall,
-    Update,
-    append,
-    node,
-    tool,
-)
+from orchestrator import Context, Executor, Graph, Limits, Outcome, Run, ToolCall, Update, append, node, tool
 from orchestrator.errors import (
     GraphChanged,
     InvalidAnswer,
@@ -37,9 +23,11 @@ from orchestrator.errors import (
     StaleAnswer,
     ToolsChanged,
 )
+from orchestrator.graph import Migration
 from orchestrator.kernel.lineage import Parent
 from orchestrator.kernel.question import Approve, Deny, Question
 from orchestrator.kernel.records import Asked, EffectIntended, EffectSettled, Record, Spent, StepDone, StepFailed
+from orchestrator.models import Reply
 from orchestrator.nodes import Ask, Confirm, Execute
 from orchestrator.render.terminal.tree import summary
 from orchestrator.stores import Store

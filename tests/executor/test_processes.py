@@ -12,8 +12,9 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from orchestrator import Event, Executor, Run
+from orchestrator import Executor, Run
 from orchestrator.errors import QuestionUnknown, RunConflict, RunEnded, StaleAnswer
+from orchestrator.executor import Event
 from orchestrator.stores.base import Lease
 from tests.executor.lives import Life, Program, programs
 from tests.executor.outside import Outside, outside

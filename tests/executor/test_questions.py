@@ -11,8 +11,9 @@ from typing import Any, Literal
 import anyio
 import pytest
 
-from orchestrator import Approve, Context, Deny, Executor, Graph, Limits, Node, Outcome, Run, Update, node, tool
+from orchestrator import Approve, Context, Deny, Executor, Graph, Limits, Outcome, Run, Update, node, tool
 from orchestrator.errors import InvalidAnswer, QuestionUnknown, RunConflict, RunEnded, StaleAnswer, StoreUnavailable
+from orchestrator.graph import Node
 from orchestrator.graph.node import ITEM
 from orchestrator.kernel.records import encode
 from orchestrator.nodes import Subgraph

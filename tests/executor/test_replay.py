@@ -20,16 +20,16 @@ from orchestrator import (
     Limits,
     Message,
     Outcome,
-    Reply,
     Retry,
     Update,
     append,
     node,
     tool,
-)  # fmt: skip
+)
 from orchestrator.errors import ContextMissing, GraphUnknown, InvalidInput, InvalidValue, RunExists, RunUnknown
 from orchestrator.executor import Replay
 from orchestrator.graph.limits import Usage
+from orchestrator.models import Reply  # fmt: skip
 from orchestrator.models.base import ModelRequest
 from orchestrator.nodes import Ask, Confirm, Execute, Sleep, Subgraph, Wait
 from orchestrator.stores import Store, open_store

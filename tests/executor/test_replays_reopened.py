@@ -9,9 +9,10 @@ from typing import Any
 import anyio
 import pytest
 
-from orchestrator import Approve, Context, Deny, Executor, Graph, Limits, Node, Retry, Run, Update, node, tool
+from orchestrator import Approve, Context, Deny, Executor, Graph, Limits, Retry, Run, Update, node, tool
 from orchestrator.errors import InvalidValue
 from orchestrator.executor import Replay
+from orchestrator.graph import Node
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.kernel.records import EffectIntended, EffectSettled, Record, StepDone, StepFailed, StepRetried
 from orchestrator.nodes import Ask, Subgraph

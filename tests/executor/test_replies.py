@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator import Context, Event, Executor, Graph, Retry, Run, Update, node
+from orchestrator import Context, Executor, Graph, Retry, Run, Update, node
+from orchestrator.executor import Event
 from orchestrator.executor.effects import models
 from orchestrator.executor.effects.models import PartialReply
 from orchestrator.executor.host import watching

@@ -10,21 +10,10 @@ import anyio
 import pytest
 from pydantic import BaseModel, JsonValue
 
-from orchestrator import (
-    Approve,
-    Context,
-    Executor,
-    Graph,
-    Limits,
-    Outcome,
-    Reply,
-    ToolResult,
-    Update,
-    Usage,
-    append,
-    node,
-)
+from orchestrator import Approve, Context, Executor, Graph, Limits, Outcome, ToolResult, Update, append, node
+from orchestrator.graph import Usage
 from orchestrator.kernel.records import Spent
+from orchestrator.models import Reply
 from orchestrator.models.base import ModelRequest
 from orchestrator.testing import ScriptedModel, assert_crash_safe
 from tests.support.sizes import sized

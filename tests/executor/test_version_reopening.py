@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from orchestrator import Context, Executor, Graph, Limits, Migration, Run, Update, node
+from orchestrator import Context, Executor, Graph, Limits, Run, Update, node
 from orchestrator.errors import RunEnded, StoreUnavailable
+from orchestrator.graph import Migration
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.kernel.records import Record, StepFailed
 from orchestrator.kernel.snapshot import dump

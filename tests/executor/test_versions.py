@@ -13,8 +13,9 @@ import pytest
 from pydantic import create_model, model_validator
 from pydantic_core import to_json
 
-from orchestrator import Approve, Context, Executor, Graph, Migration, Outcome, Update, node
+from orchestrator import Approve, Context, Executor, Graph, Outcome, Update, node
 from orchestrator.errors import GraphChanged, GraphUnknown, InvalidMigration, InvalidValue, StaleAnswer, StepError
+from orchestrator.graph import Migration
 from orchestrator.kernel.snapshot import dump, load
 from orchestrator.nodes import Confirm, Subgraph
 from orchestrator.render.moments import replay

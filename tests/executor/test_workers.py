@@ -14,7 +14,8 @@ import anyio
 import pytest
 from pydantic import BaseModel
 
-from orchestrator import Executor, Graph, Limits, Node, Outcome, Update, append, node
+from orchestrator import Executor, Graph, Limits, Outcome, Update, append, node
+from orchestrator.graph import Node
 from orchestrator.stores.requests import RunQuery
 from tests.support.executors import Log
 

@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from orchestrator import Executor, Graph, Run, open_store
+from orchestrator import Executor, Graph, Run
 from orchestrator.kernel.records import Record
-from orchestrator.stores import RunInfo, Store
+from orchestrator.stores import RunInfo, Store, open_store
 from orchestrator.stores.requests import NewRun
 from tests.frozen.blanking import frames
 from tests.frozen.staging import Piece, staged

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from orchestrator import Edge, Limits, errors
+from orchestrator import Limits, errors
 from orchestrator.errors import InvalidGraph
+from orchestrator.graph import Edge
 from orchestrator.graph.edges import parse_edges
 from tests.frozen.texts import Sections
 from tests.graph.test_checks import AB, FORK, TWO, A, Inside, Step, build, choice, inner, writer

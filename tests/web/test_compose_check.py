@@ -208,7 +208,7 @@ def test_the_state_of_another_module_is_not_followed(server: Api) -> None:
 
 
 def test_a_kind_that_another_module_defines_is_not_found_by_its_name() -> None:
-    from orchestrator import Node
+    from orchestrator.graph import Node
 
     class Stranger(Node, kind="a_stranger"):
         async def run(self, state: object, ctx: object) -> None: ...
