@@ -310,7 +310,7 @@ def lasts(entry: EffectEntry) -> bool:
     return settled is None or did_irreversible(settled.result)
 
 
-def waits_for_tape(entry: EffectEntry) -> bool:
+def waits_for_recording(entry: EffectEntry) -> bool:
     """Whether it is a call of a replay that was to be taken from the replayed run, and has no result yet."""
     return entry.intended.taken is not None and (settled_of(entry) is None or is_suspended(entry))
 

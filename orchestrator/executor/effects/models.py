@@ -50,7 +50,7 @@ def model_for(effects: AttemptEffects) -> Model:
     name = effects.attempt.setting("model")
     model = resources.model if name is None else resources.models.get(name)
     if model is None:
-        if effects.attempt.log.tape is None:
+        if effects.attempt.log.replay is None:
             raise resources.no_model(effects.attempt.activation.node, name)
         model = AbsentModel(resources.no_model(effects.attempt.activation.node, name))
     return JournaledModel(effects, model, DEFAULT if name is None else name)
@@ -60,7 +60,7 @@ def models_for(effects: AttemptEffects) -> Mapping[str, Model]:
     """All named models, their calls journaled."""
     models = effects.attempt.resources.models
     found = {name: JournaledModel(effects, model, name) for name, model in models.items()}
-    return found if effects.attempt.log.tape is None else _ModelsOfReplay(effects, found)
+    return found if effects.attempt.log.replay is None else _ModelsOfReplay(effects, found)
 
 
 class _ModelsOfReplay(dict[str, Model]):
@@ -163,11 +163,11 @@ class JournaledModel(ModelInterface):
     def _effect(self, request: ModelRequest, *, waited_for: bool = True) -> Effect[Reply]:
         machine = self._attempt.log.machine
         asked = _as_json(f"the request to model {self.name!r}", request.data())
-        tape, name = self._attempt.log.tape, self.name
-        if tape is not None:
+        replay, name = self._attempt.log.replay, self.name
+        if replay is not None:
             entries = machine.ledger.of(self._attempt.activation.key)
             known = {entry.intended.digest: entry.intended.name for entry in entries if entry.intended.kind == "model"}
-            name = tape.model_name(self._attempt.activation, name, self._alias, asked, known)
+            name = replay.model_name(self._attempt.activation, name, self._alias, asked, known)
 
         async def run(key: str) -> Reply:
             self._called(key)

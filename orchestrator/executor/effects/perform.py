@@ -112,7 +112,7 @@ class AttemptEffects:
         entry = self._find(effect, wanted, occurrence)
         if entry is not None:
             self._ask_for(effect, entry.intended.key)
-            if decide.waits_for_tape(entry):
+            if decide.waits_for_recording(entry):
                 return await self._begin_new(effect, wanted, occurrence, entry)
         decision = await self._decide(entry, effect)
         match decision:
@@ -150,7 +150,7 @@ class AttemptEffects:
         So it is for arguments that differ each time the step runs, such as `uuid4()`: what became of the call is asked
         once. Calls in tasks of the node's own have no order that could distinguish them.
         """
-        if not in_step_task() or effect.continues or self.attempt.log.tape is not None:
+        if not in_step_task() or effect.continues or self.attempt.log.replay is not None:
             return effect
         if self._find(effect, effect.digest, self._counts.get((effect.name, effect.digest), 0)) is not None:
             return effect
@@ -401,8 +401,8 @@ async def without_call(
         TimedOut: the time limit of the step stopped it in the replayed run.
     """
     log, tries = under_way.attempt.log, None
-    if log.tape is not None:
-        found, tries = await calls.take_or_admit(under_way, log.tape, effect, key, wanted, occurrence, entry)
+    if log.replay is not None:
+        found, tries = await calls.take_or_admit(under_way, log.replay, effect, key, wanted, occurrence, entry)
         if found is not None:
             return found, None
     if effect.irreversible and log.machine.in_fork:

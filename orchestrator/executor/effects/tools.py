@@ -143,7 +143,7 @@ async def perform_tool(
 
     effect = calling(args)
     log = effects.attempt.log
-    guard = None if log.tape is not None or (effect.irreversible and log.machine.in_fork) else log.guard
+    guard = None if log.replay is not None or (effect.irreversible and log.machine.in_fork) else log.guard
     due, known = (False, "") if guard is None else effects.is_due(effect)
     try:
         if guard is not None and due and guard.asks_about(tool, args, known):

@@ -1,8 +1,8 @@
 """A replay while it runs: what it takes from the run that it replays, and which of its steps are live.
 
-A step is live if it asked something that the replayed run did not, or if such a step is among its causes. What a live
-step calls is never taken from the tape, other branches are not concerned. This follows from the replay's own journal,
-so a replay that was killed goes on as it began.
+A step is live if it asked something that the replayed run did not, or if such a step is among its causes. Calls of a
+live step never take a recorded result; other branches are not concerned. All of this follows from the replay's own
+journal, so a replay that was killed continues as it began.
 """
 
 from __future__ import annotations
@@ -40,8 +40,10 @@ _MOST_BESIDE = 200
 """Recorded calls with the same request that are looked at for the one of the same step."""
 
 
-class Tape(Observer):
-    """What a replay takes from the run that it replays. It observes the replay's machine.
+class RunningReplay(Observer):
+    """State of a replay: the recorded results that it has not taken yet, and its live steps.
+
+    It observes the replay's machine.
 
     Args:
         live: whether calls are made that the recording has no result for.
@@ -62,7 +64,7 @@ class Tape(Observer):
         self._asked: dict[str, tuple[str, Question]] = {}
         self._used: set[int] = set()
         self._why: list[bool] = []
-        self.still: Counter[str] = Counter()
+        self.waiting: Counter[str] = Counter()
         """Activations that wait for what stopped them in the replayed run, or for steps that ended there before."""
         self._begin()
         self._on = self._all
@@ -271,16 +273,16 @@ class Tape(Observer):
         self._items.update((item.fork.key, item.index) for item in token.map_items)
 
 
-def tape_of(
+def running_replay(
     live: Live,
     recording: Recording | None,
     models: Mapping[str, str],
     plan: Plan,
     own: Sequence[Record],
-) -> Tape:
-    """The tape of a replay, as its own records so far leave it."""
-    tape = Tape(live, recording, models)
-    machine = RunState(plan, (tape,))
+) -> RunningReplay:
+    """The state of a replay, as its own records so far leave it."""
+    replay = RunningReplay(live, recording, models)
+    machine = RunState(plan, (replay,))
     for record in own:
         apply_stored(machine, record)
-    return tape
+    return replay
