@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator import render
 from orchestrator.errors import InvalidGraph
-from orchestrator.graph.arrows import EdgesLike
 from orchestrator.graph.checks.all import problems_of, report_of
 from orchestrator.graph.definition import GraphDefinition, Names, NodeLike
+from orchestrator.graph.edges import EdgesLike
 from orchestrator.graph.limits import Limits
-from orchestrator.graph.migration import Migration
 from orchestrator.graph.state import StateSchema
+from orchestrator.graph.versions import Migration
 from orchestrator.typevars import StateT
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from orchestrator.executor.host.work_queue import Driven
     from orchestrator.executor.host.worker_health import WorkerHealth
     from orchestrator.executor.sync import run_sync
-    from orchestrator.graph.migration import Migration
+    from orchestrator.graph.versions import Migration
     from orchestrator.seals import Seal
     from orchestrator.views.events import EVENT_TYPES, Event
     from orchestrator.views.history import Point
@@ -50,7 +50,7 @@ _HOMES = {
     "orchestrator.executor.host.work_queue": ("Driven",),
     "orchestrator.executor.host.worker_health": ("WorkerHealth",),
     "orchestrator.executor.sync": ("run_sync",),
-    "orchestrator.graph.migration": ("Migration",),
+    "orchestrator.graph.versions": ("Migration",),
     "orchestrator.seals": ("Seal",),
     "orchestrator.views.events": ("EVENT_TYPES", "Event"),
     "orchestrator.views.history": ("Point",),

@@ -31,7 +31,7 @@ from orchestrator.executor.host.start import begin, join, new_run
 from orchestrator.executor.resources import Resources
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.limits import Limits
-from orchestrator.graph.migration import Migration
+from orchestrator.graph.versions import Migration
 from orchestrator.late import later
 from orchestrator.memory import MemoryOptions
 from orchestrator.models.base import Model

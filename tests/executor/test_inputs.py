@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from orchestrator import Context, Executor, Graph, Update, node
 from orchestrator.errors import AgentError, InvalidInput
 from orchestrator.executor.host.scheduling import fire_due
-from orchestrator.graph.statedata import start_form
+from orchestrator.graph.state import start_form
 from tests.web.api import api
 
 pytestmark = pytest.mark.anyio

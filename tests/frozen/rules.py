@@ -9,7 +9,7 @@ from typing import Any
 
 from orchestrator import Context, Graph, Limits, Node, Outcome
 from orchestrator.errors import InvalidGraph, StepError
-from orchestrator.graph.edge import Edge
+from orchestrator.graph.edges import Edge
 from orchestrator.kernel.plan import Plan
 from orchestrator.nodes import Subgraph
 from orchestrator.testing import ScriptedModel

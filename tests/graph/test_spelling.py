@@ -13,8 +13,7 @@ from pydantic import BaseModel, Field, ValidationError
 import orchestrator
 from orchestrator import Approve, Deny, Graph, Limits, Message, Node, Retry, Usage, Value, node, nodes
 from orchestrator.errors import GraphError, InvalidInput
-from orchestrator.graph.data_faults import names_of
-from orchestrator.graph.spelling import Spelled
+from orchestrator.graph.faults import Spelled, names_of
 from orchestrator.nodes import Complete, Confirm, Subgraph
 
 

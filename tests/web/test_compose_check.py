@@ -16,11 +16,11 @@ import yaml
 
 from orchestrator import Graph, node
 from orchestrator.errors import GraphError
-from orchestrator.graph.data_faults import booleans_for_numbers
+from orchestrator.graph.faults import booleans_for_numbers
 from orchestrator.graph.given_code import given_code
 from orchestrator.graph.nodedata import node_from_data
 from orchestrator.graph.refs import find
-from orchestrator.graph.source import read_yaml
+from orchestrator.graph.text.source import read_yaml
 from orchestrator.nodes import KINDS, Complete
 from orchestrator.web.compose import checks
 from tests.web.api import GRAPHS, Api, Note, api, letter, pay

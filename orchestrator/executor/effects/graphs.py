@@ -23,7 +23,7 @@ from orchestrator.executor.effects.questions import answer_to, passed_on
 from orchestrator.executor.interrupts import Lost
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.limits import Limits
-from orchestrator.graph.statedata import fields_form
+from orchestrator.graph.state import fields_form
 from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel.ledger import IRREVERSIBLE
 from orchestrator.kernel.question import Answer, Question

@@ -19,9 +19,9 @@ from orchestrator.executor.effects.perform import AttemptEffects, innermost
 from orchestrator.executor.effects.retry import TryAgain, decide, outcome_is_open
 from orchestrator.executor.failures import bounded, traceback_of_tool
 from orchestrator.fence import current_fence, waits_at_fence
-from orchestrator.graph.codec import Codec, Unfit, as_json
+from orchestrator.graph.codec import Codec, as_json
 from orchestrator.graph.isolation import json_copy
-from orchestrator.graph.statedata import type_schema
+from orchestrator.graph.state import type_schema
 from orchestrator.kernel.question import Approve
 from orchestrator.kernel.records import EffectClass
 from orchestrator.tools.function_runner import run_function
@@ -29,6 +29,7 @@ from orchestrator.tools.result import ToolFailure, ToolResult, storable, worded
 from orchestrator.tools.tool import Tool
 from orchestrator.tools.toolbox import Toolbox
 from orchestrator.tools.truncation import in_words, kept, refused
+from orchestrator.values import Unfit
 
 T = TypeVar("T")
 

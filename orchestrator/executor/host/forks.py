@@ -26,7 +26,7 @@ from orchestrator.executor.host.recovery import drive_on
 from orchestrator.executor.host.start import check_new_id, join
 from orchestrator.executor.run_row import due_of, row_of
 from orchestrator.graph.definition import GraphDefinition
-from orchestrator.graph.migration import Migration
+from orchestrator.graph.versions import Migration
 from orchestrator.kernel.machine import apply
 from orchestrator.kernel.question import Answer
 from orchestrator.kernel.records import Answered, AnswersWithdrawn, Caller, Ended, Forked, Record, Resumed, RunStarted

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from orchestrator.graph.routes import counts
+from orchestrator.graph.topology import counts
 from orchestrator.jsontypes import digest
 from orchestrator.kernel import records as r
 from orchestrator.kernel.handlers.questions import timer_question

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import ArrowSyntaxError, GraphError, GraphUnknown, InvalidGraph
-from orchestrator.graph.arrows import iter_edges, parse_edges
-from orchestrator.graph.edge import Edge
+from orchestrator.graph.edges import Edge, iter_edges, parse_edges
 from orchestrator.graph.faults import Fault, GraphFaults, Place, PlacedFault, place_of
 from orchestrator.problem import Problem
 

@@ -12,18 +12,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.errors import GraphError, InvalidGraph, UntrustedCode
-from orchestrator.graph.arrows import parse_edges
-from orchestrator.graph.coderefs import CodeRef, code_refs
 from orchestrator.graph.definition import GraphDefinition
-from orchestrator.graph.edge import Edge
+from orchestrator.graph.edges import Edge, parse_edges
 from orchestrator.graph.faults import Faults
 from orchestrator.graph.files import built, graph_keys, node_name
 from orchestrator.graph.node import Node, UnresolvedNode
 from orchestrator.graph.nodedata import node_from_data
-from orchestrator.graph.state import StateSchema
-from orchestrator.graph.statedata import named_fields
+from orchestrator.graph.refs import CodeRef, code_refs, refuse_impossible
+from orchestrator.graph.state import StateSchema, named_fields
 from orchestrator.graph.topology import DONE, RESERVED
-from orchestrator.graph.trust import refuse_impossible
 from orchestrator.problem import Problem
 
 _LEFT_OUT = {

@@ -1,24 +1,59 @@
-"""The arrow text: edges as a person writes them.
-
-One statement a line, `#` starts a comment:
-
-    names "->" names ("->" names)* [":" [outcomes] ["each" FIELD]]
-
-Names are separated by commas; `a -> b, c` is two edges, `b, c -> j` too. A label belongs to the last arrow of
-its statement. Outcomes for failures can be a list: `* -> clean : error, exhausted` stands for a statement for each.
-"""
+"""Edges of a graph, and their arrow text."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import NamedTuple, NoReturn, TypeAlias
 
 from orchestrator.errors import ArrowSyntaxError
-from orchestrator.graph.edge import Edge
-from orchestrator.graph.names import RULE, with_marks_as_letters
+from orchestrator.graph.names import RULE, plain_name, with_marks_as_letters
 from orchestrator.graph.topology import ANY, END, IF_NAMED, RESERVED, START, STOP
+
+# -- One edge of a graph ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """A connection from one node to another. `str(edge)` is its arrow text.
+
+    `outcome` None means every unreserved outcome that no labelled edge of the source names. `each` names a list in the
+    state: the edge is taken once per item. `source` may be `START`, or `*` for a reserved outcome of any node. `target`
+    may be `END` or `STOP`.
+    """
+
+    source: str
+    target: str
+    outcome: str | None = None
+    each: str | None = None
+
+    @property
+    def label(self) -> str:
+        """The text after the colon of the arrow text; may be empty."""
+        return " ".join(word for word in (self.outcome, f"each {self.each}" if self.each else None) if word)
+
+    def plain(self) -> Edge:
+        """The same edge with names in the form NFKC."""
+        if str(self).isascii():
+            return self
+        outcome, each = (None if one is None else plain_name(one) for one in (self.outcome, self.each))
+        return Edge(plain_name(self.source), plain_name(self.target), outcome, each)
+
+    def __str__(self) -> str:
+        label = self.label
+        return f"{self.source} -> {self.target}" + (f" : {label}" if label else "")
+
+
+# -- The arrow text: edges as a person writes them -------------------------------------------------------------
+# One statement a line, `#` starts a comment:
+#
+#     names "->" names ("->" names)* [":" [outcomes] ["each" FIELD]]
+#
+# Names are separated by commas; `a -> b, c` is two edges, `b, c -> j` too. A label belongs to the last arrow of
+# its statement. Outcomes for failures can be a list: `* -> clean : error, exhausted` stands for a statement for each.
+
 
 EdgeTuple: TypeAlias = tuple[str, str] | tuple[str, str, str | None] | tuple[str, str, str | None, str | None]
 """source, target, outcome, each."""
