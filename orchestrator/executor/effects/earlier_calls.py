@@ -22,7 +22,7 @@ import anyio
 from orchestrator.errors import EffectFailed, RunConflict, RunUnknown, StoreCorrupt, StoreError
 from orchestrator.executor.call_guard import CallDenied
 from orchestrator.executor.effects.decide import certainly_failed, is_suspended, settled_of
-from orchestrator.executor.effects.effect import Attempt, Effect
+from orchestrator.executor.effects.effect import Attempt, Call, Effect
 from orchestrator.executor.effects.limits import child_id
 from orchestrator.executor.effects.perform import UnderWay, patience
 from orchestrator.executor.effects.questions import answer_to, asking_again, identified, unused_id
@@ -282,26 +282,23 @@ class Adopted:
     result: object
 
 
-async def call_in_fork(
-    under_way: UnderWay, effect: Effect[Any], key: str, asked_for: Collection[str]
-) -> Adopted | None:
+async def call_in_fork(under_way: UnderWay, call: Call, asked_for: Collection[str]) -> Adopted | None:
     """Whether a fork may make a call that cannot be undone: None if so; or the result that it has without being made.
 
     A person is asked, unless they approved just this call since the run was forked, and no relative has made it.
 
     Args:
         under_way: the effects of the step.
-        effect: the call.
-        key: the key that the call would have.
+        call: the call, with the key that it would have.
         asked_for: keys of the calls that the step has asked for already.
 
     Raises:
         Suspend: there is no answer yet.
         CallDenied: the person denied the call.
     """
-    attempt = under_way.attempt
+    attempt, effect = under_way.attempt, call.effect
     log, activation = attempt.log, attempt.activation
-    name = question_id(activation, key)
+    name = question_id(activation, call.key)
     calls: Sequence[FamilyCall] = ()
     gone: Sequence[str] = ()
     if name not in activation.answers:
@@ -340,9 +337,12 @@ def fork_question(
     """
     activation, args = attempt.activation, _args(effect)
     payload: dict[str, object] = {
-        "tool": effect.name, "args": args, "risk": effect.risk, "effect": effect.effect,
+        "tool": effect.name,
+        "args": args,
+        "risk": effect.risk,
+        "effect": effect.effect,
         FAMILY: [call.shown() for call in calls],
-    }  # fmt: skip
+    }
     if gone:
         payload["deleted"] = list(gone)
     choices = (RECORDED,) if any(call.same and call.status == "returned" for call in calls) else ()
@@ -408,20 +408,19 @@ async def _recorded(attempt: Attempt, name: str) -> object:
 # -- in another attempt, or behind a crash -----------------------------------------------------------------------------
 
 
-async def ask_before_another(under_way: UnderWay, effect: Effect[Any], key: str, asked_for: Collection[str]) -> None:
+async def ask_before_another(under_way: UnderWay, call: Call, asked_for: Collection[str]) -> None:
     """Return if a call may be made.
 
     Args:
         under_way: the effects of the step.
-        effect: the call.
-        key: the key that the call would have.
+        call: the call, with the key that it would have.
         asked_for: keys of the calls that the step has asked for already.
 
     Raises:
         Suspend: there is no answer yet.
         CallDenied: the person denied the call.
     """
-    attempt = under_way.attempt
+    attempt, effect, key = under_way.attempt, call.effect, call.key
     activation = attempt.activation
     waits = patience()
     while left := _left(under_way, effect, asked_for):
@@ -469,9 +468,12 @@ def _question(attempt: Attempt, effect: Effect[Any], name: str, left: list[Effec
     failed = any(entry.intended.attempt < activation.attempt for entry in left)
     why = "An attempt of this step that failed made" if failed else "When this step was stopped, it was making"
     payload: dict[str, object] = {
-        "tool": effect.name, "args": effect.request.get("args", effect.request), "risk": effect.risk,
-        "effect": effect.effect, FAMILY: [call.shown() for call in calls],
-    }  # fmt: skip
+        "tool": effect.name,
+        "args": effect.request.get("args", effect.request),
+        "risk": effect.risk,
+        "effect": effect.effect,
+        FAMILY: [call.shown() for call in calls],
+    }
     said = " ".join(map(said_of, calls[:3]))
     question = Question(
         id=name,

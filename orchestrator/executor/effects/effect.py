@@ -124,6 +124,19 @@ class Effect(Generic[T]):
         raise EffectFailed(error.message, type=error.type)
 
 
+@dataclass(frozen=True, slots=True)
+class Call:
+    """An effect that a step asks for, and how the journal tells it from the others of the step."""
+
+    effect: Effect[Any]
+    digest: str
+    """Digest of the effect, see `Effect.digest`."""
+    occurrence: int
+    """Number of effects with this name and digest that the attempt asked for before."""
+    key: str
+    """Idempotency key."""
+
+
 class Witness(Protocol):
     """Sees every effect that really happens, and every result that is given back instead."""
 

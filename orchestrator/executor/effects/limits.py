@@ -20,13 +20,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any
 
 import anyio
 
 from orchestrator.errors import RunConflict, RunEnded, RunUnknown, StoreError
 from orchestrator.executor.commands import Stop
-from orchestrator.executor.effects.effect import Attempt, Effect
+from orchestrator.executor.effects.effect import Attempt, Call
 from orchestrator.executor.interrupts import Lost, Refused
 from orchestrator.executor.resources import Children
 from orchestrator.executor.run_log import RunLog, ToolsFor
@@ -149,9 +148,15 @@ def note_spent(
     known, key = entry.inner_usage or Usage(), entry.intended.key
     if always or message is not None or known != inner.usage or reserve_of(log.machine, key) != inner.reserve:
         record = Spent(
-            **log.of(entry.intended), key=key, run=inner.run_id, call=call, usage=inner.usage, reserve=inner.reserve,
-            head=inner.head, message=message,
-        )  # fmt: skip
+            **log.of(entry.intended),
+            key=key,
+            run=inner.run_id,
+            call=call,
+            usage=inner.usage,
+            reserve=inner.reserve,
+            head=inner.head,
+            message=message,
+        )
         log.push(record, message)
 
 
@@ -200,10 +205,14 @@ class Spend:
     def body(self) -> dict[str, object]:
         """See `Command.body`."""
         return {
-            "type": "spend", "key": self.key, "call": self.call, "run": self.inner.run_id,
-            "usage": self.inner.usage.model_dump(mode="json"), "reserve": self.inner.reserve.model_dump(mode="json"),
+            "type": "spend",
+            "key": self.key,
+            "call": self.call,
+            "run": self.inner.run_id,
+            "usage": self.inner.usage.model_dump(mode="json"),
+            "reserve": self.inner.reserve.model_dump(mode="json"),
             "head": self.inner.head,
-        }  # fmt: skip
+        }
 
     @classmethod
     def of(cls, body: Mapping[str, object]) -> Spend | None:
@@ -293,9 +302,7 @@ def remaining_limits(attempt: Attempt) -> LimitsLeft:
     return own if callers is None else callers.left(own)
 
 
-async def admit(
-    attempt: Attempt, callers: Callers | None, effect: Effect[Any], key: str, *, again: bool
-) -> Reserve | None:
+async def admit(attempt: Attempt, callers: Callers | None, call: Call, *, again: bool) -> Reserve | None:
     """Wait until the limits leave room for a call and return its reservation, if it must be journaled.
 
     A repeated call was admitted before, so it is neither refused nor delayed.
@@ -303,7 +310,7 @@ async def admit(
     Raises:
         Refused: a limit of the run or of a calling run is spent.
     """
-    log, activation = attempt.log, attempt.activation
+    log, activation, effect, key = attempt.log, attempt.activation, call.effect, call.key
     machine = log.machine
     while True:
         exceeded = None if again else exceeded_limit(activation)

@@ -169,6 +169,10 @@ def value_of(item: Item) -> Any:
 
 def _data(item: Item) -> dict[str, object]:
     return {
-        "namespace": [*item.namespace], "key": item.key, "value": value_of(item), "created": item.created,
-        "updated": item.updated, "expires": item.expires,
-    }  # fmt: skip
+        "namespace": [*item.namespace],
+        "key": item.key,
+        "value": value_of(item),
+        "created": item.created,
+        "updated": item.updated,
+        "expires": item.expires,
+    }

@@ -28,16 +28,23 @@ from orchestrator.kernel.records import Failure
 PATIENCE = 300.0
 """Seconds. A server that asks to be left alone for longer gets no other try."""
 _BROKEN = (
-    OSError, TimeoutError, EOFError,
-    anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream,
-)  # fmt: skip
+    OSError,
+    TimeoutError,
+    EOFError,
+    anyio.BrokenResourceError,
+    anyio.ClosedResourceError,
+    anyio.EndOfStream,
+)
 """Errors of connections and of time."""
 _OF_CLIENTS = {
     "http": {"HTTPException"},
-    "httpx": {"TransportError"}, "httpx2": {"TransportError"}, "httpcore": {"NetworkError", "ProtocolError"},
-    "httpcore2": {"NetworkError", "ProtocolError"}, "aiohttp": {"ClientConnectionError", "ClientPayloadError"},
+    "httpx": {"TransportError"},
+    "httpx2": {"TransportError"},
+    "httpcore": {"NetworkError", "ProtocolError"},
+    "httpcore2": {"NetworkError", "ProtocolError"},
+    "aiohttp": {"ClientConnectionError", "ClientPayloadError"},
     "urllib3": {"HTTPError"},
-}  # fmt: skip
+}
 """The same, of HTTP clients whose errors have no such base: package -> class. None of them is loaded for this."""
 
 

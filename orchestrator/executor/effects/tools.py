@@ -133,14 +133,22 @@ async def perform_tool(
 
     def calling(args: Mapping[str, object]) -> Effect[tuple[ToolResult, bool]]:
         return Effect(
-            kind="tool", name=tool.name, effect=tool.effect,
-            request={"args": dict(args), "schema": tool.schema_digest}, risk=tool.risk,
-            run=lambda key: _call(effects, ctx, tool, args, key), encode=lambda found: _data(found[0]),
-            decode=lambda found: (_tool_result(found), False), reread=True, unknown=lambda found: found[1],
-            reconcile=_reconciler(tool), returns=lambda: tool.output_schema, continues=tool.continues,
+            kind="tool",
+            name=tool.name,
+            effect=tool.effect,
+            request={"args": dict(args), "schema": tool.schema_digest},
+            risk=tool.risk,
+            run=lambda key: _call(effects, ctx, tool, args, key),
+            encode=lambda found: _data(found[0]),
+            decode=lambda found: (_tool_result(found), False),
+            reread=True,
+            unknown=lambda found: found[1],
+            reconcile=_reconciler(tool),
+            returns=lambda: tool.output_schema,
+            continues=tool.continues,
             graph=str(getattr(getattr(tool, "graph", None), "content", "")),
             recall=lambda request: calling(request["args"]),
-        )  # fmt: skip
+        )
 
     effect = calling(args)
     log = effects.attempt.log
@@ -314,11 +322,19 @@ async def call_function(
     asked = as_json(list(args), f"the arguments of effect {name!r}", inside=1)
     return await effects.perform(
         Effect[T](
-            kind="effect", name=name, effect=effect, request={"args": asked}, run=run, encode=encode, decode=decode,
-            reread=True, validate=lambda value: encode(codec.load(value)),
-            returns=partial(type_schema, returns, "validation"), reconcile=None if reconcile is None else look,
+            kind="effect",
+            name=name,
+            effect=effect,
+            request={"args": asked},
+            run=run,
+            encode=encode,
+            decode=decode,
+            reread=True,
+            validate=lambda value: encode(codec.load(value)),
+            returns=partial(type_schema, returns, "validation"),
+            reconcile=None if reconcile is None else look,
         )
-    )  # fmt: skip
+    )
 
 
 def _wants_key(function: Callable[..., object]) -> bool:

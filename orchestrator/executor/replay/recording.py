@@ -151,9 +151,10 @@ def recording_of(plan: Plan, records: Sequence[Record], after: int = 0, withdraw
             and (one.answered is None or one.answered.seq > after or one.question.id in withdrawn)
         ]
     recording.outside = [
-        record for record in recording.outside
+        record
+        for record in recording.outside
         if record.seq > after and record.seq not in discards.revoked and not _is_undone(discards, record)
-    ]  # fmt: skip
+    ]
     return recording
 
 

@@ -133,9 +133,17 @@ async def _from(host: Host, order: Order, name: str, at: int) -> Drive | None:
         )
     given = {**_given(order, discards), "limits": discards.limits}
     fork = forks.Order(
-        order.parent, at=at, update=order.update, answer=order.answer, result=order.result, graph=order.graph,
-        run_id=name, replay=given, by=order.by, digests=order.digests,
-    )  # fmt: skip
+        order.parent,
+        at=at,
+        update=order.update,
+        answer=order.answer,
+        result=order.result,
+        graph=order.graph,
+        run_id=name,
+        replay=given,
+        by=order.by,
+        digests=order.digests,
+    )
     how = Manner(
         own=with_models(host.resources, order.models or {}), pause_before=(), pause_after=(), context=order.context
     )
@@ -233,17 +241,36 @@ def _first_records(
     now = host.resources.clock.now()
     started = first.model_copy(
         update={
-            "ts": now, "seal": "", "run_id": parent.root_id, "graph": graph.name, "structure": graph.structure,
-            "content": graph.content, "refs": dict(host.refs.of(parent.root_id, graph.name, parent.refs)),
-            "values": dict(initial_values(graph, Recorded(values))), "labels": {}, "approve": order.approve,
-            "tools": offered(graph, host.resources.tools), "holder": str(host.owner), "caller": None,
-            "pause_before": (), "pause_after": (), "by": order.by, "limits": discards.limits or first.limits,
+            "ts": now,
+            "seal": "",
+            "run_id": parent.root_id,
+            "graph": graph.name,
+            "structure": graph.structure,
+            "content": graph.content,
+            "refs": dict(host.refs.of(parent.root_id, graph.name, parent.refs)),
+            "values": dict(initial_values(graph, Recorded(values))),
+            "labels": {},
+            "approve": order.approve,
+            "tools": offered(graph, host.resources.tools),
+            "holder": str(host.owner),
+            "caller": None,
+            "pause_before": (),
+            "pause_after": (),
+            "by": order.by,
+            "limits": discards.limits or first.limits,
         }
-    )  # fmt: skip
+    )
     forked = Forked(
-        seq=2, ts=now, run_id=name, parent=order.parent, at=0, root=parent.root_id, relation="replay",
-        by=order.by, **_given(order, discards),
-    )  # fmt: skip
+        seq=2,
+        ts=now,
+        run_id=name,
+        parent=order.parent,
+        at=0,
+        root=parent.root_id,
+        relation="replay",
+        by=order.by,
+        **_given(order, discards),
+    )
     return started, forked
 
 

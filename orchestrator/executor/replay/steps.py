@@ -138,9 +138,10 @@ def _go_on(log: RunLog, replay: RunningReplay) -> bool:
         log.push(record.model_copy(update={**stamp, "seal": "", "activation": None}))
     else:
         around = [
-            frame.parent for frame in log.machine.frames() if frame.parent is not None
-            and (frame.parent.path, frame.parent.node) == (record.path, record.node)
-        ]  # fmt: skip
+            frame.parent
+            for frame in log.machine.frames()
+            if frame.parent is not None and (frame.parent.path, frame.parent.node) == (record.path, record.node)
+        ]
         for activation in around:
             log.push(record.model_copy(update={**stamp, "seal": "", "activation": activation.key}))
     return True
@@ -186,10 +187,15 @@ def answer_as_recorded(log: RunLog, replay: RunningReplay, activation: Activatio
     wanted = question_digest(question)
     log.push(
         Diverged(
-            **log.at(activation), kind="question", name=question.kind, digest=wanted, attempt=activation.attempt,
-            request=request, why=why,
+            **log.at(activation),
+            kind="question",
+            name=question.kind,
+            digest=wanted,
+            attempt=activation.attempt,
+            request=request,
+            why=why,
         )
-    )  # fmt: skip
+    )
     if replay.live == "never":
         Stop("cancel", REPLAYED, f"diverged: {why}").apply(log)
         return True
