@@ -8,7 +8,7 @@ twice nor loses one: the next record holds the same, or more.
     the caller is driven here        checked and journaled together with the call, no other step in between
     no process drives it             its lease is taken for a moment, and the call journaled
     another process drives it        it gets a message, and journals the call
-    the call that began the run,
+    the call that started the run,
       or the caller, is over         no caller waits for it: only its own limits hold
 
 The last three are rare: an inner run continues on its own because it was answered or resumed directly, or because
@@ -39,7 +39,7 @@ from orchestrator.views.run import Run
 
 
 def child_id(parent: str, key: str) -> str:
-    """The id of the run that a call, with this idempotency key, of a run begins: 24 hexadecimal digits."""
+    """The id of the run that a call, with this idempotency key, of a run starts: 24 hexadecimal digits."""
     return blake2b(f"{parent}\0{key}".encode(), digest_size=12).hexdigest()
 
 
@@ -49,25 +49,25 @@ def old_child_id(parent: str, key: str) -> str:
 
 
 def caller_of(machine: RunState) -> Caller | None:
-    """The call that began a run; None if a person or a program did."""
+    """The call that started a run; None if a person or a program did."""
     started = machine.started
     if started is None or machine.caller is not None or machine.fork is not None:
         return machine.caller
     parent, _, key = started.run_id.rpartition(".")
-    if parent and started.labels.get("parent") == parent:  # begun by an earlier version
+    if parent and started.labels.get("parent") == parent:  # started by an earlier version
         return Caller(run_id=parent, key=key, depth=parent.count(".") + 1)
     return None
 
 
 def depth_of(machine: RunState) -> int:
-    """How many runs are around a run, each of which waits for the next."""
+    """Number of runs around a run, each of which waits for the next."""
     caller = caller_of(machine)
     return 0 if caller is None else caller.depth
 
 
 @dataclass(frozen=True)
 class Totals:
-    """What a run has spent and reserved, as the runs around it count it."""
+    """Spent and reserved amounts of a run, as the runs around it count them."""
 
     run_id: str
     usage: Usage
@@ -83,7 +83,7 @@ class Totals:
 
 
 def own_totals(machine: RunState) -> Totals:
-    """What a run itself, and all runs inside it, have spent and reserved."""
+    """Spent and reserved amounts of a run and of all runs inside it."""
     return Totals(machine.run_id, machine.shared_usage, total_reserve(machine), machine.head)
 
 
@@ -94,11 +94,11 @@ class Exceeded:
     limit: str
     """Empty: the step that called the graph is gone."""
     path: str = ""
-    """Of the caller's graph that has the limit."""
+    """Path of the caller's graph that has the limit."""
 
 
 def lacks_room(machine: RunState, entry: EffectEntry, inner: Totals, reserve: Reserve) -> Exceeded | bool:
-    """Whether a caller's limits leave room for one more call of its inner run.
+    """Check whether a caller's limits leave room for one more call of its inner run.
 
     Args:
         inner: the inner run's totals with the call.
@@ -140,7 +140,7 @@ def note_spent(
 
     Args:
         log: the caller's.
-        entry: the call that began the inner run.
+        entry: the call that started the inner run.
         call: key of the call of the inner run that changed the totals; empty at its end.
         message: the inbox message that brought them.
         always: journal them also if they are the same.
@@ -161,7 +161,7 @@ def note_spent(
 
 
 def total_up(log: RunLog, key: str, run: Run | None) -> None:
-    """Journal what the run that a call began has spent in all, when no step waits for it any more."""
+    """Journal what the run that a call started has spent in all, when no step waits for it any more."""
     entry = log.machine.ledger.entry(key)
     if run is not None and entry is not None and log.machine.ended is None:
         note_spent(log, entry, Totals(run.run_id, run.machine.shared_usage, Reserve(), run.seq), "")
@@ -176,10 +176,10 @@ def note_exceeded(log: RunLog, entry: EffectEntry, exceeded: Exceeded) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Spend:
-    """What an inner run that another process drives is about to spend, as a command to its caller."""
+    """A command to a caller: the amounts that its inner run, driven by another process, is about to spend."""
 
     key: str
-    """Of the call that began the inner run."""
+    """Key of the call that started the inner run."""
     call: str
     inner: Totals
 
@@ -238,9 +238,9 @@ class Granted:
     """The caller's journal has the call."""
 
     totals: Totals | None = None
-    """Of the caller; None: no step waits for the inner run, so no run around the caller is asked."""
+    """Totals of the caller; None: no step waits for the inner run, so no run around the caller is asked."""
     caller: Caller | None = None
-    """The call that began the caller."""
+    """The call that started the caller."""
 
 
 async def ask_remote(children: Children, caller: Caller, inner: Totals, call: str) -> Granted | Denied | float:
@@ -266,7 +266,7 @@ async def ask_remote(children: Children, caller: Caller, inner: Totals, call: st
             return Granted()
         lacking = lacks_room(log.machine, entry, inner, Reserve())
         if isinstance(lacking, Exceeded):
-            # Who goes on with it finds the limit spent at its next call; without its code nothing can be merged.
+            # Who continues it finds the limit spent at its next call; without its code nothing can be merged.
             return Denied(log.run_id, lacking.limit)
         note_spent(log, entry, inner, call)
         await log.durable()
@@ -274,7 +274,7 @@ async def ask_remote(children: Children, caller: Caller, inner: Totals, call: st
 
 
 async def _post(children: Children, caller: Caller, inner: Totals, call: str) -> Granted | Denied | float:
-    """The same, of a caller that another process drives."""
+    """Like `ask_remote`, for a caller that another process drives."""
     received, record = await children.post(caller.run_id, Spend(caller.key, call, inner))
     if not received:
         return _AGAIN
@@ -388,7 +388,7 @@ class Callers:
 
     @property
     def reserve(self) -> bool:
-        """Whether a caller limits tokens or cost, so that calls reserve; true if that is unknown here."""
+        """True if a caller limits tokens or cost, so that calls reserve; also if that is not known here."""
         caller: Caller | None = self._caller
         while caller is not None:
             log = self._children.live(caller.run_id)
@@ -489,7 +489,7 @@ class Callers:
     def report(self, call: str) -> None:
         """Journal what the run has spent in callers that are driven here; for others the next call does."""
         totals, made = own_totals(self._log.machine), self._log.machine.ledger.entry(call)
-        # Of what cannot be undone the callers know at once how far this run is: a fork of them begins behind it.
+        # Of what cannot be undone the callers know at once how far this run is: a fork of them starts behind it.
         lasting = made is not None and made.intended.effect == "irreversible"
         for log, entry in self._around():
             note_spent(log, entry, totals, call, always=lasting)

@@ -1,7 +1,7 @@
 """Models as a node has them: every call is an effect, every piece of a reply a live event.
 
 The replies that are under way are kept as far as they have come, in memory only, and only until their calls are
-settled: a watcher that begins in the middle of a reply, or that was too slow, gets what came so far, then the rest.
+settled: a watcher that starts in the middle of a reply, or that was too slow, gets what came so far, then the rest.
 """
 
 from __future__ import annotations
@@ -257,7 +257,7 @@ def _shortened(request: dict[str, Any], machine: RunState) -> dict[str, object]:
 
 
 class Pieces:
-    """One reply while it comes; a context manager around one try of its call.
+    """A reply while it arrives; a context manager around one try of its call.
 
     Whatever happens, the texts behind the last `reset` of a call make up the text of the reply that is journaled.
     """
@@ -311,7 +311,7 @@ _BLOCK = 256
 
 
 class PartialReply:
-    """One reply that comes in pieces."""
+    """A reply that arrives in pieces, as far as it is kept."""
 
     __slots__ = ("_begun", "_blocks", "_kept", "_recent", "about", "length", "omitted")
 
@@ -344,7 +344,7 @@ class PartialReply:
         return _joined([*self._blocks, *self._recent])
 
     def is_text(self, text: str) -> bool:
-        """Whether the pieces make up this text."""
+        """True if the pieces make up this text."""
         return self.length == len(text) and text[self.omitted :] == self.texts()[0]
 
     def events(self) -> Iterator[tuple[str, dict[str, object]]]:

@@ -64,11 +64,11 @@ class AttemptEffects:
         self._counts: dict[tuple[str, str], int] = {}
         self._asked_for: set[str] = set()
         self._reused: set[str] = set()
-        """Those of them whose results were given back: what was done inside of them is not asked for again."""
+        """The asked-for effects whose results were given back: nothing inside them is asked for again."""
         self._within: dict[str, set[str]] = {}
-        """What is asked for inside a call, of that which may not be done again: key of the call -> their keys."""
+        """Key of a call -> keys of the effects asked for inside it that may not be made again."""
         self._failed: list[tuple[BaseException, Ticket]] = []
-        """What the surroundings made fail, as it was raised into the node."""
+        """Calls that failed because of the surroundings, with the errors as raised into the node."""
 
     # -- doing one -----------------------------------------------------------------------------------------------
 
@@ -197,7 +197,7 @@ class AttemptEffects:
         return None, await self._intend(call, tries)
 
     async def _decide(self, entry: EffectEntry | None, effect: Effect[Any]) -> decide.Decision:
-        """What is done with an effect, after effects that run beside it had time to be asked for."""
+        """Decide what is done with an effect, once effects of tasks next to it had time to be asked for."""
         activation = self.attempt.activation
         answered = entry is not None and outcome_question_id(activation, entry) in activation.answers
         waits = patience()
@@ -364,7 +364,7 @@ class AttemptEffects:
     # -- what the journal knows ----------------------------------------------------------------------------------
 
     def lasts_inside(self, key: str) -> bool:
-        """Whether something happened inside a call, or may have, that cannot be undone."""
+        """True if something that cannot be undone happened inside a call, or may have."""
         entry = self.attempt.log.machine.ledger.entry
         return any(known is not None and decide.lasts(known) for known in map(entry, self._within.get(key, ())))
 
@@ -375,7 +375,7 @@ class AttemptEffects:
                 self._within.setdefault(around, set()).add(key)
 
     def is_due(self, effect: Effect[Any]) -> tuple[bool, str]:
-        """Whether the effect would be done now, by the journal, and its key if it has one."""
+        """Return whether the effect would be made now, by the journal, and its key if it has one."""
         wanted = effect.digest
         entry, at = self._find(effect, wanted, self._counts.get((effect.name, wanted), 0)), self.attempt.activation
         forked_at = self.attempt.log.machine.forked_at
@@ -459,9 +459,9 @@ def innermost() -> str:
 
 
 def patience() -> Iterator[float]:
-    """Seconds in which effects that run beside each other in one node get to be asked for.
+    """Seconds in which effects that run concurrently in one node get to be asked for.
 
-    In the node's own task a call that is not asked for by now will not be. Tasks beside each other may have been at
+    In the node's own task a call that is not asked for by now will not be. Concurrent tasks may have been at
     other places when the run was stopped: only a long silence means that one is missing.
     """
     yield from (0.0, 0.0, 0.0, 0.01, 0.05, 0.2, 0.5)
@@ -603,7 +603,7 @@ class UnderWay:
         self._landed.set()
         try:
             for _ in range(2):
-                await anyio.lowlevel.checkpoint()  # those that begin at the same time
+                await anyio.lowlevel.checkpoint()  # those that start at the same time
             while self._open.difference(self._asking):
                 if self._landed.is_set():
                     self._landed = anyio.Event()
@@ -615,7 +615,7 @@ class UnderWay:
             raise
 
     def is_suspended_in(self, key: str) -> bool:
-        """Whether the step is suspended by a question inside this effect."""
+        """True if a question inside this effect suspends the step."""
         return key in self._asking and isinstance(self.attempt.signal, Suspend)
 
     # -- replies that are read piece by piece --------------------------------------------------------------------

@@ -176,7 +176,7 @@ async def perform_tool(
 async def _call(
     effects: AttemptEffects, ctx: Context[Any], tool: Tool, args: Mapping[str, object], key: str
 ) -> tuple[ToolResult, bool]:
-    """What a tool gives, and whether that leaves its outcome open.
+    """Return the result of a tool, and whether that leaves its outcome open.
 
     The tool's own `retry` makes the call again inside the same effect, but never one of an irreversible tool whose
     error leaves its outcome open (see `outcome_is_open`), whatever the retry allows: a connection that broke or time
@@ -237,7 +237,7 @@ def _kept(tool: Tool, done: ToolResult) -> ToolResult:
 
 
 async def _began_anew(effects: AttemptEffects, tool: Tool, key: str) -> bool:
-    """Whether the run called the tool before: what those calls set up in their instance is gone."""
+    """True if the run called the tool before: what those calls set up in their instance is gone."""
     log = effects.attempt.log
     had = log.holdings.of(log.run_id).had
     if tool.name in had:

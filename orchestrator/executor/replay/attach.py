@@ -32,7 +32,7 @@ async def attach(store: Store, loader: RunLoader, live: Mapping[str, Drive], dri
         drive: the run.
 
     Raises:
-        GraphUnknown: a model that the replay was begun with is not there.
+        GraphUnknown: a model that the replay was started with is not there.
         StoreError: the store failed.
     """
     log, machine = drive.log, drive.log.machine
@@ -73,7 +73,7 @@ def _check_models(resources: Resources, fork: Forked) -> None:
 
 
 async def _recording(store: Store, loader: RunLoader, fork: Forked, structure: str) -> Recording:
-    """What the journal of the replayed run holds, in the names of the replay's version; nothing if it is deleted."""
+    """The recording of the replayed run, in the names of the replay's version; empty if that run is deleted."""
     try:
         info = await store.info(fork.parent)
         records = await store.read(fork.parent)
@@ -91,7 +91,7 @@ async def _recording(store: Store, loader: RunLoader, fork: Forked, structure: s
 
 
 def _inner_run(call: RecordedCall) -> str:
-    """The run that a call of a graph began."""
+    """The run that a call of a graph started."""
     settled = call.result
     found = settled.result if settled is not None and call.intended.kind == "tool" else None
     metadata = found.get("metadata") if isinstance(found, Mapping) else None
@@ -99,7 +99,7 @@ def _inner_run(call: RecordedCall) -> str:
 
 
 async def _mode_of(store: Store, run_id: str) -> Live | None:
-    """Whether live calls are made in a run that a replay called; None: no replay is around it."""
+    """The `live` mode of a run that a replay called; None: no replay is around it."""
     try:
         records: Sequence[Record] = await store.read(run_id)
     except RunUnknown:

@@ -1,4 +1,4 @@
-"""What a replay does with a call: it takes the result that the replayed run had, waits as that run did, or is live.
+"""Calls of a replay: they take the result that the replayed run had, wait as that run did, or are live.
 
 recorded, with a result              journaled as taken from the record of that result; nothing is called
 recorded, stopped by its time limit  the step's time is over here too
@@ -76,7 +76,7 @@ async def take_or_admit(
             async with attempt.aside():
                 await wait_for_stop(attempt.log, replay, attempt.activation)
         if attempt.stopped() is not None:
-            raise attempt.signalled(Refused())  # the run has ended, or goes on without this step: nothing diverges
+            raise attempt.signalled(Refused())  # the run has ended, or continues without this step: nothing diverges
         denied = _denied(replay, attempt, effect)
         if denied is not None:
             raise CallDenied(effect.name, denied.reason)

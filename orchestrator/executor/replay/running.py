@@ -2,7 +2,7 @@
 
 A step is live if it asked something that the replayed run did not, or if such a step is among its causes. Calls of a
 live step never take a recorded result; other branches are not concerned. All of this follows from the replay's own
-journal, so a replay that was killed continues as it began.
+journal, so a replay that was killed continues as it started.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class RunningReplay(Observer):
     # -- what is taken -------------------------------------------------------------------------------------------
 
     def is_live(self, activation: Activation) -> bool:
-        """Whether the next call of a step is caused by something that is live."""
+        """True if something live causes the next call of a step."""
         return self._all or activation.key in self._began or activation.key in self._turned
 
     def call(
@@ -151,7 +151,7 @@ class RunningReplay(Observer):
         return next(iter(names), given) if self.live == "never" or given == ABSENT else given
 
     def asks_about_live_call(self, activation: Activation) -> bool:
-        """Whether a step that is not live itself made, or is about to make, a live call."""
+        """True if a step that is not live itself made, or is about to make, a live call."""
         return activation.key in self._touched
 
     def question(self, activation: Activation, question: Question) -> RecordedQuestion | None:
@@ -161,7 +161,7 @@ class RunningReplay(Observer):
         return alike[passed] if passed < len(alike) else None
 
     def next_outside(self) -> Outside | None:
-        """What came from outside next in the replayed run; each is given once."""
+        """The next record from outside of the replayed run; each is given once."""
         for record in self.recording.outside:
             if record.seq not in self._used:
                 self._used.add(record.seq)
@@ -169,16 +169,16 @@ class RunningReplay(Observer):
         return None
 
     def was_approved(self, name: str, args: object) -> bool:
-        """Whether a person approved this call of a tool in the replay itself, and it was not made since."""
+        """True if a person approved this call of a tool in the replay itself, and it was not made since."""
         return self._approved[digest([name, args])] > 0
 
     def was_stopped(self, activation: Activation) -> bool:
-        """Whether a step was stopped in the replayed run before it ended, and nothing live is among its causes here."""
+        """True if a step was stopped in the replayed run before it ended, and nothing live is among its causes here."""
         return activation.key in self.recording.stopped and not self.is_live(activation)
 
     @property
     def is_as_recorded(self) -> bool:
-        """Whether nothing has been live so far."""
+        """True if nothing has been live so far."""
         return not self._touched
 
     # -- what follows from the replay's own journal -------------------------------------------------------------------

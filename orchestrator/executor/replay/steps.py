@@ -93,12 +93,12 @@ def _waiting(log: RunLog, replay: RunningReplay, activation: Activation) -> Iter
 
 
 def _moves(log: RunLog, replay: RunningReplay) -> bool:
-    """Whether a step runs that waits for nothing."""
+    """True if a step runs that waits for nothing."""
     return any(key not in replay.waiting for key in log.machine.running)
 
 
 def _came_to(replay: RunningReplay, activation: Activation, record: Record) -> bool:
-    """Whether a step that was stopped in the replayed run came to this record before."""
+    """True if a step that was stopped in the replayed run came to this record before."""
     if isinstance(record, Asked | TimerSet):
         question = record.question if isinstance(record, Asked) else timer_question(record)
         return replay.question(activation, question) is not None
@@ -108,7 +108,7 @@ def _came_to(replay: RunningReplay, activation: Activation, record: Record) -> b
 
 
 def _is_early(log: RunLog, replay: RunningReplay, activation: Activation) -> bool:
-    """Whether a step is about to end while others have not come so far: where its end decides about others.
+    """True if a step is about to end before others have come so far, and its end decides about others.
 
     Where it ended its graph, stopped others or led to a join of some, those that ended before it there have to end; and
     those that it stopped have to wait.
