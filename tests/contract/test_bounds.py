@@ -20,6 +20,7 @@ from orchestrator.render.terminal.run_report import run_text
 from orchestrator.render.terminal.run_table import run_table
 from orchestrator.render.terminal.texts import ago
 from orchestrator.stores import Store, open_store
+from orchestrator.stores.requests import NewRun
 from orchestrator.values import EARLIEST, LATEST, MAX_LABEL, MAX_LABELS, MAX_NAME, in_calendar, new_labels, utc
 from orchestrator.views.explainer import reasons
 from orchestrator.views.standby import Standby
@@ -143,7 +144,7 @@ async def odd_run(store: Store, labels: dict[str, str]) -> None:
         info, records = await executor.store.info("odd"), await executor.store.read("odd")
         await store.put_graph(info.content, await executor.store.graph(info.content))
         first = records[0].model_copy(update={"labels": labels})
-        await store.create(info.changed(labels=labels), [first, *records[1:]])
+        await store.create(NewRun(info.changed(labels=labels), [first, *records[1:]]))
 
 
 @kinds("sqlite")

@@ -43,7 +43,7 @@ ROOMS = {
     "models": f"{FLOOR} graph",
     "models/offline": f"{FLOOR} graph models",
     "models/refs": f"{FLOOR} graph models models/offline",
-    "views": f"{FLOOR} graph kernel",
+    "views": f"{FLOOR} graph kernel stores",
     "tools": f"{FLOOR} graph models",
     "memory": f"{FLOOR} graph",
     "context": f"{FLOOR} graph kernel models tools memory",

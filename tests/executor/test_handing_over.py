@@ -15,6 +15,7 @@ import pytest
 from orchestrator import Context, Executor, Update, node, tool
 from orchestrator.errors import RunConflict, StoreUnavailable
 from orchestrator.stores import open_store
+from orchestrator.stores.requests import ClaimRequest
 from orchestrator.stores.sqlite.store import SQLiteStore
 from tests.executor.test_workers_of_runs import ASKS, HELLO, all_are
 from tests.support.executors import Log, chain, says
@@ -128,12 +129,12 @@ async def test_workers_of_a_store_that_fails_back_off_each_for_a_time_of_its_own
     poll, workers, failures = 0.2, 8, 3
     claim = SQLiteStore.claim
 
-    async def failing(self: SQLiteStore, owner: Any, **options: Any) -> Any:
-        times = asked.setdefault(owner.executor, [])
+    async def failing(self: SQLiteStore, request: ClaimRequest) -> Any:
+        times = asked.setdefault(request.owner.executor, [])
         if len(times) <= failures:
             times.append(time.monotonic())
             raise StoreUnavailable("the disk is full")
-        return await claim(self, owner, **options)
+        return await claim(self, request)
 
     monkeypatch.setattr(SQLiteStore, "claim", failing)
     async with anyio.create_task_group() as tasks:

@@ -18,6 +18,7 @@ from orchestrator.kernel.records import encode
 from orchestrator.nodes import Subgraph
 from orchestrator.stores.base import Store
 from orchestrator.stores.memory import MemoryStore
+from orchestrator.stores.requests import Append
 from orchestrator.testing import ScriptedModel
 from tests.support.executors import Log, says, single
 from tests.support.sizes import sized
@@ -456,10 +457,10 @@ class Fails(MemoryStore):
     fails = False
     error: Exception = StoreUnavailable("the disk is gone")
 
-    async def append(self, *args: Any, **options: Any) -> int:
+    async def append(self, append: Append) -> int:
         if self.fails:
             raise self.error
-        return await super().append(*args, **options)
+        return await super().append(append)
 
 
 @pytest.mark.parametrize("catch", CATCHERS)

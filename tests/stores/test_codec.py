@@ -40,6 +40,7 @@ from orchestrator.stores.copying import copy_store
 from orchestrator.stores.items import Item, packed
 from orchestrator.stores.memory import MemoryStore
 from orchestrator.stores.presence import held_here
+from orchestrator.stores.requests import Append, ClaimRequest, NewRun
 from orchestrator.stores.rows import OpenQuestion, RunSummary, Schedule
 from orchestrator.testing.store_conformance.helpers import an_owner, created, event, new_run
 from tests.support.sizes import quick_on
@@ -290,7 +291,7 @@ async def two_runs() -> tuple[MemoryStore, CodedStore, str, str]:
     store = CodedStore(inner, codec())
     ids = [await created(store) for _ in range(2)]
     for run_id in ids:
-        await store.append(run_id, [event(2, "two"), event(3, "three")], after=1)
+        await store.append(Append(run_id, [event(2, "two"), event(3, "three")], after=1))
     return inner, store, *ids  # type: ignore[return-value]
 
 
@@ -362,10 +363,10 @@ async def test_clear_records_behind_encrypted_ones_are_refused_in_a_run_that_beg
 ) -> None:
     run_id = await created(inner)
     for after in (1, 2):
-        await inner.append(run_id, [event(after + 1)], after=after)
+        await inner.append(Append(run_id, [event(after + 1)], after=after))
     store = with_codec(inner, codec())
-    await store.append(run_id, [event(4)], after=3)
-    await inner.append(run_id, [event(5), event(6)], after=4)
+    await store.append(Append(run_id, [event(4)], after=3))
+    await inner.append(Append(run_id, [event(5), event(6)], after=4))
     for after in (4, 5):
         fresh = with_codec(inner, codec())
         assert len(await fresh.read(run_id, upto=4)) == 4
@@ -380,16 +381,16 @@ async def test_clear_records_behind_encrypted_ones_are_refused_in_a_run_that_beg
 async def test_an_error_that_looks_like_an_encrypted_one_leaves_no_text_clear(inner: Store) -> None:
     store = with_codec(inner, codec())
     info, records = new_run()
-    await store.create(info, records)
+    await store.create(NewRun(info, records))
     told = RunSummary("$encrypted k1 AAAA", "secret in", "secret out", "secret?")
-    await store.append(info.run_id, [event(2)], after=1, summary=told)
+    await store.append(Append(info.run_id, [event(2)], after=1, summary=told))
     assert "secret" not in repr(await inner.info(info.run_id))
     assert (await store.info(info.run_id)).summary == told
 
 
 async def test_other_values_are_bound_to_their_place_as_well() -> None:
     inner, store, one, other = await two_runs()
-    await store.append(one, [event(4)], after=3, summary=RunSummary("e", "i", "o", "q"))
+    await store.append(Append(one, [event(4)], after=3, summary=RunSummary("e", "i", "o", "q")))
     assert (await store.info(one)).summary == RunSummary("e", "i", "o", "q")
     coded = inner._runs[one].info.error
     for text in (coded, coded[:-3], coded.replace(" k1 ", " "), "$encrypted k1 A", coded.rpartition(" ")[0]):
@@ -433,35 +434,37 @@ async def test_writes_that_are_asked_again_have_the_outcome_of_one(inner: Store)
     store = with_codec(inner, codec())
     info, records = new_run()
     lease = Lease(info.run_id, "t", "h")
-    await store.create(info, records, lease=lease)
-    await store.create(info, records, lease=lease)
+    await store.create(NewRun(info, records, lease=lease))
+    await store.create(NewRun(info, records, lease=lease))
     with pytest.raises(RunExists):
-        await store.create(info, records)
+        await store.create(NewRun(info, records))
     more = [event(2, "x")]
-    assert await store.append(info.run_id, more, after=1, lease="t") == 2
-    assert await store.append(info.run_id, more, after=1, lease="t") == 2
+    assert await store.append(Append(info.run_id, more, after=1, lease="t")) == 2
+    assert await store.append(Append(info.run_id, more, after=1, lease="t")) == 2
     for again, token in (([event(2, "y")], "t"), (more, None), (more, "other")):
         with pytest.raises(RunConflict):
-            await store.append(info.run_id, again, after=1, lease=token)
-    assert await store.append(info.run_id, [event(3)], after=2, lease="t", release=True) == 3
-    assert await store.append(info.run_id, [event(3)], after=2, lease="t", release=True) == 3
+            await store.append(Append(info.run_id, again, after=1, lease=token))
+    assert await store.append(Append(info.run_id, [event(3)], after=2, lease="t", release=True)) == 3
+    assert await store.append(Append(info.run_id, [event(3)], after=2, lease="t", release=True)) == 3
 
 
 async def test_a_claim_whose_codec_fails_leaves_no_run_to_who_does_not_know_of_it(inner: Store) -> None:
     info, records = new_run()
-    await with_codec(inner, Service()).create(info.changed(input="tea"), records)
+    await with_codec(inner, Service()).create(NewRun(info.changed(input="tea"), records))
     owner = an_owner()
     with pytest.raises(StoreUnavailable, match="the codec failed"):
-        await with_codec(inner, Service(OSError())).claim(owner, graphs=None, limit=1, ttl=60.0)
+        await with_codec(inner, Service(OSError())).claim(ClaimRequest(owner, graphs=None, limit=1, ttl=60.0))
     assert owner.executor not in held_here.values()
-    ((taken, lease),) = await with_codec(inner, Service()).claim(an_owner(), graphs=None, limit=1, ttl=60.0)
+    ((taken, lease),) = await with_codec(inner, Service()).claim(
+        ClaimRequest(an_owner(), graphs=None, limit=1, ttl=60.0)
+    )
     assert (taken.run_id, taken.input) == (info.run_id, "tea")
     held_here.pop(lease.token)
 
 
 async def test_a_lease_is_given_back_though_the_key_for_its_fault_is_missing(inner: Store) -> None:
     info, records = new_run()
-    await with_codec(inner, codec(b=NEW)).create(info, records, lease=Lease(info.run_id, "t", "h"))
+    await with_codec(inner, codec(b=NEW)).create(NewRun(info, records, lease=Lease(info.run_id, "t", "h")))
     store = with_codec(inner, AESGCMCodec({"a": "env:NO_SUCH_VARIABLE_4711", "b": NEW}))
     await store.drop_lease(info.run_id, "t", fault="secret of zq")
     found = await inner.info(info.run_id)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from orchestrator import Executor, Graph, node
+from orchestrator.stores.requests import RunQuery
 from tests.web.api import Api, Note, api, draft, letter
 from tests.web.forking import AMOUNT, Shop, answer, pay
 from tests.web.hostile import HOSTILE
@@ -194,7 +195,7 @@ def test_a_fork_that_cannot_go_on_in_the_version_of_the_server_is_refused_before
                 assert (form.known, form.other_version) == (True, True)
                 with pytest.raises(Exception, match="letter"):
                     await executor.preview_fork("one", at=2, graph=other)
-                return (await store.runs()).runs[0].run_id, len((await store.runs()).runs)
+                return (await store.runs(RunQuery())).runs[0].run_id, len((await store.runs(RunQuery())).runs)
 
         assert found.portal.call(with_other) == ("one", 1)
 

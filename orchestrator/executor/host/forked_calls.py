@@ -20,6 +20,7 @@ from orchestrator.executor.host.host import Host
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.kernel.records import Asked, Caller, EffectIntended, Forked, Record, Spent
 from orchestrator.kernel.state import Activation
+from orchestrator.stores.requests import NewRun
 
 
 class Origin(NamedTuple):
@@ -52,7 +53,7 @@ async def forked_call(host: Host, graph: GraphDefinition, run_id: str, caller: C
             info = await store.info(origin.run_id)
             order = Order(origin.run_id, at=min(origin.head, info.head), caller=caller)
             draft = await draft_of(host, order, run_id, start=False)
-            await store.create(draft.info, draft.records)
+            await store.create(NewRun(draft.info, draft.records))
         except RunExists:
             pass
         except (RunUnknown, StoreCorrupt, InvalidValue):

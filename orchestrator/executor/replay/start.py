@@ -34,6 +34,7 @@ from orchestrator.executor.resources import Resources
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.kernel.records import Forked, Migrated, RunStarted
 from orchestrator.models.base import Model
+from orchestrator.stores.requests import NewRun
 from orchestrator.values import check_mapping, check_position, check_text
 from orchestrator.views.discards import Discards
 from orchestrator.views.moved_names import MovedNames
@@ -150,7 +151,7 @@ async def _from(host: Host, order: Order, name: str, at: int) -> Drive | None:
     draft = await forks.draft_of(host, fork, name, start=True)
     host.contexts.check(order.parent, draft.records[0], order.context)
     try:
-        await host.store.create(draft.info, draft.records)
+        await host.store.create(NewRun(draft.info, draft.records))
     except RunExists:
         await check_same(host.store, name, draft.records, order.parent)
     try:
