@@ -37,7 +37,6 @@ from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.state import Phase
 from orchestrator.views.run import Run
 
-
 # -- a call of a step -----------------------------------------------------------------------------------------------
 
 
@@ -262,7 +261,7 @@ def callers_of(children: Children, log: RunLog) -> Callers | None:
     return None if caller is None else Callers(children, log, caller)
 
 
-# -- a calling run: whether its limits leave room, and what its journal gets --------------------------------------------
+# -- a calling run: whether its limits leave room, and what its journal gets -------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -492,7 +491,7 @@ def _granted(machine: RunState) -> Granted:
     return Granted(own_totals(machine), caller_of(machine))
 
 
-# -- which call started a run -------------------------------------------------------------------------------------------
+# -- which call started a run ------------------------------------------------------------------------------------------
 
 
 def child_id(parent: str, key: str) -> str:
