@@ -17,7 +17,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -53,9 +53,10 @@ APART = {
 }
 FULL_ONLY = "full"
 TIMED = "timed"
-COSTLY = {"executor", "graphs", "models", "render", "testing", "tools"}
-"""Rooms in which a test runs on one event loop and one kind of store, unless it is asked for by its name."""
-STORES = {"memory", "sqlite"}
+LOOPS = ("asyncio", "trio")
+ON_BOTH = {"executor", "models", "nodes", "stores", "testing", "tools"}
+"""Rooms of code that waits, cancels and starts tasks: both event loops matter there. Elsewhere tests run on asyncio."""
+STORES = {"memory", "memory://", "sqlite"}
 _TESTS = Path(__file__).parent
 _MEMORY = Path("/dev/shm")
 _ROOM = 2 << 30
@@ -132,64 +133,74 @@ def _compile_a_share(config: pytest.Config) -> None:
             importlib.import_module(name)
 
 
-def _in_turn(items: list[pytest.Item], *, alone: bool) -> set[pytest.Item]:
+def _in_turn(items: list[pytest.Item]) -> set[pytest.Item]:
     """What is left out of tables: their rows run on one event loop or the other, in turn.
 
     In a table of several parameters each value of each of them still meets both event loops. A test with no table runs
-    on both; if `alone`, in the rooms whose tests cost most it runs on one of them, which its name decides.
+    on both.
     """
     tables: dict[tuple[object, str], dict[tuple[str, ...], dict[str, pytest.Function]]] = {}
     for item in items:
-        if isinstance(item, pytest.Function) and "anyio_backend" in item.fixturenames and hasattr(item, "callspec"):
-            if "anyio_backend" not in item.callspec.params:
-                continue  # its module has one event loop only
-            loop = str(item.callspec.params["anyio_backend"])
+        loop = _value(item, "anyio_backend")
+        if loop and isinstance(item, pytest.Function):
             row = tuple(part for part in item.callspec._idlist if part != loop)
             tables.setdefault((item.parent, item.originalname), {}).setdefault(row, {})[loop] = item
     left_out: set[pytest.Item] = set()
     for table in tables.values():
-        if len(table) == 1:
-            (pair,) = table.values()
-            if alone and len(pair) == 2 and _room(pair["trio"]) in COSTLY:
-                left_out.add(pair[("asyncio", "trio")[crc32(pair["trio"].originalname.encode()) % 2]])
-            continue
         places: dict[tuple[int, str], int] = {}
         for row in table:
             for column, part in enumerate(row):
                 places.setdefault((column, part), sum(other == column for other, _ in places))
         for row, pair in table.items():
-            if len(pair) == 2:
+            if len(table) > 1 and len(pair) == 2:
                 turn = sum(places[column, part] for column, part in enumerate(row)) % 2
-                left_out.add(pair[("asyncio", "trio")[turn]])
+                left_out.add(pair[LOOPS[turn]])
     return left_out
 
 
-def _on_one_store(items: list[pytest.Item]) -> tuple[set[pytest.Item], set[pytest.Item]]:
-    """Tests of costly rooms that differ in the store and the event loop alone: the one that runs, and those left out.
-
-    The name and the other parameters of a test decide which: half of them meet each store, and half each loop.
-    """
-    groups: dict[tuple[object, str, tuple[str, ...]], dict[tuple[str, ...], pytest.Item]] = {}
+def _on_others(items: list[pytest.Item]) -> set[pytest.Item]:
+    """Tests that run on several kinds of store, on all kinds but one, which their names decide."""
+    groups: dict[tuple[object, str, tuple[str, ...]], dict[str, pytest.Item]] = {}
     for item in items:
-        if isinstance(item, pytest.Function) and _room(item) in COSTLY and hasattr(item, "callspec"):
-            turns = tuple(str(item.callspec.params.get(name)) for name in ("store", "anyio_backend"))
-            if turns[0] in STORES:
-                others = tuple(part for part in item.callspec._idlist if part not in turns)
-                groups.setdefault((item.parent, item.originalname, others), {})[turns] = item
-    runs: set[pytest.Item] = set()
+        store = _value(item, "store")
+        if store in STORES and isinstance(item, pytest.Function):
+            others = tuple(part for part in item.callspec._idlist if part != store)
+            groups.setdefault((item.parent, item.originalname, others), {})[store] = item
     left_out: set[pytest.Item] = set()
     for (_, name, others), group in groups.items():
-        if {store for store, _ in group} == STORES:
-            found = sorted(group.items())
-            place = crc32(f"{name} {others}".encode()) % len(found)
-            runs.add(found[place][1])
-            left_out |= {item for _, item in found if item is not found[place][1]}
-    return runs, left_out
+        chosen = sorted(group)[crc32(f"{name} {others}".encode()) % len(group)]
+        left_out |= {item for store, item in group.items() if store != chosen}
+    return left_out
+
+
+def _value(item: pytest.Item, parameter: str) -> str:
+    """The value of a parameter of a test; empty where it has none of this name."""
+    return str(item.callspec.params.get(parameter, "")) if hasattr(item, "callspec") else ""
 
 
 def _room(item: pytest.Item) -> str:
     """The folder of a test, as it is below `tests`."""
     return item.path.relative_to(_TESTS).parts[0]
+
+
+def _named(config: pytest.Config) -> bool:
+    """True if somebody asks for some tests: by their file, by name or by keyword."""
+    return bool(config.option.keyword) or any("::" in arg or arg.endswith(".py") for arg in config.args)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Say on which event loops a test runs, unless it says so itself."""
+    if "anyio_backend" not in metafunc.fixturenames:
+        return
+    by_itself = any("anyio_backend" in str(mark.args[0]) for mark in metafunc.definition.iter_markers("parametrize"))
+    if by_itself or metafunc._arg2fixturedefs["anyio_backend"][-1].func is not _anyio_backend:
+        return
+    loops: Sequence[str] = LOOPS
+    if _room(metafunc.definition) not in ON_BOTH:
+        loops = LOOPS[:1]
+    elif not metafunc.config.option.full and not _named(metafunc.config):
+        loops = [LOOPS[crc32(metafunc.function.__name__.encode()) % 2]]
+    metafunc.parametrize("anyio_backend", loops, indirect=True)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -199,11 +210,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("peer")
     wanted = {mark for mark in APART if mark in config.option.markexpr}
     apart = {item for item in items if any(item.get_closest_marker(mark) for mark in APART.keys() - wanted)}
+    apart |= _in_turn(items)
     if not config.option.full:
-        named = bool(config.option.keyword) or any("::" in arg for arg in config.args)
-        on_one, on_others = (set(), set()) if named else _on_one_store(items)
-        apart |= (_in_turn(items, alone=not named) - on_one) | on_others
         apart |= {item for item in items if item.get_closest_marker(FULL_ONLY)}
+        apart |= set() if _named(config) else _on_others(items)
     if apart:
         config.hook.pytest_deselected(items=[*apart])
         items[:] = [item for item in items if item not in apart]
@@ -221,13 +231,15 @@ def clock() -> MockClock:
     return MockClock()
 
 
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str | tuple[str, dict[str, Any]]:
-    """Every `@pytest.mark.anyio` test runs on both event loops."""
+def _anyio_backend(request: pytest.FixtureRequest) -> str | tuple[str, dict[str, Any]]:
+    """The event loop of a test with the mark `anyio`."""
     if "clock" not in request.fixturenames:
         return str(request.param)
     clock: MockClock = request.getfixturevalue("clock")
     return clock.backend(request.param)
+
+
+anyio_backend = pytest.fixture(_anyio_backend, name="anyio_backend")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
