@@ -1,46 +1,114 @@
-"""The executor: it opens a store, starts runs and waits for them. `host/control.py` has the commands to runs."""
+"""The executor: all that a program does with runs.
+
+Each method delegates to a function of the module that has its idea. Modules that only some programs need are loaded
+when they are first used: looking at runs loads nothing that drives them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Literal, Self
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, Self, cast, overload
 
 import anyio
+from anyio.abc import TaskStatus
 
 from orchestrator.clock import SYSTEM_CLOCK, Clock
 from orchestrator.executor.arguments import check_arguments
-from orchestrator.executor.host import recovery
+from orchestrator.executor.commands import Stop
+from orchestrator.executor.host import reader, recovery
 from orchestrator.executor.host.child_runs import ChildRuns
 from orchestrator.executor.host.contexts import MakeContext
-from orchestrator.executor.host.executor_code import ExecutorCode
+from orchestrator.executor.host.following import RunEvents
 from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.manner import Manner
 from orchestrator.executor.host.observers import Observation, RunObserver
 from orchestrator.executor.host.references import NameCode
-from orchestrator.executor.host.replaying import RunReplaying
-from orchestrator.executor.host.start import begin, join
-from orchestrator.executor.host.streams import RunStreams
-from orchestrator.executor.host.working import RunWorker
+from orchestrator.executor.host.start import begin, join, new_run
 from orchestrator.executor.resources import Resources
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.limits import Limits
+from orchestrator.graph.migration import Migration
+from orchestrator.late import later
 from orchestrator.memory import MemoryOptions
 from orchestrator.models.base import Model
 from orchestrator.seals import Seal
 from orchestrator.stores import Codec, open_store, with_archive, with_codec
-from orchestrator.stores.base import Reopening, Store
+from orchestrator.stores.base import Page, Relation, Reopening, RunInfo, Schedule, StatsRow, Store
 from orchestrator.tasks import OwnTask
 from orchestrator.tools.collect import ToolsLike, toolbox_of
+from orchestrator.tools.result import Risk
+from orchestrator.tools.toolbox import Toolbox
 from orchestrator.typevars import StateT
+from orchestrator.values import check_position, check_text
+from orchestrator.views.events import Event
 from orchestrator.views.run import Run
 
 if TYPE_CHECKING:
+    from orchestrator.executor.host import (
+        archiving,
+        batches,
+        checking,
+        deletion,
+        delivery,
+        executor_cache,
+        executor_memory,
+        fork_choices,
+        fork_preview,
+        forks,
+        open_questions,
+        pruning,
+        replay_batches,
+        replays,
+        run_list,
+        scheduling,
+        sending,
+        streaming,
+        transfer,
+        version_check,
+        work_queue,
+        worker,
+        worker_list,
+    )
+    from orchestrator.executor.host.archiving import ArchivedRuns
+    from orchestrator.executor.host.checking import Checked
+    from orchestrator.executor.host.executor_cache import ExecutorCache
+    from orchestrator.executor.host.executor_memory import ExecutorMemory
+    from orchestrator.executor.host.fork_choices import ForkChoices
+    from orchestrator.executor.host.fork_preview import ForkPreview
+    from orchestrator.executor.host.open_questions import RunQuestions
+    from orchestrator.executor.host.pruning import Pruned
+    from orchestrator.executor.host.replay_batches import ReplayBatch
+    from orchestrator.executor.host.streaming import Stream
+    from orchestrator.executor.host.transfer import Imported, Source
+    from orchestrator.executor.host.version_check import VersionCheck
+    from orchestrator.executor.host.work_queue import Driven
+    from orchestrator.executor.host.worker_health import WorkerHealth
+    from orchestrator.executor.tape import Live
     from orchestrator.stores import Archive
+    from orchestrator.views.history import Point
+    from orchestrator.views.replay_result import Replay
+    from orchestrator.views.run_diff import RunDiff
+    from orchestrator.views.worker_info import WorkerInfo
+else:
+    archiving, batches, checking, deletion, delivery, executor_cache, executor_memory = later(
+        "orchestrator.executor.host",
+        "archiving batches checking deletion delivery executor_cache executor_memory",
+    )
+    fork_choices, fork_preview, forks, open_questions, pruning, replay_batches, replays, run_list = later(
+        "orchestrator.executor.host",
+        "fork_choices fork_preview forks open_questions pruning replay_batches replays run_list",
+    )
+    scheduling, sending, streaming, transfer, version_check, work_queue, worker, worker_list = later(
+        "orchestrator.executor.host",
+        "scheduling sending streaming transfer version_check work_queue worker worker_list",
+    )
 
 
-class Executor(RunWorker, RunReplaying, RunStreams, ExecutorCode):
+class Executor:
     """Starts, resumes, answers, pauses, cancels and inspects runs of graphs.
 
         async with Executor(store="sqlite:///runs.db", graphs=[graph], model=model) as executor:
@@ -133,6 +201,14 @@ class Executor(RunWorker, RunReplaying, RunStreams, ExecutorCode):
         host.watched.moved = host.observation.moved
 
     @property
+    def _host(self) -> Host:
+        """The host, in the executor's own event loop only."""
+        host = self._opened_host
+        if host.own is not None:
+            host.own.check_loop()
+        return host
+
+    @property
     def seal(self) -> Seal | None:
         """The seal of the records that this executor writes."""
         return self._host.seal
@@ -212,6 +288,45 @@ class Executor(RunWorker, RunReplaying, RunStreams, ExecutorCode):
     def __repr__(self) -> str:
         return f"Executor({self.store.url!r})"
 
+    @property
+    def graphs(self) -> Mapping[str, GraphDefinition]:
+        """The graphs that the executor has, by name: of several versions the newest."""
+        return MappingProxyType(self._host.resources.graphs)
+
+    @property
+    def tools(self) -> Toolbox:
+        """The tools that nodes may call; those of servers are known while the executor is open."""
+        return self._host.resources.tools
+
+    @property
+    def model(self) -> Model | None:
+        """The model of nodes that name no model."""
+        return self._host.resources.model
+
+    @property
+    def models(self) -> Mapping[str, Model]:
+        """The models by the names that nodes use."""
+        return MappingProxyType(dict(self._host.resources.models))
+
+    def add_graph(self, graph: GraphDefinition, *, ask_from: Risk | None = None) -> None:
+        """Add a graph, or a newer version of one, whose runs can then be started and resumed here.
+
+        Args:
+            graph: the graph.
+            ask_from: for a graph that comes from elsewhere: before a call of a tool of this risk or higher, and before
+                an irreversible one, its runs ask a person, unless a step asked about just this call. None: its own
+                confirms are relied on.
+        """
+        self._host.resources.add(graph, ask_from)
+
+    def remove_graph(self, graph: GraphDefinition) -> None:
+        """Forget a version of a graph. Runs of it that are not driven cannot be resumed here any more.
+
+        Args:
+            graph: the graph.
+        """
+        self._host.resources.remove(graph)
+
     async def start(
         self,
         graph: GraphDefinition[StateT] | str,
@@ -290,6 +405,149 @@ class Executor(RunWorker, RunReplaying, RunStreams, ExecutorCode):
             self._host.background().start_soon(self._host.drive_alone, drive)
         return run_id
 
+    async def enqueue(
+        self,
+        graph: GraphDefinition | str,
+        input: object = None,  # noqa: A002  the argument's name in the documentation
+        *,
+        run_id: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        approve: str | None = None,
+        limits: Limits | None = None,
+        refs: Mapping[str, object] | None = None,
+        at: datetime | float | None = None,
+    ) -> str:
+        """Add a run to the store without driving it. A worker, `drive` or `recover` begins it.
+
+        Its status is `running`: it waits to be taken up. The same id and input give the same run, so that a call whose
+        outcome is unknown can be repeated. The other arguments are those of `start`.
+
+        Args:
+            graph: a graph, or the name of one of the executor's graphs.
+            input: the value of the graph's `input` field, or a mapping of the fields that `input` names; see `Graph`.
+            run_id: an id for the run.
+            labels: labels of the run, to find it by.
+            approve: approve calls of tools up to this risk without asking.
+            limits: the explicitly set fields replace those of the graph's limits.
+            refs: the names of graph, tools and model as text, for readers of the run.
+            at: when the run is to begin, as a datetime with a time zone or in Unix seconds; None: at once.
+
+        Returns:
+            The run's id, as soon as the run is durable.
+
+        Raises:
+            InvalidInput: the input does not fit the graph's state.
+            InvalidValue: `at` is no time.
+            RunExists: another run has the id.
+            GraphUnknown: a model or tool that the graph names is missing.
+            StoreError: the run cannot be written.
+        """
+        due = work_queue.moment(at)
+        new = await new_run(self._host, graph, input, run_id, labels, approve, limits, refs)
+        return await work_queue.put(self._host, new, due)
+
+    @overload
+    def stream(
+        self,
+        graph: GraphDefinition[StateT] | str,
+        input: object = None,
+        *,
+        run_id: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        approve: str | None = None,
+        limits: Limits | None = None,
+        refs: Mapping[str, object] | None = None,
+        pause_before: Collection[str] | None = None,
+        pause_after: Collection[str] | None = None,
+        context: object = None,
+    ) -> AbstractAsyncContextManager[Stream[StateT]]: ...
+    @overload
+    def stream(
+        self,
+        *,
+        run_id: str,
+        answers: Mapping[str, object] | None = None,
+        by: str = "",
+        resume: bool = True,
+        after: int | None = None,
+        approve: str | None = None,
+        accept_changes: bool = False,
+        wait: float = 0.0,
+        trust_answers: bool = True,
+        pause_before: Collection[str] | None = None,
+        pause_after: Collection[str] | None = None,
+        context: object = None,
+        retry: bool = False,
+        limits: Limits | None = None,
+    ) -> AbstractAsyncContextManager[Stream]: ...
+    def stream(
+        self,
+        graph: GraphDefinition | str | None = None,
+        input: object = None,  # noqa: A002  the argument's name in the documentation
+        *,
+        run_id: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        approve: str | None = None,
+        limits: Limits | None = None,
+        refs: Mapping[str, object] | None = None,
+        answers: Mapping[str, object] | None = None,
+        by: str = "",
+        resume: bool = True,
+        after: int | None = None,
+        accept_changes: bool = False,
+        wait: float = 0.0,
+        trust_answers: bool = True,
+        pause_before: Collection[str] | None = None,
+        pause_after: Collection[str] | None = None,
+        context: object = None,
+        retry: bool = False,
+    ) -> AbstractAsyncContextManager[Stream[Any]]:
+        """Read the events of a run while it is driven, until it ends or pauses.
+
+            async with executor.stream(graph, {"question": "..."}) as live:
+                async for event in live:
+                    ...
+            run = live.run
+
+        With a graph this starts a run, with the arguments and errors of `start`, and leaving the block early
+        interrupts the run. With only the `run_id` of an existing run it answers questions and resumes, with the
+        arguments and errors of `answer` and `resume`:
+
+            async with executor.stream(run_id=run_id, answers={question_id: Approve()}) as live:
+
+        Leaving the block then interrupts the run only if this call took it up: a run that another task, `submit` or
+        another executor drives goes on. A run that has ended is resumed only with `retry`, else its events are read.
+
+        Args:
+            graph: a graph, or the name of one of the executor's graphs; None: an existing run.
+            answers: answers by the ids of their questions: all are given, or none if one does not fit. The other
+                arguments below are also for existing runs only.
+            by: who answers.
+            resume: whether to continue the run if no executor drives it. False needs no code of the graph.
+            after: the number of the last record to leave out; None: all that there are now.
+            accept_changes, wait, trust_answers, retry, limits: see `resume`.
+            pause_before, pause_after, context: see `start` and `resume`; for both forms.
+
+        Returns:
+            The stream of events, for `async with`. After the last event, its `run` is the run. It is `interrupted` if
+            another executor drove it and no longer does.
+
+        Raises:
+            RunExists: a run has the id, even one of the same graph and input.
+            TypeError: neither a graph nor a run is given, or arguments of the one form with the other.
+        """
+        how = Manner(
+            approve=approve, accept=accept_changes, wait=wait, trust_answers=trust_answers, retry=retry, limits=limits,
+            pause_before=pause_before, pause_after=pause_after, context=context,
+        )  # fmt: skip
+        if graph is not None:
+            streaming.check_new(answers, by, resume, after, how)
+            new = partial(begin, self._host, graph, input, run_id, labels, approve, limits, refs, how=how)
+            return streaming.StreamBlock(partial(streaming.started, self._host, new))
+        streaming.check_existing(input, labels, refs)
+        existing = partial(streaming.existing, self._host, run_id, answers or {}, by=by, resume=resume, after=after)
+        return streaming.StreamBlock(partial(existing, manner=how))
+
     async def wait(self, run_id: str, timeout: float | None = None) -> Run:  # noqa: ASYNC109  a public name
         """Wait until a run ends or pauses, or no executor drives it any more. Any executor may drive it.
 
@@ -308,3 +566,1087 @@ class Executor(RunWorker, RunReplaying, RunStreams, ExecutorCode):
             TimeoutError: `timeout` seconds have passed; the run continues.
         """
         return await recovery.wait_for(self._host, run_id, timeout)
+
+    async def answer(
+        self,
+        run_id: str,
+        question: str,
+        answer: object,
+        *,
+        by: str = "",
+        digest: str | None = None,
+        resume: bool = True,
+        background: bool = False,
+        context: object = None,
+    ) -> Run:
+        """Answer a question of a run, once. The executor that drives the run continues it, else this one does.
+
+        Args:
+            run_id: the run's id.
+            question: the question's id.
+            answer: `Approve`, `Deny`, or any plain JSON value, such as `{"choice": "happened", "result": ...}`.
+            by: who answers.
+            digest: the digest of the question that was shown; if the question has changed, the answer is refused.
+            resume: whether to continue until the run ends or pauses again. False needs no code of the graph.
+            background: continue in the background, as `submit` does: return when the answer is durable. Cancelling
+                this call then does not interrupt the run.
+            context: the run's `ctx.context`, see `start`.
+
+        Returns:
+            The run when it ends or pauses again; with `background`, or without `resume`, after the answer.
+
+        Raises:
+            QuestionUnknown: the run has no such question.
+            StaleAnswer: the question is answered or withdrawn, or has changed.
+            InvalidAnswer: the answer does not fit. After each of these three errors the run is unchanged.
+        """
+        how = Manner(context=context) if resume else None
+        given = await delivery.given_answer(answer)
+        return await delivery.answer(
+            self._host, run_id, question, given, by=by, digest=digest, resume=how, background=background
+        )
+
+    @overload
+    async def send(
+        self,
+        run_id: str | None = ...,
+        event: str = ...,
+        data: object = ...,
+        *,
+        id: str | None = ...,
+        labels: Mapping[str, str] | None = ...,
+        all: Literal[False] = ...,
+        by: str = ...,
+        resume: bool = ...,
+        background: bool = ...,
+        context: object = ...,
+    ) -> Run: ...
+    @overload
+    async def send(
+        self,
+        run_id: None = ...,
+        event: str = ...,
+        data: object = ...,
+        *,
+        id: str | None = ...,
+        labels: Mapping[str, str],
+        all: Literal[True],
+        by: str = ...,
+        resume: bool = ...,
+        background: bool = ...,
+        context: object = ...,
+    ) -> list[Run]: ...
+    async def send(
+        self,
+        run_id: str | None = None,
+        event: str = "",
+        data: object = None,
+        *,
+        id: str | None = None,  # noqa: A002  the argument's name in the documentation
+        labels: Mapping[str, str] | None = None,
+        all: bool = False,  # noqa: A002  the argument's name in the documentation
+        by: str = "",
+        resume: bool = True,
+        background: bool = False,
+        context: object = None,
+    ) -> Run | list[Run]:
+        """Send an event to a run, whichever executor drives it. It is durable when this call returns.
+
+        The run keeps the event until a step takes it: a `Wait` node of this name, now or later. An event with the name
+        of an `Ask` node is a message for this node, see `Ask.on_busy`.
+
+        Args:
+            run_id: the run's id; None: `labels` say which run.
+            event: the event's name.
+            data: its data: plain JSON, or pydantic models, of at most 1 MiB.
+            id: names this event: sent again under the same id, it is the same event and changes nothing.
+            labels: send to the one unfinished run that has these labels.
+            all: send to every unfinished run that has these labels.
+            by: who sends it, for the journal.
+            resume: whether to continue until the run ends or pauses again. False needs no code of the graph.
+            background: return as soon as the event is durable; the run continues in the background.
+            context: the `ctx.context` of the run, or with `all` of every run, see `start`.
+
+        Returns:
+            The run when it ends or pauses again; with `background`, or without `resume`, after the event. With `all` a
+            list of runs.
+
+        Raises:
+            Ambiguous: no unfinished run has these labels, or several have.
+            RunUnknown: the store has no such run.
+            RunEnded: the run has ended.
+            RunBusy: the event is a message for a node that takes none now, or the run keeps too many events.
+            InvalidAnswer: the event is a message for a node that waits for one, and does not fit its question.
+            InvalidValue: the data has no JSON form, or is too deep or too large.
+            ContextMissing: the run was begun with a context, and none is given or made. After each of these errors the
+                run is unchanged.
+        """
+        message = await sending.event_of(event, data, id, by)
+        how = Manner(context=context) if resume else None
+        return await sending.send_to(self._host, run_id, labels, message, how, every=all, background=background)
+
+    async def resume(
+        self,
+        run_id: str,
+        *,
+        retry: bool = False,
+        limits: Limits | None = None,
+        approve: str | None = None,
+        accept_changes: bool = False,
+        wait: float = 0.0,
+        trust_answers: bool = True,
+        migrate: Migration | None = None,
+        background: bool = False,
+        pause_before: Collection[str] | None = None,
+        pause_after: Collection[str] | None = None,
+        context: object = None,
+        by: str = "",
+    ) -> Run:
+        """Continue an interrupted or paused run, or with `retry` also one that has ended, until it ends or pauses.
+
+        Args:
+            run_id: the run's id.
+            retry: also continue a run that failed, was cancelled or spent a limit, where it was: a step that failed
+                begins a new attempt, steps that were stopped go on, and finished ones stay finished. See
+                docs/resuming.md.
+            limits: the explicitly set fields replace those of the run's limits. A run that spent a limit needs a higher
+                one.
+            approve: a new policy for calls of tools, see `start`.
+            accept_changes: continue although tools changed, although the structure of the graph changed ahead of the
+                run, or although anything changed and the executor is `strict`. See docs/versions.md.
+            wait: seconds to wait for another executor that holds the run.
+            trust_answers: False if the journal may come from elsewhere: its approvals and its policy are asked for
+                again, unless the calls that they allow are already done.
+            migrate: how the run moves to the newest version of its graph, if a node that it is at, a value that it has
+                or a join that it waits for changed. It is checked whole before it is journaled.
+            background: continue in the background, as `submit` does: return when the run is taken up. Cancelling this
+                call then does not interrupt the run.
+            pause_before, pause_after: nodes at which the run pauses from now on, see `start`; None: those that it has.
+            context: the run's `ctx.context`, see `start`.
+            by: who resumes it, for the journal.
+
+        Returns:
+            The run when it ends or pauses; with `background`, as it is when it was taken up.
+
+        Raises:
+            RunUnknown: the store has no such run.
+            RunEnded: the run has completed; or it has ended and `retry` is False; or the limit that it spent is not
+                raised.
+            RunConflict: another executor drives the run.
+            GraphUnknown: the run's graph, or a model or tool of it, is missing.
+            ContextMissing: the run was begun with a context, and none is given or made.
+            InvalidValue: the graph has no node of that name.
+            GraphChanged: the graph changed so that the run needs `accept_changes` or `migrate`; the message has every
+                difference with its grade, and the call and the command that continue the run.
+            InvalidMigration: the migration does not fit the run, or the new version of its graph.
+            ToolsChanged: tools that the run may still call are missing, or take other arguments.
+            ReplayMismatch: changed code would leave a settled irreversible effect behind.
+        """
+        manner = Manner(
+            approve=approve, accept=accept_changes, wait=wait, trust_answers=trust_answers, retry=retry, limits=limits,
+            migrate=migrate, pause_before=pause_before, pause_after=pause_after, context=context,
+            by=by,
+        )  # fmt: skip
+        return await recovery.resume(self._host, run_id, manner, background=background)
+
+    async def resume_all(
+        self,
+        status: Collection[str] | str = "failed",
+        *,
+        graph: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        only: Collection[str] | None = None,
+        retry: bool = False,
+        limits: Limits | None = None,
+        approve: str | None = None,
+        accept_changes: bool = False,
+        migrate: Migration | None = None,
+        wait: float = 0.0,
+        concurrency: int = 20,
+        on_progress: batches.OnProgress | None = None,
+    ) -> batches.Resumed:
+        """Resume all runs that match, each until it ends or pauses. A run that cannot be resumed is reported.
+
+        Replays are left out, and runs that graph tools started: these continue with the runs that called them.
+
+        Args:
+            status: a status or several: `failed`, `exhausted`, `cancelled` (these three with `retry`), `interrupted` or
+                `paused`.
+            graph: the name of a graph.
+            labels: labels that a run must have, with their values.
+            only: ids of the runs to resume, if they match; None: all.
+            retry, limits, approve, accept_changes, migrate, wait: see `resume`.
+            concurrency: how many runs are driven at the same time.
+            on_progress: called for each run with its result, the number of runs that are over, and the number of all.
+
+        Returns:
+            The runs with their status before and now, and the reasons of those that could not be resumed.
+
+        Raises:
+            ValueError: runs of such a status cannot be resumed, or need `retry`; or `concurrency` is below 1.
+        """
+        how = Manner(approve=approve, accept=accept_changes, wait=wait, retry=retry, limits=limits, migrate=migrate)
+        return await batches.resume_matching(
+            self._host, self.runs, status, graph, labels, only, how, concurrency, on_progress
+        )
+
+    async def recover(self, *, only: Collection[str] | None = None) -> list[Run]:
+        """Resume every run of the executor's graphs that was interrupted or answered, or is overdue.
+
+        Args:
+            only: ids of the runs to resume; None: all.
+
+        Returns:
+            The resumed runs, when all have ended or paused. A run that cannot be resumed is logged and left out.
+        """
+        return await recovery.recover(self._host, only)
+
+    async def recoverable(self) -> list[str]:
+        """Return the ids of the runs, of any graph, that `recover` would resume if it had their code."""
+        return await recovery.lost(self._host, None)
+
+    async def pause(self, run_id: str, *, by: str = "", reason: str = "") -> Run:
+        """Pause a run, whichever executor drives it: running steps end, and no new step starts until `resume`.
+
+        Args:
+            run_id: the run's id.
+            by: who pauses it, for the journal.
+            reason: why, for the journal.
+
+        Returns:
+            The run as it then is.
+
+        Raises:
+            RunUnknown: the store has no such run.
+            RunEnded: the run has ended.
+        """
+        return await delivery.stop(self._host, run_id, Stop("pause", by, reason))
+
+    async def cancel(self, run_id: str, *, by: str = "", reason: str = "") -> Run:
+        """Cancel a run, whichever executor drives it. Finished steps stay in its journal.
+
+        Args:
+            run_id: the run's id.
+            by: who cancels it, for the journal.
+            reason: why, for the journal.
+
+        Returns:
+            The run as it then is.
+
+        Raises:
+            RunUnknown: the store has no such run.
+            RunEnded: the run has ended.
+        """
+        return await delivery.stop(self._host, run_id, Stop("cancel", by, reason))
+
+    async def fork(
+        self,
+        parent: str,
+        /,
+        at: int | None = None,
+        *,
+        update: Mapping[str, object] | None = None,
+        branch: str | None = None,
+        answer: object = None,
+        answers: Mapping[str, object] | None = None,
+        result: object = None,
+        graph: GraphDefinition | str | None = None,
+        migrate: Migration | None = None,
+        run_id: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        by: str = "",
+        digests: Collection[str] | None = None,
+        start: bool = True,
+        context: object = None,
+    ) -> Run:
+        """Make a new run that begins with the first records of another one, and goes on from there by itself.
+
+        Nothing that is settled in these records is done again. Calls without a result count as not made. Before a call
+        that cannot be undone, the fork asks, and says whether the runs that it is related to have made it; no policy
+        (`approve`) answers that. The parent may be running; only what is in the store is read.
+
+        Args:
+            parent: the id of the run to fork.
+            at: the number of the last record that the fork contains. None: the last one before the run's end; of a
+                completed run it must be given. Where the run had failed, was cancelled or exhausted, the fork goes on
+                as `resume(retry=True)` does. Only the last record before the end of an exhausted run, if it is named
+                and the run ended behind an exhausted edge, gives a fork with the run's result.
+            update: fields of the state and the values to set them to; no reducer is applied.
+            branch: the path of the branch that `update` is for, one of `run.branches`. It must be given where the
+                run is inside a fork or a map.
+            answer: an answer in place of the one in record `at`.
+            answers: answers to questions that are open at record `at`, by the questions' ids.
+            result: a result in place of the one that the call in record `at` had: a value, a `ToolResult`, or a
+                model's text or `Reply`.
+            graph: another version of the run's graph to go on in, or its name (its newest version). Changes ahead of
+                the fork are accepted.
+            migrate: how the fork moves to this version, if it does not fit it; without `graph`, to the newest one. The
+                changes above are made first, in the version that the run has.
+            run_id: an id for the fork. The same id and the same fork mean the same run.
+            labels: labels that the fork has beside those of its parent.
+            by: who makes it and gives its answers, for the journal.
+            digests: those of the questions that were looked at before they were answered; None: any.
+            start: whether to go on until the fork ends or pauses. False needs no code of the graph; the fork is paused,
+                and nothing happens in it until `resume`, or until its questions are answered.
+            context: the fork's `ctx.context`, see `start`.
+
+        Returns:
+            The fork, when it ends or pauses; with `start=False` as it was made.
+
+        Raises:
+            RunUnknown: the store has no such run.
+            InvalidValue: there is no such record or branch, or `result` does not fit the record.
+            InvalidUpdate: a field or a value of `update` does not fit the state.
+            InvalidAnswer, QuestionUnknown: an answer does not fit its question.
+            StaleAnswer: a question that is answered has none of `digests`.
+            RunExists: another run has the id.
+            GraphUnknown: the run's graph, or a model or tool of it, is missing.
+            ContextMissing: the run was begun with a context, and none is given or made.
+            GraphChanged: the fork cannot go on in the graph without `migrate`.
+            InvalidMigration: the migration does not fit the run at record `at`, or the version.
+            ToolsChanged: tools that it may still call are missing, or take other arguments. After each of these errors
+                there is no fork.
+            StoreError, RunConflict: the journal cannot be written; the fork can be resumed.
+        """
+        order = forks.Order(
+            parent, at=at, update=update, branch=branch, answer=answer, answers=answers, result=result, graph=graph,
+            migrate=migrate, run_id=run_id, labels=labels, by=by, digests=digests,
+        )  # fmt: skip
+        return await forks.fork(self._host, order, start=start, context=context)
+
+    async def preview_fork(
+        self,
+        parent: str,
+        /,
+        at: int | None = None,
+        *,
+        update: Mapping[str, object] | None = None,
+        branch: str | None = None,
+        answer: object = None,
+        answers: Mapping[str, object] | None = None,
+        result: object = None,
+        graph: GraphDefinition | str | None = None,
+        migrate: Migration | None = None,
+        run_id: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        digests: Collection[str] | None = None,
+        start: bool = True,
+    ) -> ForkPreview:
+        """Tell what a fork would reuse, make again and ask about. No run is made.
+
+        Args:
+            parent: the id of the run to fork. This argument and the others are those of `fork`.
+
+        Returns:
+            What the fork would be, as the store is now.
+
+        Raises:
+            RunUnknown, InvalidValue, InvalidUpdate, InvalidAnswer, QuestionUnknown, StaleAnswer, GraphUnknown,
+            GraphChanged, InvalidMigration, ToolsChanged: `fork` would raise it, too.
+        """
+        order = forks.Order(
+            parent, at=at, update=update, branch=branch, answer=answer, answers=answers, result=result, graph=graph,
+            migrate=migrate, run_id=run_id, labels=labels, digests=digests,
+        )  # fmt: skip
+        return await fork_preview.preview(self._host, order, start=start)
+
+    async def fork_choices(self, parent: str, /, at: int | None = None) -> ForkChoices:
+        """Tell what a fork of a run at a record can change: values, the result or the answer in that record.
+
+        Args:
+            parent: the id of the run.
+            at: the number of the record; None: the last one before the run's end.
+
+        Returns:
+            The branches with their values and the JSON Schemas of their states; the result, if the record is that of
+            a call; the answer, if it is one.
+
+        Raises:
+            RunUnknown: the store has no such run.
+            InvalidValue: there is no such record, or nothing can follow it.
+        """
+        check_position(at)
+        return await fork_choices.choices(self._host, await self._host.store.info(parent), at)
+
+    async def forks(self, run_id: str) -> list[RunInfo]:
+        """The runs that were forked from a run, the newest first; also of one that is deleted. See `Executor.fork`."""
+        return await reader.forks(self._host, run_id)
+
+    async def replay(
+        self,
+        run_id: str,
+        /,
+        graph: GraphDefinition | str | None = None,
+        models: Mapping[str, Model] | None = None,
+        update: Mapping[str, object] | None = None,
+        answer: object = None,
+        result: object = None,
+        *,
+        at: int | None = None,
+        approve: str | None = None,
+        context: object = None,
+        live: Live = "never",
+        replay_id: str | None = None,
+        by: str = "",
+        digests: Collection[str] | None = None,
+    ) -> Replay:
+        """Run a run once more, with the results of its calls, and its answers, from its journal.
+
+        A call takes its result from the journal if the run made the same call at the same node in the same branch,
+        with the same request, as often before. A step that asks anything else is live, and so is all that it causes;
+        other branches are not. Nodes themselves run, so a node that touches the outside without `ctx` does so again.
+
+        Args:
+            run_id: the id of the run to replay. A fork is replayed from where it was forked.
+            graph: another version of the graph, another graph, or a graph's name. None: the version that the run has,
+                if the executor has it, else the newest one.
+            models: models to replace those of the run, by the names that nodes use; `default` for nodes that name none.
+                Without this, replies count whatever model the executor has; with `live="never"` it needs none.
+            update: fields of the state that the run began with, and other values for them; with `at` as of `fork`.
+            answer: another answer in place of the one in record `at`, or of the only one.
+            result: another result in place of the one in record `at`, or of the only one; see `fork`.
+            at: the record behind which the replay begins, with those before it as they are; 0: the beginning. None: the
+                record whose answer or result is replaced, or where a fork was forked; of a run that moved to this
+                version of its graph, the last such record, unless `update` is given; else the beginning.
+            approve: approve live calls of tools up to this risk without asking, except irreversible ones; the policy of
+                the run is not taken over.
+            context: the value of `ctx.context` in nodes, for a run that was begun with one.
+            live: what to do where the run is live. `never`: the replay ends there as `diverged`, and nothing is called.
+                `ask`: a person is asked before each call, of models too. `always`: calls are made, except that
+                irreversible ones, and those that a confirm of the graph asks about, are asked about.
+            replay_id: an id for the replay. The same id and the same replay mean the same run.
+            by: who makes it and gives `answer`, for the journal.
+            digests: see `fork`.
+
+        Returns:
+            What the replay came to, when it ends or pauses. `replayed` tells it later, when questions were answered.
+
+        Raises:
+            RunUnknown: the store has no such run.
+            InvalidInput, InvalidUpdate, InvalidAnswer, InvalidValue: what is changed does not fit the run.
+            GraphChanged: the run cannot go on in the graph at record `at`.
+            RunExists: another run has the id `replay_id`.
+            ContextMissing: the run was begun with a context, and none is given or made.
+            GraphUnknown: the graph, a tool that it names, or a model for a live call is missing.
+            StoreError, RunConflict: the journal cannot be written; the replay can be resumed.
+        """
+        order = replays.Order(
+            run_id, live, graph, models, update, replay_id, at, answer, result, approve, context, by, digests
+        )
+        return await replays.replay(self._host, order)
+
+    def begin_replays(
+        self,
+        runs: Mapping[str, str],
+        /,
+        graph: GraphDefinition | str | None = None,
+        *,
+        at: int | None = None,
+        approve: str | None = None,
+        live: Live = "never",
+        concurrency: int = 2,
+    ) -> ReplayBatch:
+        """Begin to replay many runs in the background, a few at a time, and return at once.
+
+        A run that cannot be replayed does not stop the others. What each replay came to `replayed` tells. The same ids
+        and the same replays mean the same runs: those that are over are not replayed again, and those that were
+        interrupted go on.
+
+        Args:
+            runs: the id of each run -> the id of its replay.
+            graph: see `replay`.
+            at: see `replay`.
+            approve: see `replay`.
+            live: see `replay`.
+            concurrency: how many replays run at the same time.
+
+        Returns:
+            The replays, with how far each is, and `stop` and `wait`. Leaving the executor stops them.
+
+        Raises:
+            ValueError: an argument has no meaning.
+        """
+        order = replays.Order("", live, graph, at=at, approve=approve)
+        return replay_batches.begin(self._host, runs, order, concurrency)
+
+    async def replayed(self, run_id: str) -> Replay:
+        """Return what a replay has come to by now.
+
+        Args:
+            run_id: the id of the replay.
+
+        Returns:
+            The replay, compared with the run that it replays.
+
+        Raises:
+            RunUnknown: the store does not have the replay, or the run that it replays.
+            InvalidValue: the run is not a replay.
+        """
+        return await replays.replayed(self._host, run_id)
+
+    async def load(self, run_id: str, at: int | None = None) -> Run:
+        """Return a run as it is, or as it was after record `at`. This runs nothing and needs no code.
+
+        Raises:
+            RunUnknown: the store has no such run.
+            InvalidValue: `at` is no number of a record.
+            StoreCorrupt: a record is damaged; the records before it can be loaded with `at`.
+        """
+        check_text(run_id, "run_id")
+        check_position(at)
+        return await reader.load(self._host, run_id, at)
+
+    async def runs(
+        self,
+        *,
+        status: Collection[str] | str | None = None,
+        graph: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        parent: str | None = None,
+        relation: Relation | None = None,
+        search: str | None = None,
+        q: str | None = None,
+        since: float | None = None,
+        begun_since: float | None = None,
+        begun_before: float | None = None,
+        waiting: bool | None = None,
+        failed_tool: str | None = None,
+        after: str | None = None,
+        limit: int = 50,
+    ) -> Page:
+        """Return a page of the runs that match every filter, the newest first.
+
+        With `q`, the runs that `search` finds come first. Then the journals of the others are searched, from the newest
+        run on, until a page has read its share: about 5,000 records, 1,000 runs, or 8 million characters. The page's
+        `scanned` says how far it looked, and its cursor leads on, so a page may be empty and not be the last one.
+
+        Args:
+            status: a status or several; an executor drives those that are `running`, and none those that are
+                `interrupted`.
+            graph: the name of a graph.
+            labels: labels that a run must have, with their values.
+            parent: the id of the run from which a run began.
+            relation: how a run began from another: `fork`, `replay` or `call` (by a call of its graph as a tool).
+            search: words that must all occur in a run's labels, input or output, of which the first 2,000 characters
+                count. Case and diacritics do not count.
+            q: the same, and words may also occur in prompts, data of tools, questions, answers, events and states.
+            since: Unix seconds: the run was created or written to at this time or later.
+            begun_since: the run was created at this time or later.
+            begun_before: the run was created before this time.
+            waiting: whether the run has open questions; None: either.
+            failed_tool: the name of a tool of which a call failed in the run; `*` is any tool.
+            after: the `cursor` of the page before; None: the first page.
+            limit: the most runs on a page.
+
+        Raises:
+            ValueError: a status is unknown, or both `search` and `q` are given.
+            StoreError: `after` is not a cursor of this store, or of this kind of search.
+        """
+        return await run_list.run_list(
+            self._host.store, status=status, graph=graph, labels=labels, parent=parent, relation=relation,
+            search=search, q=q, since=since, begun_since=begun_since, begun_before=begun_before, waiting=waiting,
+            failed_tool=failed_tool, after=after, limit=limit,
+        )  # fmt: skip
+
+    async def questions(
+        self,
+        *,
+        graph: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        kinds: Collection[str] | str | None = None,
+        after: str | None = None,
+        limit: int = 50,
+    ) -> RunQuestions:
+        """Return a page of the open questions of all runs, the oldest first. No journal is read.
+
+        Runs of earlier versions that wait are folded once, when questions are first listed.
+
+        Args:
+            graph: the name of a graph.
+            labels: labels that a run must have, with their values.
+            kinds: kinds of questions: `approval`, `input`, `unknown_outcome`, `pause`, `event`, `timer`, `limit`; None:
+                any. People answer all but `event` and `timer`.
+            after: the `cursor` of the page before; None: the first page.
+            limit: the most questions on a page.
+
+        Raises:
+            InvalidValue: a kind is unknown.
+            StoreError: `after` is not a cursor of this list.
+        """
+        return await open_questions.open_questions(
+            self._host, graph=graph, labels=labels, kinds=kinds, after=after, limit=limit
+        )
+
+    async def history(
+        self, run_id: str, at: int | None = None, *, after: int = 0, limit: int | None = None
+    ) -> list[Point]:
+        """The steps of a run until record `at`, in the order in which they ended.
+
+        With `after` and `limit` they come page by page, and a page reads no more of the journal than it needs if it
+        follows the one before: `after` is the `seq` of its last step.
+
+        Args:
+            run_id: the run's id.
+            at: the number of the last record; None: all of them.
+            after: only steps that ended behind this record.
+            limit: the most steps to return; None: no limit.
+
+        Raises:
+            RunUnknown, StoreCorrupt: see `load`.
+            InvalidValue: `at` or `after` is no number of a record, or `limit` no number of steps.
+        """
+        return await reader.history(self._host, run_id, at, after, limit)
+
+    def events(
+        self,
+        run_id: str,
+        *,
+        after: int = 0,
+        follow: bool = False,
+        until: Literal["end", "pause"] = "end",
+        style: Literal["embedia"] | None = None,
+        tokenizer: Callable[[str], int] | None = None,
+    ) -> AsyncIterator[Event]:
+        """Return the events of a run after record `after`.
+
+        Args:
+            run_id: the run's id.
+            after: the number of the last record to leave out; 0: none.
+            follow: continue with new events, with live ones if this executor drives the run. A run that goes on
+                after its end, because it was reopened, continues the numbers.
+            until: where following stops: at the `end` of the run, or also where it stands still in a `pause`, because
+                it waits for answers, events or a timer, or was paused.
+            style: `embedia` uses the names and order of that framework; None: the library's own.
+            tokenizer: counts the tokens of a text, for `style="embedia"`; None: only replies have counts, those of the
+                provider.
+
+        Raises:
+            ValueError: `style` or `until` is unknown, or `tokenizer` is given without `style="embedia"`.
+        """
+        return RunEvents(self._host, run_id, after=after, follow=follow, until=until, style=style, tokenizer=tokenizer)
+
+    async def diff(self, run_a: str, run_b: str) -> RunDiff:
+        """Compare two runs, step by step. This runs nothing and needs no code.
+
+        Args:
+            run_a: a run.
+            run_b: another run, of the same graph, another version of it, or another graph.
+
+        Returns:
+            The differences in their order: prompts, results, answers, outcomes, updates, the end; and what both spent.
+
+        Raises:
+            RunUnknown, StoreCorrupt: see `load`.
+        """
+        return await reader.diff(self._host, run_a, run_b)
+
+    async def stats(
+        self,
+        by: Sequence[str] | str = (),
+        *,
+        since: float | None = None,
+        until: float | None = None,
+        graph: str | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> list[StatsRow]:
+        """Return what runs spent, in groups: from totals that are kept beside the runs, so no journal is read.
+
+        What a fork inherited is in no sum, and what a run of a graph tool spent is its own.
+
+        Args:
+            by: what makes a group: `day` (UTC, when the run was created), `graph`, `model`, `tool`, `node`, or
+                `label:KEY`. Several make a group of each combination; none, one group of all runs.
+            since: Unix seconds: only runs that were created at this time or later.
+            until: only runs that were created before this time.
+            graph: the name of a graph.
+            labels: labels that a run must have, with their values.
+
+        Returns:
+            One row for each group, sorted by the values of `by`.
+
+        Raises:
+            InvalidValue: something in `by` cannot make a group.
+        """
+        return await reader.stats(self._host.store, by, since=since, until=until, graph=graph, labels=labels)
+
+    async def check_against(self, graph: GraphDefinition) -> list[VersionCheck]:
+        """Compare the runs of the store that have not ended with a new version of their graph, before a deploy.
+
+        This changes nothing, and needs no code but the new graph.
+
+        Args:
+            graph: the new version. Runs of graphs of its name are compared.
+
+        Returns:
+            For each of these runs, the newest first, whether it would be refused, and what it would need. A run that
+            cannot be read is there with a `fault`.
+        """
+        return await version_check.check_against(self._host, graph)
+
+    async def work(
+        self,
+        *,
+        slots: int = 20,
+        poll: float = 1.0,
+        graphs: Collection[str] | None = None,
+        graph_slots: Mapping[str, int] | None = None,
+        fair_by: str | None = None,
+        eager: bool = True,
+        stop: anyio.Event | None = None,
+        grace: float = 10.0,
+        drained: anyio.Event | None = None,
+        health: WorkerHealth | None = None,
+    ) -> None:
+        """Take up runs of this executor's graphs that no executor drives, and drive them, until cancelled.
+
+        These are runs that were enqueued, answered or interrupted, whose timer or deadline is due, and whose process
+        died. Any number of workers can share a store: each run is driven by one. A run whose drive was given up, or
+        whose process died, backs off: 1 second, doubled each time to 1 hour at most. After 5 times only `resume`
+        continues it. A store that fails is asked again, less and less often.
+
+        Cancelling the call interrupts the runs that it took up. So does SIGTERM. So does closing the executor, and
+        the call returns then.
+
+        Args:
+            slots: how many runs this call drives at the same time.
+            poll: seconds between two looks at the store, where it cannot tell when something is due.
+            graphs: names of graphs whose runs are taken up; None: of all graphs of the executor.
+            graph_slots: graph -> how many runs of it this call drives at the same time at most. Further ones are left
+                to other workers.
+            fair_by: the name of a label whose values take turns, such as `tenant`: when many runs with one value wait,
+                a run with another value is not taken up behind them. None: the runs that wait longest come first.
+            eager: whether runs are taken up when the store announces them, and timers when they are due. False: only
+                every `poll` seconds, where an engine delivers runs and this call takes up what it does not deliver.
+            stop: when it is set, no further run is taken up, and the call returns when its runs have been interrupted:
+                each when the steps that run have ended.
+            grace: seconds that these steps get.
+            drained: the call is a worker that drains until this is set, too. For programs that also drive runs which
+                an engine delivers, and whose steps end later.
+            health: what probes and metrics of this call are read from.
+
+        Raises:
+            ValueError: `slots` or `poll` is out of range.
+            InvalidValue: `graph_slots` or `fair_by` cannot be used.
+            RuntimeError: the executor is not open, or has ended because of an error.
+        """
+        await worker.work(
+            self._host, slots=slots, poll=poll, graphs=graphs, graph_slots=graph_slots, fair_by=fair_by, eager=eager,
+            stop=stop or anyio.Event(), grace=grace, drained=drained, health=health,
+        )  # fmt: skip
+
+    async def drive(self, run_id: str, *, wait: float = 0.0, health: WorkerHealth | None = None) -> Driven:
+        """Go on with a run until it ends or pauses. For programs that deliver runs to workers by their own queue.
+
+        Calling it again is safe: of an ended run, and of one that is to begin later, nothing is done. If this executor
+        drives the run already, the call waits for that. A pause that a person asked for is not lifted.
+
+        Args:
+            run_id: the run's id.
+            wait: seconds to wait for another executor that holds the run.
+            health: what counts the drive, if this call drives the run.
+
+        Returns:
+            The run's status, and when to call again.
+
+        Raises:
+            RunUnknown: the store has no such run.
+            RunConflict: another executor drives the run.
+            GraphUnknown: the run's graph, or a model or tool of it, is missing here; another executor may have it.
+            and the other errors of `resume`.
+        """
+        return await work_queue.drive(self._host, run_id, wait, health)
+
+    def wind_down(self, run_id: str) -> bool:
+        """Interrupt a run that this executor drives once the steps that run have ended: no other step begins.
+
+        The run is given back then, and another executor may take it up.
+
+        Returns:
+            Whether this executor drives it.
+        """
+        live = self._host.live.get(run_id)
+        if live is not None:
+            live.wind_down()
+        return live is not None
+
+    async def workers(self) -> list[WorkerInfo]:
+        """Return the executors that share the store: workers, and others that hold runs. Those that live come first.
+
+        One that stopped as it should is gone from the list. One that died is in it for an hour at least.
+        """
+        return await worker_list.workers(self._host.store)
+
+    async def parked(self, *, limit: int = 100) -> list[RunInfo]:
+        """Return runs that only `resume` continues, because 5 drives in a row died or were given up.
+
+        Args:
+            limit: the most runs to return, the longest parked first.
+        """
+        return await worker_list.parked(self._host.store, limit)
+
+    async def schedule(
+        self,
+        graph: GraphDefinition | str,
+        cron: str,
+        input: object = None,  # noqa: A002  the argument's name in the documentation
+        *,
+        name: str | None = None,
+        timezone: str = "UTC",
+        catch_up: str = "skip",
+        labels: Mapping[str, str] | None = None,
+        approve: str | None = None,
+    ) -> Schedule:
+        """Have workers begin runs of a graph at times. The schedule is a row of the store; a time never fires twice.
+
+        Scheduling the same again changes nothing; a schedule of the same name is replaced. One that is paused stays so.
+
+        Args:
+            graph: a graph, or the name of one of the executor's graphs.
+            cron: minute, hour, day of month, month and day of week, such as `30 6 * * 1-5`; seconds may come first.
+            input: the input of each run, see `start`.
+            name: the schedule's name; the id of each run begins with it. None: the graph's name.
+            timezone: the time zone of `cron`, such as `Europe/Vienna`.
+            catch_up: which times that were missed by more than 60 s fire when a worker is there again: `skip`: none,
+                `one`: the latest, `all`: the latest 1,000.
+            labels: labels of each run, which also has the label `schedule` with the schedule's name.
+            approve: approve calls of tools up to this risk without asking.
+
+        Returns:
+            The schedule, with its next time.
+
+        Raises:
+            InvalidInput: the input does not fit the graph's state.
+            InvalidValue: another argument cannot be used.
+            ImportError: the extra `schedule` is not installed.
+        """
+        return await scheduling.put(
+            self._host, graph, cron, input, name=name, timezone=timezone, catch_up=catch_up, labels=labels,
+            approve=approve,
+        )  # fmt: skip
+
+    async def schedules(self) -> list[Schedule]:
+        """Return all schedules of the store, by name."""
+        return await self._host.store.schedules()
+
+    async def pause_schedule(self, name: str) -> Schedule | None:
+        """Have no worker begin runs of a schedule until `resume_schedule`. None: there is none of this name."""
+        return await scheduling.pause(self._host, name, paused=True)
+
+    async def resume_schedule(self, name: str) -> Schedule | None:
+        """Have workers begin runs of a schedule again. None: there is none of this name.
+
+        Times that passed while it was paused were not missed: the next one is the first from now on.
+        """
+        return await scheduling.pause(self._host, name, paused=False)
+
+    async def unschedule(self, name: str) -> bool:
+        """Remove a schedule. Its runs stay. Returns False if there is none of this name."""
+        return await self._host.store.delete_schedule(name)
+
+    async def check(self, *, repair: bool = False, progress: Callable[[int], object] | None = None) -> Checked:
+        """Check a store: every record, every graph and every row, leases, and what belongs to no run.
+
+        Runs that are being driven are read, and their rows are left alone.
+
+        Args:
+            repair: whether to repair what can be repaired without losing anything: rows are written again from their
+                journals, indexes from their rows, and what belongs to no run is deleted. A damaged record stays as it
+                is.
+            progress: called with the number of runs that are checked.
+
+        Returns:
+            What was found, and what was done about it.
+
+        Raises:
+            StoreError: the store cannot be read.
+        """
+        return await checking.check(self._host, repair=repair, progress=progress)
+
+    async def delete(self, run_id: str, *, children: bool = True) -> list[str]:
+        """Delete a run that is not being driven: its records, questions, messages and labels, for good.
+
+        Args:
+            run_id: the run's id.
+            children: whether to delete the runs that its graph tools started, and theirs, too. Only their caller
+                refers to them. Forks and other runs with its label stay.
+
+        Returns:
+            The ids of the deleted runs, the run itself first.
+
+        Raises:
+            RunUnknown: the store has no such run.
+            RunConflict: the run, or a run that it started, is being driven; nothing was deleted.
+            RunArchived: an archive, which is not given, has objects of such a run; nothing was deleted.
+            StoreError: the store, or its archive, cannot be reached. Deleting the run again deletes the rest of the
+                runs it started.
+        """
+        deleted = await deletion.delete(self._host, run_id, children=children)
+        await self._host.store.compact()
+        return deleted
+
+    async def prune(
+        self,
+        *,
+        older_than: timedelta | datetime | None = None,
+        status: Collection[str] | str | None = None,
+        labels: Mapping[str, str] | None = None,
+        graph: str | None = None,
+        keep: int | None = None,
+        dry_run: bool = False,
+    ) -> Pruned:
+        """Delete runs that have ended, with the runs that their graph tools started, and items that have expired.
+
+        Runs that have not ended stay, and so do runs that a graph tool of a remaining run started.
+
+        Args:
+            older_than: an age or a time (with a time zone): only runs whose last record is older.
+            status: `completed`, `failed`, `cancelled` or `exhausted`, or several of them; None: all four.
+            labels: labels that a run must have, with their values.
+            graph: the name of a graph; None: any.
+            keep: how many of the matching runs stay whatever their age, the newest.
+            dry_run: whether only to report which runs would be deleted.
+
+        Returns:
+            The ids of the deleted runs, and of those that were skipped, with the reason; and how many items of memory
+            and cache were removed.
+
+        Raises:
+            ValueError: neither `older_than` nor `keep` is given, or one of the arguments cannot be used.
+            StoreError: the store cannot be written, or its archive fails at the first run. Pruning again continues.
+        """
+        return await pruning.prune(
+            self._host, older_than=older_than, status=status, labels=labels, graph=graph, keep=keep, dry_run=dry_run
+        )
+
+    async def archive(
+        self,
+        *,
+        older_than: timedelta | datetime | None = None,
+        status: Collection[str] | str | None = None,
+        labels: Mapping[str, str] | None = None,
+        graph: str | None = None,
+        dry_run: bool = False,
+    ) -> ArchivedRuns:
+        """Move the records of runs that have ended to the archive of the store (`Executor(archive=)`).
+
+        Their rows stay: the runs are listed, searched and counted as before, and read as before. An append, as when
+        such a run is reopened or forked, moves the records back first. Nothing is removed from the store before its
+        object was written and read back. Interrupted, archiving again archives the rest.
+
+        Args:
+            older_than: an age or a time (with a time zone): only runs whose last record is older; None: any.
+            status: `completed`, `failed`, `cancelled` or `exhausted`, or several of them; None: all four.
+            labels: labels that a run must have, with their values.
+            graph: the name of a graph; None: any.
+            dry_run: whether only to report which runs would be archived.
+
+        Returns:
+            The ids of the archived runs, and how many bytes were written, and given back by the store.
+
+        Raises:
+            ValueError: one of the arguments cannot be used.
+            StoreError: the store has no archive, or one of the two cannot be written.
+        """
+        return await archiving.archive(
+            self._host, older_than=older_than, status=status, labels=labels, graph=graph, dry_run=dry_run
+        )
+
+    async def restore(self, run_id: str) -> bool:
+        """Move the records of an archived run back into the store. The object stays, for copies of the store.
+
+        Args:
+            run_id: the run's id.
+
+        Returns:
+            Whether they were in the archive.
+
+        Raises:
+            RunUnknown: the store has no such run.
+            StoreCorrupt: the object is missing, or is not what was written.
+            StoreError: the store has no archive, or the archive cannot be read.
+        """
+        check_text(run_id, "run_id")
+        return await archiving.restore(self._host, run_id)
+
+    def export(
+        self, run_ids: str | Collection[str], *, children: bool = True, redact: bool = False
+    ) -> AsyncIterator[str]:
+        """Return runs as lines of JSON: their records, their graphs, and the runs that their graph tools started.
+
+        Args:
+            run_ids: the id of a run, or several.
+            children: whether to include the runs that graph tools started.
+            redact: whether to blank what looks like a secret. A redacted export can be read, but not imported,
+                because changed records fold differently.
+
+        Returns:
+            The lines, without line ends. Unread messages to a run are not in them.
+
+        Raises:
+            RunUnknown: the store has no such run.
+            StoreCorrupt: a record is damaged.
+        """
+        wanted = [run_ids] if isinstance(run_ids, str) else list(run_ids)
+        return transfer.exported(self._host, wanted, children=children, redact=redact)
+
+    async def import_(self, source: Source) -> Imported:
+        """Add the runs of an export to the store. It is checked as a whole before anything is written.
+
+        The runs come from elsewhere: their records have no seal, and approvals of calls that were not made yet are
+        withdrawn, so that the runs ask again.
+
+        Args:
+            source: the path of the exported file, or its lines.
+
+        Returns:
+            The ids of the imported runs, and of those that the store has already.
+
+        Raises:
+            InvalidExport: the file is damaged, cut off or redacted; nothing was imported.
+            RunExists: the store has another run with one of the ids; nothing was imported.
+            StoreError: the file cannot be read, or the store cannot be written. Each run is imported whole or not at
+                all; importing again imports the rest.
+        """
+        return await transfer.imported(self._host, source)
+
+    @property
+    def memory(self) -> ExecutorMemory:
+        """The memory that runs of this store share, as `ctx.memory` has it. What is done here is not journaled."""
+        return executor_memory.ExecutorMemory(self._host)
+
+    @property
+    def cache(self) -> ExecutorCache:
+        """The results that are kept of nodes with `cache=`."""
+        return executor_cache.ExecutorCache(self._host)
+
+    def beside(self, store: Store, *, model: Model | None, models: Mapping[str, Model]) -> Self:
+        """Make another executor with the same tools, dependencies and contexts, and no graphs. It is not opened.
+
+        Args:
+            store: its store.
+            model: the model of nodes that name no model.
+            models: named models.
+        """
+        held = self._host.resources
+        made = cast("Any", type(self))(
+            store, model=model, models=models, tools=held.tools, deps=held.deps, streams="always",
+            pools={name: int(pool.total_tokens) for name, pool in held.pools.items()}, memory=held.memory,
+            contexts=self._host.contexts.make, clock=held.clock,
+        )  # fmt: skip
+        return cast("Self", made)
+
+    async def in_background(self, work: Callable[[TaskStatus[None]], Awaitable[None]]) -> None:
+        """Run a function in the background, and wait until it says that it has begun; closing cancels it.
+
+        Args:
+            work: the function, which calls `started()` of what it is given.
+
+        Raises:
+            RuntimeError: the executor is not open.
+        """
+
+        async def run(*, task_status: TaskStatus[None]) -> None:
+            self._host.mark_task()
+            await work(task_status)
+
+        await self._host.background().start(run)

@@ -14,6 +14,7 @@ from orchestrator.errors import GraphUnknown
 from orchestrator.executor.passed_checks import PassedChecks
 from orchestrator.executor.run_log import Command, RunLog
 from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.given_code import with_inner
 from orchestrator.graph.limits import Limits
 from orchestrator.graph.names import plain_name
 from orchestrator.graph.node import Node, UnresolvedNode
@@ -22,6 +23,7 @@ from orchestrator.kernel.records import Caller, Record
 from orchestrator.memory import MemoryOptions
 from orchestrator.models.base import Model
 from orchestrator.models.prices import unpriced
+from orchestrator.tools.result import Risk
 from orchestrator.tools.tool import Tool
 from orchestrator.tools.toolbox import Toolbox
 from orchestrator.views.run import Run
@@ -165,6 +167,33 @@ class Resources:
             if inner is not None:
                 found.graphs.setdefault(inner.name, inner)
         return found
+
+    def add(self, graph: GraphDefinition, ask_from: Risk | None) -> None:
+        """See `Executor.add_graph`."""
+        versions = self.versions.get(graph.name, ())
+        others = (one for one in versions if (one.content, one.structure) != (graph.content, graph.structure))
+        if ask_from is not None:
+            own = {id(one) for known in self.versions.values() for one in known}
+            self.asked.update({one.content: ask_from for one in with_inner([graph]) if id(one) not in own})
+        self.versions[graph.name] = (graph, *others)
+        self.graphs[graph.name] = graph
+
+    def remove(self, graph: GraphDefinition) -> None:
+        """See `Executor.remove_graph`."""
+        kept = tuple(one for one in self.versions.pop(graph.name, ()) if one.content != graph.content)
+        if kept:
+            self.versions[graph.name] = kept
+        known = self.graphs.get(graph.name)
+        if known is not None and known.content == graph.content:
+            del self.graphs[graph.name]
+            if kept:
+                self.graphs[graph.name] = kept[0]
+        self.begun.pop(graph.content, None)
+        self.passed.forget(graph.content)
+        left = {one.content for one in with_inner(one for known in self.versions.values() for one in known)}
+        for one in with_inner([graph]):
+            if one.content not in left:  # another graph may have the same one inside
+                self.asked.pop(one.content, None)
 
     def reset(self) -> None:
         """Free all places: an executor may be opened again, and in another event loop."""

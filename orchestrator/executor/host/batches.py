@@ -126,6 +126,25 @@ async def _is_called(store: Store, info: RunInfo) -> bool:
     return isinstance(first, RunStarted) and first.caller is not None
 
 
+async def resume_matching(
+    host: Host,
+    listing: Listing,
+    status: Collection[str] | str,
+    graph: str | None,
+    labels: Mapping[str, str] | None,
+    only: Collection[str] | None,
+    manner: Manner,
+    concurrency: int,
+    on_progress: OnProgress | None,
+) -> Resumed:
+    """See `Executor.resume_all`."""
+    if concurrency < 1:
+        raise ValueError(f"concurrency={concurrency}: use 1 or more")
+    wanted = check_statuses(status, retry=manner.retry)
+    found = await find(host.store, listing, wanted, graph, labels, only)
+    return await resume_all(host, found, manner, concurrency, on_progress)
+
+
 async def resume_all(
     host: Host, found: Sequence[RunInfo], manner: Manner, concurrency: int, on_progress: OnProgress | None
 ) -> Resumed:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from orchestrator.away import away
 from orchestrator.errors import QuestionUnknown, RunConflict, RunEnded, StaleAnswer
-from orchestrator.executor.answers import stale_or_unknown
+from orchestrator.executor.answers import as_answer, stale_or_unknown
 from orchestrator.executor.commands import AnswerQuestion, Stop
 from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.inbox import take_messages
@@ -40,6 +41,11 @@ class Delivered:
     """This call took the run up; it is driven, or given back, by the caller."""
     records: Sequence[Record | None] = ()
     """Another process drives the run: what it journaled for each command."""
+
+
+async def given_answer(answer: object) -> Answer:
+    """The answer that a caller of `Executor.answer` gives."""
+    return await away(lambda: as_answer(answer), answer)
 
 
 async def deliver(host: Host, run_id: str, *commands: Command, resume: Manner | None = None) -> Delivered:

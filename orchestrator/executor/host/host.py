@@ -63,19 +63,6 @@ _LOOK = 0.05
 """Seconds between two looks at a lease that another holds."""
 
 
-class HasHost:
-    """Part of an executor: gives its methods the host, in the executor's own event loop only."""
-
-    _opened_host: Host
-
-    @property
-    def _host(self) -> Host:
-        host = self._opened_host
-        if host.own is not None:
-            host.own.check_loop()
-        return host
-
-
 class Host:
     """Store, leases and live runs of one executor."""
 

@@ -6,16 +6,19 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import cast
+from typing import cast, get_args
 
 from pydantic import ValidationError
 
-from orchestrator.errors import OrchestratorError, RunConflict, RunUnknown, StoreUnavailable
+from orchestrator.errors import InvalidValue, OrchestratorError, RunConflict, RunUnknown, StoreUnavailable
 from orchestrator.executor.host.host import Host
 from orchestrator.executor.run_row import questions_of, totals_of
-from orchestrator.kernel.question import AnyQuestion, Question
+from orchestrator.kernel.question import AnyQuestion, Question, QuestionKind
 from orchestrator.stores.codec import Damaged, encoded_in, key_of
 from orchestrator.stores.rows import QuestionPage, WaitingQuestion, encrypted_with
+from orchestrator.values import check_labels, check_text
+
+QUESTION_KINDS: tuple[str, ...] = get_args(QuestionKind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +55,23 @@ async def open_questions(
     host: Host,
     *,
     graph: str | None,
-    labels: Mapping[str, str],
-    kinds: Collection[str] | None,
+    labels: Mapping[str, str] | None,
+    kinds: Collection[str] | str | None,
     after: str | None,
     limit: int,
 ) -> RunQuestions:
-    """See `RunReader.questions`."""
+    """See `Executor.questions`."""
+    for what in (graph, after):
+        if what is not None:
+            check_text(what, "a filter of questions")
+    wanted = None if kinds is None else {kinds} if isinstance(kinds, str) else set(kinds)
+    for kind in sorted(wanted or ()):
+        if kind not in QUESTION_KINDS:
+            raise InvalidValue(f"{kind!r} is not a kind of questions; use one of {', '.join(QUESTION_KINDS)}")
+    labels = check_labels(labels or {})
 
     async def listed() -> QuestionPage:
-        return await host.store.questions(graph=graph, labels=labels, kinds=kinds, after=after, limit=limit)
+        return await host.store.questions(graph=graph, labels=labels, kinds=wanted, after=after, limit=limit)
 
     page = await listed()
     before: frozenset[str] = frozenset()
@@ -73,7 +84,7 @@ async def open_questions(
     found = list(page.questions)
     if after is None:  # where nothing can be written they are on the first page
         for run_id in page.unlisted:
-            found += [one for one in await _folded(host, run_id) if kinds is None or one.question.kind in kinds]
+            found += [one for one in await _folded(host, run_id) if wanted is None or one.question.kind in wanted]
         found.sort(key=lambda one: one.question.asked)
     questions = [one for row in found if (one := _question(row)) is not None]
     ordered = [one for _, run in groupby(questions, key=lambda one: one.run_id) for one in sorted(run, key=_place)]

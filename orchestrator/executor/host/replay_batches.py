@@ -12,7 +12,7 @@ from anyio.lowlevel import checkpoint
 
 from orchestrator.errors import OrchestratorError
 from orchestrator.executor.host.host import Host
-from orchestrator.executor.host.replays import Order, replay
+from orchestrator.executor.host.replays import Order, check_manner, replay
 
 log = logging.getLogger("orchestrator")
 
@@ -32,6 +32,20 @@ class ReplayProgress:
     state: ReplayState = "waiting"
     error: OrchestratorError | None = None
     """Why the run cannot be replayed, or why its replay was given up."""
+
+
+def begin(host: Host, runs: Mapping[str, str], order: Order, concurrency: int) -> ReplayBatch:
+    """See `Executor.begin_replays`.
+
+    Args:
+        order: what each replay is, without its run and its id.
+    """
+    if concurrency < 1:
+        raise ValueError(f"concurrency={concurrency!r}: use 1 or more")
+    check_manner(order.live, order.approve, order.at)
+    batch = ReplayBatch(runs)
+    host.background().start_soon(batch.drive, host, order, concurrency)
+    return batch
 
 
 class ReplayBatch:

@@ -7,6 +7,7 @@ from uuid import uuid4
 
 import anyio
 
+from orchestrator.away import away
 from orchestrator.errors import Ambiguous, RunEnded
 from orchestrator.executor.host.delivery import deliver, journal
 from orchestrator.executor.host.host import Host
@@ -19,12 +20,37 @@ from orchestrator.values import check_labels
 from orchestrator.views.run import Run
 
 
-def event_of(name: str, data: object, id_: str | None, by: str) -> SendEvent:
+async def event_of(name: str, data: object, id_: str | None, by: str) -> SendEvent:
     """The event that a caller of `Executor.send` gives.
 
     An event without an id gets one: it may have to be delivered twice, where the process that holds the run dies.
     """
-    return SendEvent.of({"name": name, "data": data, "id": uuid4().hex if id_ is None else id_, "by": by})
+    given = {"name": name, "data": data, "id": uuid4().hex if id_ is None else id_, "by": by}
+    return await away(lambda: SendEvent.of(given), name, data)
+
+
+async def send_to(
+    host: Host,
+    run_id: str | None,
+    labels: Mapping[str, str] | None,
+    event: SendEvent,
+    resume: Manner | None,
+    *,
+    every: bool,
+    background: bool,
+) -> Run | list[Run]:
+    """See `Executor.send`.
+
+    Args:
+        every: send it to every unfinished run that has the labels.
+    """
+    if (run_id is None) == (labels is None) or (every and labels is None):
+        raise TypeError("give either the id of a run, or labels=; all=True goes with labels")
+    if every and labels is not None:
+        return await send_to_all(host, labels, event, resume, background=background)
+    one = run_id if labels is None else await the_one(host, labels)
+    assert one is not None
+    return await send(host, one, event, resume, background=background)
 
 
 async def send(host: Host, run_id: str, event: SendEvent, resume: Manner | None, *, background: bool = False) -> Run:

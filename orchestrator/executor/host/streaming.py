@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Generic, Self
 import anyio
 from anyio.abc import TaskStatus
 
-from orchestrator.errors import RunConflict, RunEnded
+from orchestrator.errors import RunConflict, RunEnded, RunExists
 from orchestrator.executor.answers import as_answer
 from orchestrator.executor.commands import AnswerQuestion
 from orchestrator.executor.host.delivery import answer_all, journal
@@ -161,11 +161,44 @@ class StreamBlock(AbstractAsyncContextManager[Stream]):
         await self._stream.aclose()
 
 
+def check_new(answers: Mapping[str, object] | None, by: str, resume: bool, after: int | None, manner: Manner) -> None:
+    """Refuse arguments of `Executor.stream` for an existing run where a new one is started."""
+    given = {
+        "answers": answers, "by": by or None, "resume": None if resume else False, "after": after,
+        "wait": manner.wait or None, "accept_changes": manner.accept or None,
+        "trust_answers": None if manner.trust_answers else False, "retry": manner.retry or None,
+    }  # fmt: skip
+    _refuse(given, "an existing run: give its run_id alone")
+
+
+def check_existing(given: object, labels: Mapping[str, str] | None, refs: Mapping[str, object] | None) -> None:
+    """Refuse arguments of `Executor.stream` for a new run where an existing one is read."""
+    _refuse({"input": given, "labels": labels, "refs": refs}, "a new run: give its graph")
+
+
+def _refuse(given: Mapping[str, object], whose: str) -> None:
+    wrong = [name for name, value in given.items() if value is not None]
+    if wrong:
+        raise TypeError(f"stream(): {', '.join(wrong)} can be given only for {whose}")
+
+
+async def started(host: Host, new: Callable[[], Awaitable[Drive | str]]) -> Stream:
+    """Begin a run, and return its stream.
+
+    Raises:
+        see `Executor.stream`
+    """
+    live = await new()
+    if isinstance(live, str):
+        raise RunExists(live, "stream(graph) starts a new run, stream(run_id=...) reads an existing one")
+    return await streamed(host, live)
+
+
 async def existing(
     host: Host,
-    run_id: str,
-    *,
+    run_id: str | None,
     answers: Mapping[str, object],
+    *,
     by: str,
     resume: bool,
     after: int | None,
@@ -176,6 +209,8 @@ async def existing(
     Raises:
         see `Executor.stream`
     """
+    if run_id is None:
+        raise TypeError("stream(): give a graph, or the run_id of an existing run")
     info = await host.store.info(run_id)
     check_risk(manner.approve)
     after = info.head if after is None else after

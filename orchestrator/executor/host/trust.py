@@ -30,7 +30,7 @@ async def guard_run(store: Store, log: RunLog, checked: Audit | None, ask_from: 
         store: the store of the run.
         log: the run.
         checked: which of its records are believed; None: all.
-        ask_from: see `ExecutorCode.add_graph`.
+        ask_from: see `Executor.add_graph`.
     """
     if checked is not None:
         withdraw_unsealed(log, checked)

@@ -48,7 +48,7 @@ class VersionCheck:
 
 
 async def check_against(host: Host, graph: GraphDefinition) -> list[VersionCheck]:
-    """See `RunReader.check_against`."""
+    """See `Executor.check_against`."""
     found: list[VersionCheck] = []
     cursor: str | None = None
     while True:
