@@ -1,18 +1,22 @@
 """What all tests share.
 
 Four marks name tests that only `.ci/run` and `.ci/storm` run, with `-m`: `storm`, `browser`, `peer` and `hosts`. A
-fifth, `full`, names those that need `--full`. Elsewhere they are not collected at all, so that nothing counts as
-skipped. `timed` tells `.ci/storm` which storms to run alone.
+fifth, `full`, names those that take long. Where they do not run they are left out of the collection, so that nothing
+counts as skipped. `timed` tells `.ci/storm` which storms to run alone.
 
-Plain `pytest` is for every change: each law, in few examples and small sizes. `pytest --full`, which `.ci/run` uses,
-runs the same laws in more examples, in full sizes and with each test and each row of each table on both event loops.
+Plain `pytest` is for every change: each law once, in few examples and small sizes, on one event loop and in one store.
+What takes long, or needs a database or processes, is left out unless docs/promises.md names it as a proof. `pytest
+--full` runs everything, in full sizes, and on both event loops where they matter. A test that is asked for by its file
+or its name runs on both, too.
 """
 
 from __future__ import annotations
 
+import functools
 import gc
 import importlib
 import os
+import re
 import shutil
 import signal
 import sys
@@ -57,6 +61,10 @@ LOOPS = ("asyncio", "trio")
 ON_BOTH = {"executor", "models", "nodes", "stores", "testing", "tools"}
 """Rooms of code that waits, cancels and starts tasks: both event loops matter there. Elsewhere tests run on asyncio."""
 STORES = {"memory", "memory://", "sqlite"}
+"""Stores of which a test meets one, unless it is asked for."""
+DATABASES = {"postgres", "postgresql"}
+OUTSIDE = {"lives", "own_postgres", "postgres", "postgres_server"}
+"""Fixtures that start a database or processes."""
 _TESTS = Path(__file__).parent
 _MEMORY = Path("/dev/shm")
 _ROOM = 2 << 30
@@ -84,12 +92,12 @@ def pytest_configure(config: pytest.Config) -> None:
         "patient",
         deadline=None,
         suppress_health_check=[HealthCheck.too_slow],
-        max_examples=int(os.environ.get("EXAMPLES", "40" if config.option.full else "10")),
+        max_examples=int(os.environ.get("EXAMPLES", "40" if config.option.full else "5")),
     )
     settings.load_profile("patient")
     for mark, words in {
         **APART,
-        FULL_ONLY: "takes seconds, and a shorter form runs always: needs --full",
+        FULL_ONLY: "takes long: runs with --full, or if it is asked for by its file or name",
         TIMED: "a storm that holds how late something is: `.ci/storm` runs it when nothing else runs",
     }.items():
         config.addinivalue_line("markers", f"{mark}: {words}")
@@ -173,9 +181,26 @@ def _on_others(items: list[pytest.Item]) -> set[pytest.Item]:
     return left_out
 
 
+def _costly(item: pytest.Item) -> bool:
+    """True if a test takes long, or needs a server or processes and is no proof of a promise."""
+    if item.get_closest_marker(FULL_ONLY):
+        return True
+    values = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    on_database = any(isinstance(value, str) and value in DATABASES for value in values)
+    apart = on_database or not OUTSIDE.isdisjoint(getattr(item, "fixturenames", ()))
+    return apart and getattr(item, "originalname", item.name) not in _promised()
+
+
+@functools.cache
+def _promised() -> frozenset[str]:
+    """The tests that the documentation names as proofs."""
+    return frozenset(re.findall(r"`(test_\w+)`", (_TESTS.parent / "docs/promises.md").read_text(encoding="utf-8")))
+
+
 def _value(item: pytest.Item, parameter: str) -> str:
-    """The value of a parameter of a test; empty where it has none of this name."""
-    return str(item.callspec.params.get(parameter, "")) if hasattr(item, "callspec") else ""
+    """The text that a parameter of a test has; empty if it has none of this name, or no text."""
+    value = item.callspec.params.get(parameter) if hasattr(item, "callspec") else None
+    return value if isinstance(value, str) else ""
 
 
 def _room(item: pytest.Item) -> str:
@@ -211,9 +236,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     wanted = {mark for mark in APART if mark in config.option.markexpr}
     apart = {item for item in items if any(item.get_closest_marker(mark) for mark in APART.keys() - wanted)}
     apart |= _in_turn(items)
-    if not config.option.full:
-        apart |= {item for item in items if item.get_closest_marker(FULL_ONLY)}
-        apart |= set() if _named(config) else _on_others(items)
+    if not config.option.full and not _named(config):
+        apart |= {item for item in items if _costly(item)} | _on_others(items)
     if apart:
         config.hook.pytest_deselected(items=[*apart])
         items[:] = [item for item in items if item not in apart]

@@ -145,6 +145,7 @@ def settled(server: Api) -> list[dict[str, Any]]:
     return [server.settled(row["run_id"]) for row in rows]
 
 
+@pytest.mark.full
 def test_a_fork_that_is_asked_for_twice_at_once_is_one_fork(shops: Api, shop: Shop) -> None:
     at = pay(shops, "one")["looked"]
 
@@ -160,6 +161,7 @@ def test_a_fork_that_is_asked_for_twice_at_once_is_one_fork(shops: Api, shop: Sh
     assert len(shop.paid) == 1
 
 
+@pytest.mark.full
 def test_forks_at_the_same_time_pay_nothing_that_was_not_asked_about(shops: Api, shop: Shop) -> None:
     places = pay(shops, "one")
     at = [places["looked"], places["asked"], places["answered"], places["paid"] - 1]
@@ -176,6 +178,7 @@ def test_forks_at_the_same_time_pay_nothing_that_was_not_asked_about(shops: Api,
     assert len(shop.paid) == 1, "each fork asks first"
 
 
+@pytest.mark.full
 def test_an_answer_that_is_sent_to_a_fork_twice_pays_once(shops: Api, shop: Shop) -> None:
     at = pay(shops, "one", approve=False)["asked"]
     shops.post("runs/one/fork", 201, at=at, run_id="two")
@@ -194,6 +197,7 @@ def test_an_answer_that_is_sent_to_a_fork_twice_pays_once(shops: Api, shop: Shop
     assert len(shop.paid) == 1
 
 
+@pytest.mark.full
 def test_a_fork_of_a_run_that_is_just_paying_asks_before_it_pays_too(shops: Api, shop: Shop) -> None:
     """The parent's call has begun, and nobody knows whether it happened."""
     shops.post("runs", 201, graph="shop", input="Pay acme", run_id="one", wait=True)

@@ -244,6 +244,7 @@ def test_a_body_of_more_than_a_mebibyte_is_refused_before_it_is_parsed(large: La
     assert not large.probe.found
 
 
+@pytest.mark.full
 def test_a_problem_names_the_first_of_many_faults(large: Large) -> None:
     found = large.server.post("runs", 422, **{f"f{number}": 1 for number in range(50_000)})
     assert len(found["errors"]) == 51
