@@ -46,14 +46,3 @@ def quick_on(loop: str) -> pytest.MarkDecorator:
         loop: `asyncio` or `trio`.
     """
     return pytest.mark.parametrize("anyio_backend", sized([loop], ["asyncio", "trio"]), indirect=True)
-
-
-def some(rows: Collection[_T], count: int = 12) -> list[_T]:
-    """Return the rows of a long table: some of them, spread over all of it; each with `--full`.
-
-    For rows that are many examples of one law, not for rows that are a law each.
-    """
-    found = [*rows]
-    if FULL or len(found) <= count:
-        return found
-    return [found[place * len(found) // count] for place in range(count)]

@@ -26,6 +26,7 @@ from orchestrator.visible import exact
 from orchestrator.web.endpoint import Endpoint
 from orchestrator.web.routes import ROUTES
 from orchestrator.web.screens.pages import SCREENS
+from tests.support.sizes import sized
 from tests.web.api import Api, api, chat, letter, payment, wide
 
 MB = 1 << 20
@@ -190,7 +191,7 @@ _REFUSED = {"save_graph": 409}
 """Actions that this server refuses."""
 
 
-@pytest.mark.parametrize("route", [*ROUTES, *SCREENS], ids=lambda route: route.action)
+@pytest.mark.parametrize("route", [*ROUTES, *SCREENS][:: sized(4, 1)], ids=lambda route: route.action)
 def test_a_route_holds_the_loop_up_by_no_large_value(large: Large, route: Endpoint) -> None:
     name = large.run("wide", "big")
     if route.action in _WAITING:
