@@ -16,8 +16,8 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("", "errors", "graph", "nodes", "models", "models.middleware", "tools", "executor", "views", "stores",
-            "render", "kernel", "testing", "notebook")  # fmt: skip
+PACKAGES = ("", "errors", "graph", "nodes", "models", "models.middleware", "tools", "memory", "executor", "views",
+            "stores", "render", "kernel", "testing", "notebook")  # fmt: skip
 """What the reference documents, in the order of its pages."""
 LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((\.\./[^)#\s]+)(#[^)]*)?\)")
 log = get_plugin_logger("site")

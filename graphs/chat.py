@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Literal
 
-from orchestrator import Context, Graph, Limits, Migration, Outcome, Retry, Update, extend, node, replace
+from orchestrator import Context, Graph, Limits, Outcome, Retry, Update, extend, node, replace
 from orchestrator.errors import StepError
+from orchestrator.graph import Migration
 from orchestrator.models import assistant, user
 from orchestrator.nodes import ITEM, Ask, CallModel, CallProtocol, Observe, ReadReply, Subgraph
 from orchestrator.strategies.function_call import one_call

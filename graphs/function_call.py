@@ -12,7 +12,8 @@ from typing import Any, Literal
 
 from pydantic import JsonValue
 
-from orchestrator import Graph, Limits, Migration, Node, Retry, ToolCall, Update, node
+from orchestrator import Graph, Limits, Retry, ToolCall, Update, node
+from orchestrator.graph import Migration, Node
 from orchestrator.nodes import ITEM, CallModel, CallProtocol, CheckCall, Confirm, Execute, ReadReply, Subgraph
 from orchestrator.tools import Risk
 from orchestrator.values import check_options

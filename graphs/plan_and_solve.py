@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Literal
 
-from orchestrator import Graph, Limits, Migration, Node, Retry
+from orchestrator import Graph, Limits, Retry
+from orchestrator.graph import Migration, Node
 from orchestrator.nodes import Advance, CallProtocol, Complete, Plan, ReadPlan, Subgraph
 from orchestrator.strategies.function_call_agent import function_call_agent
 from orchestrator.tools import Risk

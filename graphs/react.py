@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Literal
 
-from orchestrator import Graph, Limits, Migration, Node, Retry
+from orchestrator import Graph, Limits, Retry
+from orchestrator.graph import Migration, Node
 from orchestrator.nodes import ITEM, CallModel, CallProtocol, Observe, ReadReply, Subgraph
 from orchestrator.strategies.function_call import one_call
 from orchestrator.tools import Risk

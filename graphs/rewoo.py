@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Literal
 
-from orchestrator import Graph, Limits, Migration, Node, Retry
+from orchestrator import Graph, Limits, Retry
+from orchestrator.graph import Migration, Node
 from orchestrator.nodes import Confirm, Execute, Fill, Plan, ReadPlan, Record, Solve
 from orchestrator.tools import Risk
 from orchestrator.values import check_options

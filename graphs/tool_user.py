@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Literal
 
-from orchestrator import Context, Graph, Limits, Node, Retry, Update, node
+from orchestrator import Context, Graph, Limits, Retry, Update, node
 from orchestrator.errors import StepError
+from orchestrator.graph import Node
 from orchestrator.nodes import ChooseArgs, ChooseTool, Confirm, Execute, Step, Think
 from orchestrator.tools import Risk
 from orchestrator.values import check_options

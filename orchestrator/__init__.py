@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from orchestrator.graph import Edge, Node, Outcome, Port, Update, add, append, extend, local, merge, replace, union
     from orchestrator.graph.function import node
     from orchestrator.graph.limits import Limits, LimitsLeft, Retry, Usage
-    from orchestrator.graph.migration import Migration
+    from orchestrator.graph.versions import Migration
     from orchestrator.kernel.question import AnyQuestion, Approve, Deny, Question, Value
     from orchestrator.memory import Memory, MemoryItem, MemoryOptions
     from orchestrator.models import (
@@ -54,7 +54,7 @@ _HOMES = {
     ),
     "orchestrator.graph.function": ("node",),
     "orchestrator.graph.limits": ("Limits", "LimitsLeft", "Retry", "Usage"),
-    "orchestrator.graph.migration": ("Migration",),
+    "orchestrator.graph.versions": ("Migration",),
     "orchestrator.kernel.question": ("AnyQuestion", "Approve", "Deny", "Question", "Value"),
     "orchestrator.memory": ("Memory", "MemoryItem", "MemoryOptions"),
     "orchestrator.models": (

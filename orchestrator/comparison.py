@@ -12,7 +12,7 @@ import anyio
 
 from orchestrator.errors import GraphUnknown, OrchestratorError
 from orchestrator.executor import Executor
-from orchestrator.executor.effects.callers import child_id, old_child_id
+from orchestrator.executor.effects.limits import child_id, old_child_id
 from orchestrator.render import to_svg
 from orchestrator.render.image_element import image_element
 from orchestrator.stores import Codec, open_store

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from itertools import islice
-from typing import TypeAlias, overload
+from typing import Any, TypeAlias, overload
 
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
 JsonObject: TypeAlias = Mapping[str, object]
@@ -118,6 +118,7 @@ _ITEM = 8
 """Characters for which each item of a list or an object counts, beside its own."""
 _BATCH = 1000
 _ANY = 1 << 62
+_PLAIN = (str, int, float, dict, list, tuple, bytes, Mapping, Sequence)
 
 
 def is_small(value: object, most: int = SMALL) -> bool:
@@ -135,25 +136,30 @@ def size_of(value: object) -> int:
 
 def _room_beside(value: object, most: int, other: int) -> int:
     """What is left of so many characters; below 0: not enough. `other`: for how many anything else counts."""
-    todo = [value]
+    todo: list[Any] = [value]
     while todo and most >= 0:
         one = todo.pop()
-        if isinstance(one, (str, bytes)):
-            most -= len(one)
-        elif one is None or isinstance(one, float):
+        if one is None:
             continue
-        elif isinstance(one, int):
+        kind = type(one)
+        if kind not in _PLAIN:
+            kind = next((base for base in _PLAIN if isinstance(one, base)), kind)
+        if kind is str or kind is bytes:
+            most -= len(one)
+        elif kind is int:
             most -= one.bit_length() >> 2
+        elif kind is dict or kind is Mapping or kind is list or kind is tuple or kind is Sequence:
+            most -= _ITEM * len(one)
+            if most >= 0:
+                todo += one
+                if kind is dict or kind is Mapping:
+                    todo += one.values()
+        elif kind is float:
+            continue
         elif (more := getattr(one, "__pydantic_extra__", one)) is not one:  # a model, without importing pydantic
             most -= _ITEM * len(vars(one))
             todo += vars(one).values()
             todo.append(more)
-        elif isinstance(one, dict | list | tuple | Mapping | Sequence):
-            most -= _ITEM * len(one)
-            if most >= 0:
-                todo += one
-                if isinstance(one, Mapping):
-                    todo += one.values()
         elif is_dataclass(one) and not isinstance(one, type):
             most -= _ITEM * len(fields(one))
             todo += (getattr(one, field.name, None) for field in fields(one))

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator import render
 from orchestrator.errors import InvalidGraph
-from orchestrator.graph.arrows import EdgesLike
 from orchestrator.graph.checks.all import problems_of, report_of
 from orchestrator.graph.definition import GraphDefinition, Names, NodeLike
+from orchestrator.graph.edges import EdgesLike
 from orchestrator.graph.limits import Limits
-from orchestrator.graph.migration import Migration
 from orchestrator.graph.state import StateSchema
+from orchestrator.graph.versions import Migration
 from orchestrator.typevars import StateT
 
 if TYPE_CHECKING:
     from orchestrator.executor import Run
-    from orchestrator.executor.effects.graph_tools import GraphTool
+    from orchestrator.executor.effects.graphs import GraphTool
     from orchestrator.graph.report import CheckReport
     from orchestrator.models import Model
     from orchestrator.stores import Codec
@@ -213,7 +213,7 @@ class Graph(GraphDefinition[StateT]):
         Raises:
             ValueError: `depth` is below 1.
         """
-        from orchestrator.executor.effects.graph_tools import GraphTool
+        from orchestrator.executor.effects.graphs import GraphTool
 
         return GraphTool(self, name, description, risk=risk, limits=limits, depth=depth)
 

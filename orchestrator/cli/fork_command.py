@@ -162,7 +162,7 @@ def _is_new(old: GraphDefinition, new: GraphDefinition, name: str) -> bool:
 
 
 def _fields(graph: GraphDefinition) -> Mapping[str, Any]:
-    from orchestrator.graph.digests import state_shape
+    from orchestrator.graph.versions import state_shape
 
     found: Any = state_shape(graph.schema)["fields"]
     return found if isinstance(found, Mapping) else {}

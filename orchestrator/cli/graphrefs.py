@@ -83,7 +83,7 @@ def graph_from_ref(ref: str, directory: str | None = None, trust: Sequence[str] 
 
 
 def _from_data(ref: str, directory: str, trust: Sequence[str]) -> Graph:
-    from orchestrator.graph.source_lines import located
+    from orchestrator.graph.text.places import located
     from orchestrator.verbs import Graph
 
     source = source_of(ref)
@@ -106,8 +106,8 @@ def shape_from_ref(ref: str, trust: Sequence[str] = ()) -> tuple[GraphDefinition
         GraphUnknown, InvalidGraph, UsageError: as `graph_from_ref`.
     """
     if ref.endswith(DATA) and refused((source := source_of(ref)).data, trust):
-        from orchestrator.graph.outline import outline
-        from orchestrator.graph.source_lines import located
+        from orchestrator.graph.text.outline import outline
+        from orchestrator.graph.text.places import located
 
         with located(Path(ref), source.text):
             found = outline(source.data)

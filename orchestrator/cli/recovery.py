@@ -25,7 +25,7 @@ async def recovered(url: str) -> tuple[list[Run], list[str]]:
     faults: list[str] = []
     runs: list[Run] = []
     async with Executor(store=url, codec=codec_of_environment()) as looking:
-        for run_id in await looking.recoverable():
+        for run_id in await looking.workers.recoverable():
             try:
                 found = await looking.load(run_id)
                 command = f"orchestrator resume {run_id}"
@@ -46,7 +46,9 @@ async def recovered(url: str) -> tuple[list[Run], list[str]]:
             left = set(names) - {run.run_id for run in driven}
             runs.extend(driven)
             # Of these the executor has said why, if nobody else was quicker.
-            faults.extend(f"{name}: it could not be resumed" for name in await executor.recoverable() if name in left)
+            faults.extend(
+                f"{name}: it could not be resumed" for name in await executor.workers.recoverable() if name in left
+            )
 
     async with anyio.create_task_group() as tasks:
         for launch, names in groups.items():

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from orchestrator.cli.launch import Launch
     from orchestrator.executor import Executor, Replay, Run
-    from orchestrator.executor.tape import Live
+    from orchestrator.executor.replay.running import Live
     from orchestrator.models import Model
 
 _NAMED = re.compile(r"([^\W\d](?:[\w-]|[^\x00-\x7f])*)=(.+)", re.DOTALL)
@@ -250,7 +250,7 @@ class _Work:
                 return await executor.resume(run.run_id)
 
             await TerminalSession(executor, run.run_id, manner.sink(), seen=run.seq).go(as_it_is, again)
-            made = await executor.replayed(run.run_id)
+            made = await executor.replays.load(run.run_id)
         if made.run.status == "paused" and not self.json:
             warn(str(redacted(waiting_text(run.run_id, made.run.waiting, NextCommands(self.store)))))
         return made
@@ -258,7 +258,7 @@ class _Work:
 
 def _for_runs(live: str, given: Sequence[str]) -> list[str]:
     """Models for opening the runs. Without live calls, no default model is needed."""
-    from orchestrator.executor.replay_names import DEFAULT
+    from orchestrator.executor.replay import DEFAULT
 
     models = [one.removeprefix(f"{DEFAULT}=") for one in given]
     return ["offline", *filter(_NAMED.fullmatch, models)] if live == "never" else models
@@ -267,7 +267,7 @@ def _for_runs(live: str, given: Sequence[str]) -> list[str]:
 def _models(given: Sequence[str]) -> dict[str, str]:
     """`--model` as names and references; without a name it is that of nodes that name none."""
     from orchestrator.cli.graphrefs import absolute
-    from orchestrator.executor.replay_names import DEFAULT
+    from orchestrator.executor.replay import DEFAULT
 
     found: dict[str, str] = {}
     for one in given:

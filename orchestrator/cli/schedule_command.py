@@ -75,7 +75,7 @@ def schedule(
         if named:
             ((act, known),) = named
             return _done(url, act, known)
-        found = looking(url, lambda executor: executor.schedules()) if exists(url) else []
+        found = looking(url, lambda executor: executor.schedules.list()) if exists(url) else []
         if json:
             out_json([_row(one) for one in found])
         elif found:
@@ -117,7 +117,7 @@ def _made(
 
     async def put(executor: Executor) -> Schedule:
         try:
-            return await executor.schedule(
+            return await executor.schedules.put(
                 found, cron, values, name=name, timezone=timezone, catch_up=catch_up, labels=labels, approve=risk
             )
         except (InvalidValue, ImportError) as error:
@@ -145,15 +145,15 @@ def _done(url: str, act: Callable[[Executor, str], Awaitable[object]], name: str
 
 
 def _removed(executor: Executor, name: str) -> Awaitable[object]:
-    return executor.unschedule(name)
+    return executor.schedules.delete(name)
 
 
 def _paused(executor: Executor, name: str) -> Awaitable[object]:
-    return executor.pause_schedule(name)
+    return executor.schedules.pause(name)
 
 
 def _resumed(executor: Executor, name: str) -> Awaitable[object]:
-    return executor.resume_schedule(name)
+    return executor.schedules.resume(name)
 
 
 def _row(one: Schedule) -> dict[str, object]:

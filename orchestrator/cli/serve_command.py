@@ -334,7 +334,7 @@ async def _recover(executor: Executor, launches: Mapping[str, Launch]) -> None:
     try:
         ours: list[str] = []
         others: list[str] = []
-        for run_id in await executor.recoverable():
+        for run_id in await executor.workers.recoverable():
             run = await executor.load(run_id)
             launch = launches.get(run.graph)
             if launch is not None:

@@ -12,13 +12,12 @@ from orchestrator.cli.environment import forget_what_was_typed, import_for, on_t
 from orchestrator.cli.exits import UsageError
 from orchestrator.cli.output import warn
 from orchestrator.errors import GraphUnknown
-from orchestrator.graph.coderefs import code_refs
-from orchestrator.graph.trust import Trust, is_ours
+from orchestrator.graph.refs import Trust, code_refs, is_ours
 from orchestrator.visible import narrow
 
 if TYPE_CHECKING:
-    from orchestrator.graph.coderefs import CodeRef
-    from orchestrator.graph.source import Source
+    from orchestrator.graph.refs import CodeRef
+    from orchestrator.graph.text.source import Source
 
 DATA = (".yaml", ".yml", ".json")
 """How the names of graph files end."""
@@ -36,7 +35,7 @@ def source_of(file: str) -> Source:
         GraphUnknown: there is no such file.
         GraphError: it is neither YAML nor JSON, or is too large.
     """
-    from orchestrator.graph.source import read_source
+    from orchestrator.graph.text.source import read_source
 
     if not Path(file).is_file():
         raise GraphUnknown(f"there is no file {file!r}")

@@ -72,7 +72,7 @@ def runs_against(graph: str, trust: Sequence[str], against: str, store: str | No
 
     async def compare() -> list[VersionCheck]:
         async with Executor(url, codec=codec_of_environment()) as executor:
-            return await executor.check_against(found)
+            return await executor.graphs.check_runs(found)
 
     checked = run_async(compare) if exists(url) else []
     return CheckedRuns(checked, NextCommands(where), absolute(graph), trust, url)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -33,8 +34,8 @@ def workers(json: options.Json = False, store: options.Store = None) -> int:
 
     url = store_url(store)
 
-    async def found(executor: Executor) -> tuple[list[WorkerInfo], list[RunInfo]]:
-        return await executor.workers(), await executor.parked(limit=_PARKED)
+    async def found(executor: Executor) -> tuple[Sequence[WorkerInfo], Sequence[RunInfo]]:
+        return await executor.workers.list(), await executor.workers.parked(limit=_PARKED)
 
     working, parked = looking(url, found) if exists(url) else ([], [])
     if json:

@@ -180,7 +180,7 @@ class Deliveries:
             return Delivered("running", SYSTEM_CLOCK.now() + _DRAINS, tries)
         drive = self._under_way[run_id] = _Drive()
         try:
-            await self._executor.in_background(partial(self._drive, drive, run_id, tries))
+            await self._executor.workers.start_task(partial(self._drive, drive, run_id, tries))
         except BaseException:
             if not drive.began:  # the task was cancelled before its first step
                 self._forget(drive, run_id)
@@ -198,7 +198,7 @@ class Deliveries:
         with anyio.move_on_after(grace):
             while self._under_way:
                 for run_id in self._under_way:
-                    self._executor.wind_down(run_id)
+                    self._executor.workers.wind_down(run_id)
                 await anyio.sleep(_SOON)  # again and again: some were only being taken up
 
     async def _drive(self, drive: _Drive, run_id: str, tries: int, status: TaskStatus[None]) -> None:
@@ -230,7 +230,7 @@ class Deliveries:
                 return Delivered(info.status)
             if info.status not in FINAL and info.retry_at is not None and info.retry_at > SYSTEM_CLOCK.now():
                 return Delivered(info.status, info.retry_at, tries)
-            driven = await self._executor.drive(run_id, wait=self._wait, health=self._health)
+            driven = await self._executor.workers.drive(run_id, wait=self._wait, health=self._health)
         except RunUnknown:
             return Delivered("unknown")
         except (GraphUnknown, RunConflict, StoreError) as error:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from orchestrator.executor.executor import Executor
     from orchestrator.executor.host.batches import Resumed, ResumedRun
     from orchestrator.executor.host.checking import Checked
+    from orchestrator.executor.host.executor_cache import ExecutorCache
+    from orchestrator.executor.host.executor_memory import ExecutorMemory
     from orchestrator.executor.host.observers import RunObserver
     from orchestrator.executor.host.open_questions import RunQuestion, RunQuestions
     from orchestrator.executor.host.pruning import Pruned
@@ -25,8 +27,15 @@ if TYPE_CHECKING:
     from orchestrator.executor.host.version_check import VersionCheck
     from orchestrator.executor.host.work_queue import Driven
     from orchestrator.executor.host.worker_health import WorkerHealth
+    from orchestrator.executor.namespaces import (
+        ExecutorForks,
+        ExecutorGraphs,
+        ExecutorReplays,
+        ExecutorSchedules,
+        ExecutorWorkers,
+    )
     from orchestrator.executor.sync import run_sync
-    from orchestrator.graph.migration import Migration
+    from orchestrator.graph.versions import Migration
     from orchestrator.seals import Seal
     from orchestrator.views.events import EVENT_TYPES, Event
     from orchestrator.views.history import Point
@@ -41,6 +50,8 @@ _HOMES = {
     "orchestrator.executor.executor": ("Executor",),
     "orchestrator.executor.host.batches": ("Resumed", "ResumedRun"),
     "orchestrator.executor.host.checking": ("Checked",),
+    "orchestrator.executor.host.executor_cache": ("ExecutorCache",),
+    "orchestrator.executor.host.executor_memory": ("ExecutorMemory",),
     "orchestrator.executor.host.observers": ("RunObserver",),
     "orchestrator.executor.host.open_questions": ("RunQuestion", "RunQuestions"),
     "orchestrator.executor.host.pruning": ("Pruned",),
@@ -49,8 +60,11 @@ _HOMES = {
     "orchestrator.executor.host.version_check": ("VersionCheck",),
     "orchestrator.executor.host.work_queue": ("Driven",),
     "orchestrator.executor.host.worker_health": ("WorkerHealth",),
+    "orchestrator.executor.namespaces": (
+        "ExecutorForks", "ExecutorGraphs", "ExecutorReplays", "ExecutorSchedules", "ExecutorWorkers",
+    ),
     "orchestrator.executor.sync": ("run_sync",),
-    "orchestrator.graph.migration": ("Migration",),
+    "orchestrator.graph.versions": ("Migration",),
     "orchestrator.seals": ("Seal",),
     "orchestrator.views.events": ("EVENT_TYPES", "Event"),
     "orchestrator.views.history": ("Point",),
@@ -70,6 +84,13 @@ __all__ = [
     "Driven",
     "Event",
     "Executor",
+    "ExecutorCache",
+    "ExecutorForks",
+    "ExecutorGraphs",
+    "ExecutorMemory",
+    "ExecutorReplays",
+    "ExecutorSchedules",
+    "ExecutorWorkers",
     "Imported",
     "Migration",
     "Overlay",

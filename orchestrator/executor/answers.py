@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, cast
 from pydantic import ValidationError
 
 from orchestrator.errors import AgentError, InvalidAnswer, InvalidValue, QuestionUnknown, StaleAnswer
-from orchestrator.graph.codec import Codec, Unfit
+from orchestrator.graph.codec import Codec
 from orchestrator.jsontypes import digest
 from orchestrator.kernel.question import LATE, Answer, Approve, Deny, Question, Value, in_family
 from orchestrator.kernel.records import Asked, Record
@@ -16,7 +16,7 @@ from orchestrator.kernel.run_state import RunState
 from orchestrator.tools.result import ToolResult
 from orchestrator.tools.tool import Tool
 from orchestrator.tools.validation import faults
-from orchestrator.values import check_text
+from orchestrator.values import Unfit, check_text
 from orchestrator.views.outcome_choices import CHOICES
 
 _anything = Codec(Any)

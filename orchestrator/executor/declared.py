@@ -8,8 +8,7 @@ from itertools import islice, product
 
 from orchestrator.executor.migrated_state import graph_at
 from orchestrator.graph.definition import GraphDefinition
-from orchestrator.graph.migration import Migration, StateFunction, StateMapping
-from orchestrator.graph.renames import Renames, inside
+from orchestrator.graph.versions import Migration, Renames, StateFunction, StateMapping, inside
 
 _MOST = 30
 """Combinations of migrations that are tried for one run."""

@@ -6,15 +6,14 @@ when they are first used: looking at runs loads nothing that drives them.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime, timedelta
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, Self, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 import anyio
-from anyio.abc import TaskStatus
 
 from orchestrator.clock import SYSTEM_CLOCK, Clock
 from orchestrator.executor.arguments import check_arguments
@@ -28,16 +27,23 @@ from orchestrator.executor.host.manner import Manner
 from orchestrator.executor.host.observers import Observation, RunObserver
 from orchestrator.executor.host.references import NameCode
 from orchestrator.executor.host.start import begin, join, new_run
+from orchestrator.executor.namespaces import (
+    ExecutorForks,
+    ExecutorGraphs,
+    ExecutorReplays,
+    ExecutorSchedules,
+    ExecutorWorkers,
+)
 from orchestrator.executor.resources import Resources
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.limits import Limits
-from orchestrator.graph.migration import Migration
+from orchestrator.graph.versions import Migration
 from orchestrator.late import later
 from orchestrator.memory import MemoryOptions
 from orchestrator.models.base import Model
 from orchestrator.seals import Seal
 from orchestrator.stores import Codec, open_store, with_archive, with_codec
-from orchestrator.stores.base import Page, Relation, Reopening, RunInfo, Schedule, StatsRow, Store
+from orchestrator.stores.base import Page, Relation, Reopening, StatsRow, Store
 from orchestrator.tasks import OwnTask
 from orchestrator.tools.collect import ToolsLike, toolbox_of
 from orchestrator.tools.result import Risk
@@ -56,56 +62,40 @@ if TYPE_CHECKING:
         delivery,
         executor_cache,
         executor_memory,
-        fork_choices,
-        fork_preview,
         forks,
         open_questions,
         pruning,
-        replay_batches,
-        replays,
         run_list,
-        scheduling,
         sending,
         streaming,
         transfer,
-        version_check,
         work_queue,
         worker,
-        worker_list,
     )
     from orchestrator.executor.host.archiving import ArchivedRuns
     from orchestrator.executor.host.checking import Checked
     from orchestrator.executor.host.executor_cache import ExecutorCache
     from orchestrator.executor.host.executor_memory import ExecutorMemory
-    from orchestrator.executor.host.fork_choices import ForkChoices
-    from orchestrator.executor.host.fork_preview import ForkPreview
     from orchestrator.executor.host.open_questions import RunQuestions
     from orchestrator.executor.host.pruning import Pruned
-    from orchestrator.executor.host.replay_batches import ReplayBatch
     from orchestrator.executor.host.streaming import Stream
     from orchestrator.executor.host.transfer import Imported, Source
-    from orchestrator.executor.host.version_check import VersionCheck
-    from orchestrator.executor.host.work_queue import Driven
     from orchestrator.executor.host.worker_health import WorkerHealth
-    from orchestrator.executor.tape import Live
+    from orchestrator.executor.replay import start as replays
+    from orchestrator.executor.replay.running import Live
     from orchestrator.stores import Archive
     from orchestrator.views.history import Point
     from orchestrator.views.replay_result import Replay
     from orchestrator.views.run_diff import RunDiff
-    from orchestrator.views.worker_info import WorkerInfo
 else:
     archiving, batches, checking, deletion, delivery, executor_cache, executor_memory = later(
-        "orchestrator.executor.host",
-        "archiving batches checking deletion delivery executor_cache executor_memory",
+        "orchestrator.executor.host", "archiving batches checking deletion delivery executor_cache executor_memory"
     )
-    fork_choices, fork_preview, forks, open_questions, pruning, replay_batches, replays, run_list = later(
-        "orchestrator.executor.host",
-        "fork_choices fork_preview forks open_questions pruning replay_batches replays run_list",
+    forks, open_questions, pruning, run_list, sending, streaming, transfer = later(
+        "orchestrator.executor.host", "forks open_questions pruning run_list sending streaming transfer"
     )
-    scheduling, sending, streaming, transfer, version_check, work_queue, worker, worker_list = later(
-        "orchestrator.executor.host",
-        "scheduling sending streaming transfer version_check work_queue worker worker_list",
-    )
+    work_queue, worker = later("orchestrator.executor.host", "work_queue worker")
+    (replays,) = later("orchestrator.executor.replay", "start")
 
 
 class Executor:
@@ -289,9 +279,39 @@ class Executor:
         return f"Executor({self.store.url!r})"
 
     @property
-    def graphs(self) -> Mapping[str, GraphDefinition]:
+    def graphs(self) -> ExecutorGraphs:
         """The graphs that the executor has, by name: of several versions the newest."""
-        return MappingProxyType(self._host.resources.graphs)
+        return ExecutorGraphs(self._host)
+
+    @property
+    def schedules(self) -> ExecutorSchedules:
+        """The schedules of the store."""
+        return ExecutorSchedules(self._host)
+
+    @property
+    def workers(self) -> ExecutorWorkers:
+        """The workers of the store, and the runs that nobody drives."""
+        return ExecutorWorkers(self._host)
+
+    @property
+    def forks(self) -> ExecutorForks:
+        """The forks of runs, and what a fork would be."""
+        return ExecutorForks(self._host)
+
+    @property
+    def replays(self) -> ExecutorReplays:
+        """Replays of many runs, and replays that were made before."""
+        return ExecutorReplays(self._host)
+
+    @property
+    def memory(self) -> ExecutorMemory:
+        """The memory that runs of this store share, as `ctx.memory` has it. What is done here is not journaled."""
+        return executor_memory.ExecutorMemory(self._host)
+
+    @property
+    def cache(self) -> ExecutorCache:
+        """The results that are kept of nodes with `cache=`."""
+        return executor_cache.ExecutorCache(self._host)
 
     @property
     def tools(self) -> Toolbox:
@@ -318,14 +338,6 @@ class Executor:
                 confirms are relied on.
         """
         self._host.resources.add(graph, ask_from)
-
-    def remove_graph(self, graph: GraphDefinition) -> None:
-        """Forget a version of a graph. Runs of it that are not driven cannot be resumed here any more.
-
-        Args:
-            graph: the graph.
-        """
-        self._host.resources.remove(graph)
 
     async def start(
         self,
@@ -801,10 +813,6 @@ class Executor:
         """
         return await recovery.recover(self._host, only)
 
-    async def recoverable(self) -> list[str]:
-        """Return the ids of the runs, of any graph, that `recover` would resume if it had their code."""
-        return await recovery.lost(self._host, None)
-
     async def pause(self, run_id: str, *, by: str = "", reason: str = "") -> Run:
         """Pause a run, whichever executor drives it: running steps end, and no new step starts until `resume`.
 
@@ -914,64 +922,6 @@ class Executor:
         )  # fmt: skip
         return await forks.fork(self._host, order, start=start, context=context)
 
-    async def preview_fork(
-        self,
-        parent: str,
-        /,
-        at: int | None = None,
-        *,
-        update: Mapping[str, object] | None = None,
-        branch: str | None = None,
-        answer: object = None,
-        answers: Mapping[str, object] | None = None,
-        result: object = None,
-        graph: GraphDefinition | str | None = None,
-        migrate: Migration | None = None,
-        run_id: str | None = None,
-        labels: Mapping[str, str] | None = None,
-        digests: Collection[str] | None = None,
-        start: bool = True,
-    ) -> ForkPreview:
-        """Tell what a fork would reuse, make again and ask about. No run is made.
-
-        Args:
-            parent: the id of the run to fork. This argument and the others are those of `fork`.
-
-        Returns:
-            What the fork would be, as the store is now.
-
-        Raises:
-            RunUnknown, InvalidValue, InvalidUpdate, InvalidAnswer, QuestionUnknown, StaleAnswer, GraphUnknown,
-            GraphChanged, InvalidMigration, ToolsChanged: `fork` would raise it, too.
-        """
-        order = forks.Order(
-            parent, at=at, update=update, branch=branch, answer=answer, answers=answers, result=result, graph=graph,
-            migrate=migrate, run_id=run_id, labels=labels, digests=digests,
-        )  # fmt: skip
-        return await fork_preview.preview(self._host, order, start=start)
-
-    async def fork_choices(self, parent: str, /, at: int | None = None) -> ForkChoices:
-        """Tell what a fork of a run at a record can change: values, the result or the answer in that record.
-
-        Args:
-            parent: the id of the run.
-            at: the number of the record; None: the last one before the run's end.
-
-        Returns:
-            The branches with their values and the JSON Schemas of their states; the result, if the record is that of
-            a call; the answer, if it is one.
-
-        Raises:
-            RunUnknown: the store has no such run.
-            InvalidValue: there is no such record, or nothing can follow it.
-        """
-        check_position(at)
-        return await fork_choices.choices(self._host, await self._host.store.info(parent), at)
-
-    async def forks(self, run_id: str) -> list[RunInfo]:
-        """The runs that were forked from a run, the newest first; also of one that is deleted. See `Executor.fork`."""
-        return await reader.forks(self._host, run_id)
-
     async def replay(
         self,
         run_id: str,
@@ -1034,55 +984,6 @@ class Executor:
             run_id, live, graph, models, update, replay_id, at, answer, result, approve, context, by, digests
         )
         return await replays.replay(self._host, order)
-
-    def begin_replays(
-        self,
-        runs: Mapping[str, str],
-        /,
-        graph: GraphDefinition | str | None = None,
-        *,
-        at: int | None = None,
-        approve: str | None = None,
-        live: Live = "never",
-        concurrency: int = 2,
-    ) -> ReplayBatch:
-        """Begin to replay many runs in the background, a few at a time, and return at once.
-
-        A run that cannot be replayed does not stop the others. What each replay came to `replayed` tells. The same ids
-        and the same replays mean the same runs: those that are over are not replayed again, and those that were
-        interrupted go on.
-
-        Args:
-            runs: the id of each run -> the id of its replay.
-            graph: see `replay`.
-            at: see `replay`.
-            approve: see `replay`.
-            live: see `replay`.
-            concurrency: how many replays run at the same time.
-
-        Returns:
-            The replays, with how far each is, and `stop` and `wait`. Leaving the executor stops them.
-
-        Raises:
-            ValueError: an argument has no meaning.
-        """
-        order = replays.Order("", live, graph, at=at, approve=approve)
-        return replay_batches.begin(self._host, runs, order, concurrency)
-
-    async def replayed(self, run_id: str) -> Replay:
-        """Return what a replay has come to by now.
-
-        Args:
-            run_id: the id of the replay.
-
-        Returns:
-            The replay, compared with the run that it replays.
-
-        Raises:
-            RunUnknown: the store does not have the replay, or the run that it replays.
-            InvalidValue: the run is not a replay.
-        """
-        return await replays.replayed(self._host, run_id)
 
     async def load(self, run_id: str, at: int | None = None) -> Run:
         """Return a run as it is, or as it was after record `at`. This runs nothing and needs no code.
@@ -1269,20 +1170,6 @@ class Executor:
         """
         return await reader.stats(self._host.store, by, since=since, until=until, graph=graph, labels=labels)
 
-    async def check_against(self, graph: GraphDefinition) -> list[VersionCheck]:
-        """Compare the runs of the store that have not ended with a new version of their graph, before a deploy.
-
-        This changes nothing, and needs no code but the new graph.
-
-        Args:
-            graph: the new version. Runs of graphs of its name are compared.
-
-        Returns:
-            For each of these runs, the newest first, whether it would be refused, and what it would need. A run that
-            cannot be read is there with a `fault`.
-        """
-        return await version_check.check_against(self._host, graph)
-
     async def work(
         self,
         *,
@@ -1333,115 +1220,6 @@ class Executor:
             self._host, slots=slots, poll=poll, graphs=graphs, graph_slots=graph_slots, fair_by=fair_by, eager=eager,
             stop=stop or anyio.Event(), grace=grace, drained=drained, health=health,
         )  # fmt: skip
-
-    async def drive(self, run_id: str, *, wait: float = 0.0, health: WorkerHealth | None = None) -> Driven:
-        """Go on with a run until it ends or pauses. For programs that deliver runs to workers by their own queue.
-
-        Calling it again is safe: of an ended run, and of one that is to begin later, nothing is done. If this executor
-        drives the run already, the call waits for that. A pause that a person asked for is not lifted.
-
-        Args:
-            run_id: the run's id.
-            wait: seconds to wait for another executor that holds the run.
-            health: what counts the drive, if this call drives the run.
-
-        Returns:
-            The run's status, and when to call again.
-
-        Raises:
-            RunUnknown: the store has no such run.
-            RunConflict: another executor drives the run.
-            GraphUnknown: the run's graph, or a model or tool of it, is missing here; another executor may have it.
-            and the other errors of `resume`.
-        """
-        return await work_queue.drive(self._host, run_id, wait, health)
-
-    def wind_down(self, run_id: str) -> bool:
-        """Interrupt a run that this executor drives once the steps that run have ended: no other step begins.
-
-        The run is given back then, and another executor may take it up.
-
-        Returns:
-            Whether this executor drives it.
-        """
-        live = self._host.live.get(run_id)
-        if live is not None:
-            live.wind_down()
-        return live is not None
-
-    async def workers(self) -> list[WorkerInfo]:
-        """Return the executors that share the store: workers, and others that hold runs. Those that live come first.
-
-        One that stopped as it should is gone from the list. One that died is in it for an hour at least.
-        """
-        return await worker_list.workers(self._host.store)
-
-    async def parked(self, *, limit: int = 100) -> list[RunInfo]:
-        """Return runs that only `resume` continues, because 5 drives in a row died or were given up.
-
-        Args:
-            limit: the most runs to return, the longest parked first.
-        """
-        return await worker_list.parked(self._host.store, limit)
-
-    async def schedule(
-        self,
-        graph: GraphDefinition | str,
-        cron: str,
-        input: object = None,  # noqa: A002  the argument's name in the documentation
-        *,
-        name: str | None = None,
-        timezone: str = "UTC",
-        catch_up: str = "skip",
-        labels: Mapping[str, str] | None = None,
-        approve: str | None = None,
-    ) -> Schedule:
-        """Have workers begin runs of a graph at times. The schedule is a row of the store; a time never fires twice.
-
-        Scheduling the same again changes nothing; a schedule of the same name is replaced. One that is paused stays so.
-
-        Args:
-            graph: a graph, or the name of one of the executor's graphs.
-            cron: minute, hour, day of month, month and day of week, such as `30 6 * * 1-5`; seconds may come first.
-            input: the input of each run, see `start`.
-            name: the schedule's name; the id of each run begins with it. None: the graph's name.
-            timezone: the time zone of `cron`, such as `Europe/Vienna`.
-            catch_up: which times that were missed by more than 60 s fire when a worker is there again: `skip`: none,
-                `one`: the latest, `all`: the latest 1,000.
-            labels: labels of each run, which also has the label `schedule` with the schedule's name.
-            approve: approve calls of tools up to this risk without asking.
-
-        Returns:
-            The schedule, with its next time.
-
-        Raises:
-            InvalidInput: the input does not fit the graph's state.
-            InvalidValue: another argument cannot be used.
-            ImportError: the extra `schedule` is not installed.
-        """
-        return await scheduling.put(
-            self._host, graph, cron, input, name=name, timezone=timezone, catch_up=catch_up, labels=labels,
-            approve=approve,
-        )  # fmt: skip
-
-    async def schedules(self) -> list[Schedule]:
-        """Return all schedules of the store, by name."""
-        return await self._host.store.schedules()
-
-    async def pause_schedule(self, name: str) -> Schedule | None:
-        """Have no worker begin runs of a schedule until `resume_schedule`. None: there is none of this name."""
-        return await scheduling.pause(self._host, name, paused=True)
-
-    async def resume_schedule(self, name: str) -> Schedule | None:
-        """Have workers begin runs of a schedule again. None: there is none of this name.
-
-        Times that passed while it was paused were not missed: the next one is the first from now on.
-        """
-        return await scheduling.pause(self._host, name, paused=False)
-
-    async def unschedule(self, name: str) -> bool:
-        """Remove a schedule. Its runs stay. Returns False if there is none of this name."""
-        return await self._host.store.delete_schedule(name)
 
     async def check(self, *, repair: bool = False, progress: Callable[[int], object] | None = None) -> Checked:
         """Check a store: every record, every graph and every row, leases, and what belongs to no run.
@@ -1609,44 +1387,21 @@ class Executor:
         """
         return await transfer.imported(self._host, source)
 
-    @property
-    def memory(self) -> ExecutorMemory:
-        """The memory that runs of this store share, as `ctx.memory` has it. What is done here is not journaled."""
-        return executor_memory.ExecutorMemory(self._host)
 
-    @property
-    def cache(self) -> ExecutorCache:
-        """The results that are kept of nodes with `cache=`."""
-        return executor_cache.ExecutorCache(self._host)
+def executor_like(
+    executor: Executor, store: str | Store, *, model: Model | None, models: Mapping[str, Model]
+) -> Executor:
+    """Make an executor with the tools, dependencies and contexts of another one, and no graphs. It is not opened.
 
-    def beside(self, store: Store, *, model: Model | None, models: Mapping[str, Model]) -> Self:
-        """Make another executor with the same tools, dependencies and contexts, and no graphs. It is not opened.
-
-        Args:
-            store: its store.
-            model: the model of nodes that name no model.
-            models: named models.
-        """
-        held = self._host.resources
-        made = cast("Any", type(self))(
-            store, model=model, models=models, tools=held.tools, deps=held.deps, streams="always",
-            pools={name: int(pool.total_tokens) for name, pool in held.pools.items()}, memory=held.memory,
-            contexts=self._host.contexts.make, clock=held.clock,
-        )  # fmt: skip
-        return cast("Self", made)
-
-    async def in_background(self, work: Callable[[TaskStatus[None]], Awaitable[None]]) -> None:
-        """Run a function in the background, and wait until it says that it has begun; closing cancels it.
-
-        Args:
-            work: the function, which calls `started()` of what it is given.
-
-        Raises:
-            RuntimeError: the executor is not open.
-        """
-
-        async def run(*, task_status: TaskStatus[None]) -> None:
-            self._host.mark_task()
-            await work(task_status)
-
-        await self._host.background().start(run)
+    Args:
+        executor: the other one.
+        store: the store of the new executor.
+        model: the model of nodes that name no model.
+        models: named models.
+    """
+    held = executor._host.resources
+    return Executor(
+        store, model=model, models=models, tools=held.tools, deps=held.deps, streams="always",
+        pools={name: int(pool.total_tokens) for name, pool in held.pools.items()}, memory=held.memory,
+        contexts=executor._host.contexts.make, clock=held.clock,
+    )  # fmt: skip

@@ -17,6 +17,7 @@ from orchestrator.kernel.records import Record
 from orchestrator.kernel.run_state import RunState
 from orchestrator.seals import Chain
 from orchestrator.stores.base import RunInfo, Store
+from orchestrator.stores.requests import Append
 
 SUMMARY_SECONDS = 1.0
 """What a run used is written into its row with every change of status, and else at most so often."""
@@ -114,19 +115,21 @@ class Journal:
             snapshot = self.snapshot_of(machine) if rests and records and machine.head == records[-1].seq else None
             summary = summary_of(machine) if summarizes else None
             self.stored = await self.store.append(
-                self.run_id,
-                records,
-                after=self.stored,
-                status=row[0] if changed else None,
-                due=row[1] if changed else None,
-                waiting=row[2] if changed else None,
-                summary=summary,
-                totals=None if summary is None else totals_of(machine, summary.usage),
-                questions=questions_of(machine) if asked != self._asked else None,
-                consumed=consumed,
-                lease=self.lease,
-                release=ends,
-                snapshot=snapshot,
+                Append(
+                    self.run_id,
+                    records,
+                    after=self.stored,
+                    status=row[0] if changed else None,
+                    due=row[1] if changed else None,
+                    waiting=row[2] if changed else None,
+                    summary=summary,
+                    totals=None if summary is None else totals_of(machine, summary.usage),
+                    questions=questions_of(machine) if asked != self._asked else None,
+                    consumed=consumed,
+                    lease=self.lease,
+                    release=ends,
+                    snapshot=snapshot,
+                )
             )
         except BaseException as error:
             # Whether they were written is not known here; the store's head decides when the run is taken up again.

@@ -24,7 +24,7 @@ import os
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar, Unpack
+from typing import TYPE_CHECKING, TypeVar
 
 import anyio
 
@@ -34,10 +34,10 @@ from orchestrator.jsontypes import JsonObject
 from orchestrator.stores.base import Lease, RunInfo, Store
 from orchestrator.stores.owner import Owner
 from orchestrator.stores.presence import forget, held_here, may_live
+from orchestrator.stores.requests import ClaimRequest, NewRun
 
 if TYPE_CHECKING:
     from orchestrator.kernel.records import Record
-    from orchestrator.stores.turns import Wanted
 
 T = TypeVar("T")
 
@@ -182,22 +182,22 @@ async def create(
     graph: JsonObject,
     stopping: Callable[[], bool] = lambda: False,
 ) -> LeaseHandle:
-    """Create a run whose lease this process holds from the start. Arguments: see `Store.create` and `take`.
+    """Create a run whose lease this process holds from the start. Arguments: see `NewRun` and `take`.
 
     Raises:
         RunExists: The store already has a run with this id.
     """
     lease, at = _lease(info.run_id, presence.owner), clocks()
-    store_it = partial(presence.store.create, info, records, graph=graph, lease=lease, ttl=presence.ttl)
-    await _held_from_now(presence, lease, stopping, store_it)
+    new = NewRun(info, records, graph=graph, lease=lease, ttl=presence.ttl)
+    await _held_from_now(presence, lease, stopping, partial(presence.store.create, new))
     presence.taken(at)
     return LeaseHandle(presence, lease)
 
 
-async def claim(presence: Presence, **wanted: Unpack[Wanted]) -> list[tuple[RunInfo, LeaseHandle]]:
-    """Take the leases of runs that could go on and that no executor drives. Arguments: see `Store.claim`."""
+async def claim(presence: Presence, request: ClaimRequest) -> list[tuple[RunInfo, LeaseHandle]]:
+    """Take the leases of runs that could go on and that no executor drives; see `Store.claim`."""
     at = clocks()
-    taken = await presence.store.claim(presence.owner, ttl=presence.ttl, **wanted)
+    taken = await presence.store.claim(request)
     if not taken:
         return []
     for _, lease in taken:

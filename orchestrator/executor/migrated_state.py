@@ -7,15 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from orchestrator.errors import InvalidInput, InvalidMigration, InvalidUpdate, SecretInState, message_of
-from orchestrator.graph.codec import Unfit
 from orchestrator.graph.definition import GraphDefinition
-from orchestrator.graph.migration import Migration
 from orchestrator.graph.reducers import replace
-from orchestrator.graph.renames import Renames, inside
 from orchestrator.graph.state import StateSchema
+from orchestrator.graph.versions import Migration, Renames, inside
 from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel.state import FrameState
 from orchestrator.kernel.version import Version
+from orchestrator.values import Unfit
 
 
 def field_names(migration: Migration, new: GraphDefinition) -> dict[str, str]:

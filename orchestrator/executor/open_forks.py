@@ -8,11 +8,10 @@ from typing import Literal, TypeAlias
 
 from orchestrator.errors import InvalidMigration
 from orchestrator.executor.migrated_state import graph_at
+from orchestrator.graph.checks.shape import Placements
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.diff import Change
-from orchestrator.graph.migration import Migration
-from orchestrator.graph.placements import Placements
-from orchestrator.graph.renames import Renames, inside
+from orchestrator.graph.versions import Migration, Renames, inside
 from orchestrator.kernel.state import Activation, FrameState, OpenFork
 
 Grade: TypeAlias = Literal["compatible", "decision", "migration"]

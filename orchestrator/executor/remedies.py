@@ -16,11 +16,9 @@ from orchestrator.executor.migrated_state import graph_at
 from orchestrator.executor.open_forks import GradedChange
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.diff import Change
-from orchestrator.graph.digests import state_shape
-from orchestrator.graph.migration import Migration, StateMapping
 from orchestrator.graph.node import Node
 from orchestrator.graph.reducers import replace
-from orchestrator.graph.renames import inside
+from orchestrator.graph.versions import Migration, StateMapping, inside, state_shape
 
 STATE = "state."
 """What `--rename`, `--set` and `--drop` put before the name of a state field."""

@@ -179,7 +179,7 @@ class Resources:
         self.graphs[graph.name] = graph
 
     def remove(self, graph: GraphDefinition) -> None:
-        """See `Executor.remove_graph`."""
+        """See `ExecutorGraphs.remove`."""
         kept = tuple(one for one in self.versions.pop(graph.name, ()) if one.content != graph.content)
         if kept:
             self.versions[graph.name] = kept

@@ -11,7 +11,7 @@ Steps, effects and commands write through the log and wait on it. The drive that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import anyio
@@ -35,8 +35,7 @@ if TYPE_CHECKING:
 
     from orchestrator.executor.call_guard import CallGuard
     from orchestrator.executor.followers import Follower
-    from orchestrator.executor.replies import PartialReply
-    from orchestrator.executor.tape import Tape
+    from orchestrator.executor.replay.running import Tape
 
 ToolsFor: TypeAlias = "Callable[[GraphDefinition | None], Mapping[str, Tool]]"
 """The tools that arguments in an answer are checked by, for the graph of the run."""
@@ -61,6 +60,14 @@ class Scheduler(Protocol):
 
     def hurry(self) -> None:
         """Begin to write what is buffered, without waiting for it."""
+
+
+class ReplySoFar(Protocol):
+    """A model's reply under way."""
+
+    def events(self) -> Iterator[tuple[str, dict[str, object]]]:
+        """Types and data of the live events that give the reply so far to one who saw nothing, or other parts of it."""
+        ...
 
 
 class Command(Protocol):
@@ -112,7 +119,7 @@ class RunLog:
         self.is_new = machine.head <= 1
         """Whether the run begins with this process: nothing was done in it before."""
         self.watchers: set[Follower] = set()
-        self.replies: dict[str, PartialReply] = {}
+        self.replies: dict[str, ReplySoFar] = {}
         """Keys of model calls under way whose replies come in pieces."""
         self.tape: Tape | None = None
         """What the run takes from another one, if it is a replay."""

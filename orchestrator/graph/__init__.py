@@ -11,12 +11,10 @@ from orchestrator.late import late
 from orchestrator.upward import above
 
 if TYPE_CHECKING:
-    from orchestrator.graph.arrows import format_edges, parse_edges
     from orchestrator.graph.definition import GraphDefinition
-    from orchestrator.graph.edge import Edge
+    from orchestrator.graph.edges import Edge, format_edges, parse_edges
     from orchestrator.graph.function import FunctionNode, node
     from orchestrator.graph.limits import Limits, LimitsLeft, Retry, Usage
-    from orchestrator.graph.migration import Migration
     from orchestrator.graph.node import ITEM, Node, Port, UnresolvedNode
     from orchestrator.graph.nodedata import node_data, node_from_data
     from orchestrator.graph.outcome import DONE, RESERVED, Outcome, Update
@@ -35,15 +33,15 @@ if TYPE_CHECKING:
     from orchestrator.graph.report import CheckReport, Proof
     from orchestrator.graph.state import StateField, StateSchema
     from orchestrator.graph.topology import ANY, END, START, STOP, NodeShape, Topology
+    from orchestrator.graph.versions import Migration
     from orchestrator.problem import Problem
 
 _HOMES = {
-    "orchestrator.graph.arrows": ("format_edges", "parse_edges"),
     "orchestrator.graph.definition": ("GraphDefinition",),
-    "orchestrator.graph.edge": ("Edge",),
+    "orchestrator.graph.edges": ("Edge", "format_edges", "parse_edges"),
     "orchestrator.graph.function": ("FunctionNode", "node"),
     "orchestrator.graph.limits": ("Limits", "LimitsLeft", "Retry", "Usage"),
-    "orchestrator.graph.migration": ("Migration",),
+    "orchestrator.graph.versions": ("Migration",),
     "orchestrator.graph.node": ("ITEM", "Node", "Port", "UnresolvedNode"),
     "orchestrator.graph.nodedata": ("node_data", "node_from_data"),
     "orchestrator.graph.outcome": ("DONE", "RESERVED", "Outcome", "Update"),

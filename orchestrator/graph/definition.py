@@ -11,18 +11,17 @@ from typing import Any, Generic, NoReturn, Self, TypeAlias
 from pydantic import BaseModel, ConfigDict, PositiveInt, RootModel, SkipValidation, model_serializer
 
 from orchestrator.errors import GraphError, InvalidInput
-from orchestrator.graph.arrows import EdgesLike, format_edges, parse_edges
-from orchestrator.graph.edge import Edge
+from orchestrator.graph.edges import Edge, EdgesLike, format_edges, parse_edges
+from orchestrator.graph.faults import Spelled
 from orchestrator.graph.function import function_node
 from orchestrator.graph.limits import Limits
-from orchestrator.graph.migration import Migration
 from orchestrator.graph.names import plain_name
 from orchestrator.graph.node import Node
 from orchestrator.graph.outcome import NodeResult
-from orchestrator.graph.spelling import Spelled
+from orchestrator.graph.refs import Trust, Trusted, made_for
 from orchestrator.graph.state import StateSchema
 from orchestrator.graph.topology import END, NodeShape, Topology
-from orchestrator.graph.trust import Trust, Trusted, made_for
+from orchestrator.graph.versions import Migration
 from orchestrator.jsontypes import JsonObject
 from orchestrator.typevars import Erased, StateT
 from orchestrator.upward import above
@@ -151,7 +150,7 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT], metaclass=Spelled):
     @cached_property
     def structure(self) -> str:
         """Digest of nodes, outcomes, joins, pools, edges and the state's schema, on which live runs depend."""
-        from orchestrator.graph.digests import structure_digest
+        from orchestrator.graph.versions import structure_digest
 
         ways: dict[str, object] = {}
         for name, node in self.nodes.items():
@@ -164,14 +163,14 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT], metaclass=Spelled):
     @property
     def _join_order(self) -> Sequence[str]:
         """The joins in the order of the nodes, if edges name them in another one."""
-        from orchestrator.graph.digests import join_order
+        from orchestrator.graph.versions import join_order
 
         return join_order([name for name, node in self.nodes.items() if node.join not in (None, "each")], self.edges)
 
     @cached_property
     def content(self) -> str:
         """Digest of everything: prompts, parameters, `@node(version=)` and references to code too."""
-        from orchestrator.graph.digests import content_digest
+        from orchestrator.graph.versions import content_digest
 
         return content_digest(self.data())
 

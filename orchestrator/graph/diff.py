@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from orchestrator.graph.definition import GraphDefinition
-from orchestrator.graph.digests import state_shape
-from orchestrator.graph.renames import Renames, inside
+from orchestrator.graph.versions import Renames, inside, state_shape
 from orchestrator.jsontypes import JsonObject
 
 ChangeKind: TypeAlias = Literal[

@@ -14,12 +14,10 @@ from pydantic import Field as PydanticField
 from pydantic.fields import FieldInfo
 
 from orchestrator.errors import GraphError, SecretInState
-from orchestrator.graph.annotations import secret_in
-from orchestrator.graph.codec import Codec, JsonCodec, Unfit
-from orchestrator.graph.isolation import isolated, json_copy
+from orchestrator.graph.codec import Codec, JsonCodec, secret_in
+from orchestrator.graph.isolation import grown, isolated, json_copy
 from orchestrator.graph.reducers import BUILTIN, Local, Reducer, ReducerFunction, is_reducer, reducer_name, takes_two
-from orchestrator.graph.shared_list import grown
-from orchestrator.values import MAX_DEPTH
+from orchestrator.values import MAX_DEPTH, Unfit
 
 _VALIDATORS: Mapping[str, Callable[[Any], object]] = {
     "before": BeforeValidator,

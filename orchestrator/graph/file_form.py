@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import GraphError, NotSerialisable
-from orchestrator.graph.arrows import format_edges
 from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.edges import format_edges
 from orchestrator.graph.function import FunctionNode, function_node
 from orchestrator.graph.node import Node, UnresolvedNode, is_shipped
 from orchestrator.graph.nodedata import node_data, tools_data

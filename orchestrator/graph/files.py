@@ -10,20 +10,25 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from orchestrator.errors import GraphError, GraphUnknown, InvalidGraph, UntrustedCode
-from orchestrator.graph.arrows import parse_edges
-from orchestrator.graph.coderefs import code_refs
-from orchestrator.graph.data_faults import booleans_for_numbers, explain_detail, unknown_field
 from orchestrator.graph.definition import GraphDefinition
-from orchestrator.graph.edge import Edge
-from orchestrator.graph.faults import Fault, Faults, PlacedFault, place_of
-from orchestrator.graph.names_meant import close_to
+from orchestrator.graph.edges import Edge, parse_edges
+from orchestrator.graph.faults import (
+    Fault,
+    Faults,
+    PlacedFault,
+    booleans_for_numbers,
+    close_to,
+    explain_detail,
+    place_of,
+    unknown_field,
+)
 from orchestrator.graph.node import Node, UnresolvedNode
 from orchestrator.graph.nodedata import node_from_data
-from orchestrator.graph.source import read_source
-from orchestrator.graph.source_lines import located
+from orchestrator.graph.refs import Trust, Trusted, code_refs, refuse_impossible
 from orchestrator.graph.state import StateSchema
+from orchestrator.graph.text.places import located
+from orchestrator.graph.text.source import read_source
 from orchestrator.graph.topology import DONE, IF_NAMED
-from orchestrator.graph.trust import Trust, Trusted, refuse_impossible
 from orchestrator.jsontypes import JsonObject
 
 GraphT = TypeVar("GraphT", bound="GraphDefinition")

@@ -21,8 +21,7 @@ from orchestrator.graph.node import Node, UnresolvedNode, is_shipped
 from orchestrator.graph.node_tools import NodeTool
 from orchestrator.graph.nodedata import tool_ref
 from orchestrator.graph.reducers import is_reducer, reducer_name
-from orchestrator.graph.refs import find, module_named, ref_of
-from orchestrator.graph.trust import NOTHING, Role, Trust
+from orchestrator.graph.refs import NOTHING, Role, Trust, find, module_named, ref_of
 
 T = TypeVar("T")
 _LIBRARY = Path(__file__).parents[1]

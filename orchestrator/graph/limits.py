@@ -10,8 +10,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, field_validator
 
+from orchestrator.graph.faults import Spelled
 from orchestrator.graph.names import plain_name
-from orchestrator.graph.spelling import Spelled
 
 
 class Usage(BaseModel, metaclass=Spelled):
@@ -44,6 +44,8 @@ class Usage(BaseModel, metaclass=Spelled):
 
 
 _COUNTED = tuple(name for name in Usage.model_fields if name != "estimated")
+NO_USAGE = Usage()
+"""The usage of a run that has spent nothing."""
 
 
 class Limits(BaseModel, metaclass=Spelled):

@@ -34,14 +34,14 @@ from pydantic import (
 )
 
 from orchestrator.errors import GraphUnknown
+from orchestrator.graph.faults import Spelled
 from orchestrator.graph.limits import Retry
 from orchestrator.graph.names import plain_name
 from orchestrator.graph.node_tools import node_tools
 from orchestrator.graph.outcome import DONE, FAILED
+from orchestrator.graph.refs import made_for
 from orchestrator.graph.signatures import declared_outcomes
-from orchestrator.graph.spelling import Spelled
 from orchestrator.graph.topology import Join, Rest, counts
-from orchestrator.graph.trust import made_for
 from orchestrator.upward import above
 from orchestrator.values import MAX_LIFETIME
 

@@ -10,15 +10,13 @@ from pydantic_core import PydanticSerializationError
 
 from orchestrator.errors import GraphError, GraphUnknown, NotSerialisable
 from orchestrator.graph.codec import explain
-from orchestrator.graph.data_faults import BOOLEANS, booleans_for_numbers, explain_data
+from orchestrator.graph.faults import BOOLEANS, booleans_for_numbers, close_to, explain_data
 from orchestrator.graph.function import FunctionNode, function_node
 from orchestrator.graph.limits import Limits
-from orchestrator.graph.names_meant import close_to
 from orchestrator.graph.node import Node, UnresolvedNode, is_shipped
 from orchestrator.graph.node_tools import node_tools
 from orchestrator.graph.outcome import DONE
-from orchestrator.graph.refs import find, ref_of
-from orchestrator.graph.trust import Trust
+from orchestrator.graph.refs import Trust, find, ref_of
 from orchestrator.jsontypes import JsonObject
 from orchestrator.upward import above
 

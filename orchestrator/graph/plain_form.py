@@ -10,13 +10,13 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic import JsonValue
 
 from orchestrator.errors import NotSerialisable
-from orchestrator.graph.arrows import format_edges
 from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.edges import format_edges
 from orchestrator.graph.file_form import file_form
 from orchestrator.graph.function import FunctionNode
-from orchestrator.graph.inline_types import shipped_name
 from orchestrator.graph.node import Node, UnresolvedNode
 from orchestrator.graph.state import StateSchema
+from orchestrator.graph.text.types import shipped_name
 
 _WIDTH = 110
 

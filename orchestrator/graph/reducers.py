@@ -17,8 +17,7 @@ from typing import Any, Generic, TypeAlias, overload
 
 from typing_extensions import TypeVar
 
-from orchestrator.graph.refs import ref_of
-from orchestrator.graph.trust import made_for
+from orchestrator.graph.refs import made_for, ref_of
 
 ReducerFunction: TypeAlias = Callable[[Any, Any], Any]
 """`f(old, new)`: both are of types that only the field knows."""

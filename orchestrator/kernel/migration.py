@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-from orchestrator.graph.renames import Renames, inside
+from orchestrator.graph.versions import Renames, inside
 from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel import pools
 from orchestrator.kernel.endings import all_tokens, forget_frozen, has_aside, kept_frames

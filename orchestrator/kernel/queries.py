@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import cast
 
+from orchestrator.graph.isolation import listed
 from orchestrator.graph.limits import Limits, LimitsLeft, Reserve, Usage
 from orchestrator.graph.outcome import DONE
-from orchestrator.graph.shared_list import listed
 from orchestrator.graph.topology import RESERVED, START, Route, Topology, counts, is_count
 from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel.needs import has_needs, needs_error

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Generic, Literal, NamedTuple, NotRequired, Ty
 from pydantic import BaseModel, ConfigDict, Field, GetPydanticSchema, SerializerFunctionWrapHandler, model_serializer
 from typing_extensions import TypeVar
 
-from orchestrator.graph.spelling import Spelled
+from orchestrator.graph.faults import Spelled
 from orchestrator.typevars import Erased
 from orchestrator.values import utc
 

@@ -8,7 +8,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from orchestrator.graph.limits import Reserve, Usage
+from orchestrator.graph.limits import NO_USAGE, Reserve, Usage
 from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel.event_queue import EventQueue
 from orchestrator.kernel.ledger import Ledger
@@ -49,9 +49,9 @@ class RunState:
     """The first record: of a fork it is that of the run at the root of all forks."""
     forks: tuple[Forked, ...] = ()
     """If the run is a fork: how it began, behind how the runs that it comes from began, if those are forks, too."""
-    inherited: Usage = field(default_factory=Usage)
+    inherited: Usage = NO_USAGE
     """The part of its usage that the runs it was forked from had spent."""
-    saved: Usage = field(default_factory=Usage)
+    saved: Usage = NO_USAGE
     """The part of its usage that a replay took from the journal of the run it replays, and that was not spent."""
     ended: Ended | None = None
     root: FrameState | None = None

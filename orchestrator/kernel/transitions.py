@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orchestrator.graph.shared_list import listed
+from orchestrator.graph.isolation import listed
 from orchestrator.graph.topology import END, STOP, Route
 from orchestrator.kernel import endings, tokens
 from orchestrator.kernel.ids import hash_id

@@ -10,8 +10,8 @@ from typing import Any, Literal, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator, model_validator
 
+from orchestrator.graph.faults import Spelled
 from orchestrator.graph.limits import Usage
-from orchestrator.graph.spelling import Spelled
 
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 Detail: TypeAlias = Literal["auto", "low", "high"]

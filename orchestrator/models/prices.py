@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from orchestrator.graph.faults import Spelled
 from orchestrator.graph.limits import UNKNOWN_REPLY, Reserve, Usage
-from orchestrator.graph.spelling import Spelled
 from orchestrator.jsontypes import canonical
 from orchestrator.models.base import ModelRequest
 from orchestrator.models.messages import Reply

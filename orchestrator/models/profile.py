@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict
 
-from orchestrator.graph.spelling import Spelled
+from orchestrator.graph.faults import Spelled
 
 _REASONING = re.compile(r"\A(o[1-9]|gpt-[5-9])")
 _OPENAI = (".openai.com", ".openai.azure.com")

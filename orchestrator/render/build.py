@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from orchestrator.graph.definition import GraphDefinition
-from orchestrator.graph.edge import Edge
+from orchestrator.graph.edges import Edge
 from orchestrator.graph.node import Asked, Node, asked_by
 from orchestrator.graph.topology import ANY, END, IF_NAMED, RESERVED, START, STOP, Topology
 from orchestrator.render.drawing import LONGEST_DOES, NOTHING, ClusterMark, Drawing, EdgeMark, Look, NodeMark

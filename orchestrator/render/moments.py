@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from orchestrator.graph.definition import GraphDefinition
-from orchestrator.graph.renames import Renames
+from orchestrator.graph.versions import Renames
 from orchestrator.kernel.migration import moved_edges, plan_at
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.records import Migrated, Record

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         Store,
     )
     from orchestrator.stores.codec import Codec
+    from orchestrator.stores.requests import Append, ClaimRequest, NewRun, QuestionQuery, RunQuery, StatsQuery
 
 _HOMES = {
     "orchestrator.stores.base": (
@@ -43,11 +44,15 @@ _HOMES = {
     ),
     "orchestrator.stores.archive.places": ("Archive",),
     "orchestrator.stores.codec": ("Codec",),
+    "orchestrator.stores.requests": (
+        "Append", "ClaimRequest", "NewRun", "QuestionQuery", "RunQuery", "StatsQuery",
+    ),
 }  # fmt: skip
 
 __all__ = [
-    "Archive", "Codec", "Finding", "Holder", "Lease", "Message", "Page", "Parent", "RunInfo", "RunSummary", "Schedule",
-    "StatsRow", "Store", "open_store", "with_archive", "with_codec",
+    "Append", "Archive", "ClaimRequest", "Codec", "Finding", "Holder", "Lease", "Message", "NewRun", "Page", "Parent",
+    "QuestionQuery", "RunInfo", "RunQuery", "RunSummary", "Schedule", "StatsQuery", "StatsRow", "Store", "open_store",
+    "with_archive", "with_codec",
 ]  # fmt: skip
 
 

@@ -15,13 +15,14 @@ made here.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel.lineage import Parent, Relation
 from orchestrator.stores.items import ItemStore
 from orchestrator.stores.owner import Owner
+from orchestrator.stores.requests import Append, ClaimRequest, NewRun, QuestionQuery, RunQuery, StatsQuery
 from orchestrator.stores.rows import (
     Finding,
     Holder,
@@ -39,7 +40,6 @@ from orchestrator.stores.statistics import StatsRow
 
 if TYPE_CHECKING:
     from orchestrator.kernel.records import Record
-    from orchestrator.stores.turns import Turns
 
 __all__ = [
     "Finding", "Holder", "Lease", "Message", "Page", "Parent", "Relation", "RunInfo", "RunSummary", "Schedule",
@@ -116,77 +116,26 @@ class Store(ItemStore, Protocol):
         """How this store was opened, such as `sqlite:///runs.db`."""
         ...
 
-    async def create(
-        self,
-        info: RunInfo,
-        records: Sequence[Record],
-        *,
-        graph: JsonObject | None = None,
-        lease: Lease | None = None,
-        ttl: float = 30.0,
-    ) -> None:
+    async def create(self, new: NewRun) -> None:
         """Add a run with its first records, all or nothing.
 
-        The row's `totals` and `questions` are stored as well. In the same transaction the data of its `graph` is stored
-        under `info.content`, as by `put_graph`, and the run is held by `lease`. A `graph` object that is passed again
-        must be unchanged, because a store may cache its text.
+        In the same transaction the data of its graph is stored, as by `put_graph`, and the run is held by its lease.
         Asked again with the same lease and records, it returns as if the run were new.
-
-        Args:
-            info: the run's row; `info.head` must equal the number of records.
-            records: the records, numbered from 1.
-            graph: the data of the run's graph; None if it is stored already.
-            lease: the lease that the run starts with.
-            ttl: seconds that the lease lasts without a beat of its holder.
 
         Raises:
             RunExists: a run with this id exists; nothing was written, neither the graph nor the lease.
             InvalidValue: the run's id or the name of its graph is longer than 1,000 bytes.
-            ValueError: the records, the graph or the lease do not fit `info`.
+            ValueError: the records, the graph or the lease do not fit the run's row.
         """
         ...
 
-    async def append(
-        self,
-        run_id: str,
-        records: Sequence[Record],
-        *,
-        after: int,
-        status: str | None = None,
-        due: float | None = None,
-        waiting: int | None = None,
-        summary: RunSummary | None = None,
-        totals: RunTotals | None = None,
-        questions: Sequence[OpenQuestion] | None = None,
-        consumed: Sequence[int] = (),
-        lease: str | None = None,
-        release: bool = False,
-        snapshot: bytes | None = None,
-    ) -> int:
+    async def append(self, append: Append) -> int:
         """Add records to a run. They are durable when this returns.
 
-        With the token of a `lease`, the append succeeds only if the run's lease has that token in the same transaction,
+        With the token of a lease, the append succeeds only if the run's lease has that token in the same transaction,
         expired or not. An executor whose lease was taken over writes nothing from that moment on, whether or not its
         successor has written yet. The same transaction updates the run's row. Asked again under the same lease, it
         compares the stored records with these, and returns the head that the first time gave.
-
-        Args:
-            run_id: the run's id.
-            records: the records, numbered from `after + 1`.
-            after: the head that the run must have, which is the number of its last record.
-            status: the run's new status; None leaves it. If it is final, all messages of the run except notices are
-                deleted as well, because no executor will handle them.
-            due: when the run must be continued, in seconds since the epoch. It belongs to `status`: with a status it is
-                stored as given (None clears it), without a status None leaves it.
-            waiting: the new number of open questions; None leaves it.
-            summary: what lists show of the run from now on; None leaves it.
-            totals: what the run has spent, in place of what is stored; None leaves it.
-            questions: all open questions of the run, in place of those that are stored; None leaves them.
-            consumed: ids of messages to delete. Only those of this run are deleted.
-            lease: the token of the lease to check; None: no check.
-            release: release the lease in the same transaction, as `drop_lease` does.
-            snapshot: the folded records of the run up to the new head, stored in the same transaction as by
-                `put_snapshot`.
 
         Returns:
             The new head.
@@ -249,40 +198,10 @@ class Store(ItemStore, Protocol):
         """
         ...
 
-    async def runs(
-        self,
-        *,
-        status: Collection[str] | str | None = None,
-        graph: str | None = None,
-        labels: Mapping[str, str] | None = None,
-        parent: str | None = None,
-        relation: Relation | None = None,
-        search: str | None = None,
-        since: float | None = None,
-        waiting: bool | None = None,
-        failed_tool: str | None = None,
-        after: str | None = None,
-        limit: int = 50,
-    ) -> Page:
+    async def runs(self, query: RunQuery) -> Page:
         """Return a page of the runs that match every filter, newest `created` first.
 
         Runs that are added between two pages neither repeat nor hide another run.
-
-        Args:
-            status: a status or several. `interrupted` gives the runs that are `running` in the journal and whose lease
-                no living executor holds; `running` gives those as well.
-            graph: the name of a graph.
-            labels: labels that a run must have, with their values.
-            parent: the id of the run from which a run began.
-            relation: how a run began from another.
-            search: words that must all occur in a run's labels, input or output (in names and values of labels, and in
-                the texts of `RunSummary`), in any order; case and diacritics do not count. A word is a sequence of
-                letters and digits, everything else separates words. A text without a word finds nothing.
-            since: Unix seconds: the run was created or written to (`updated`) at this time or later.
-            waiting: whether the run has open questions; None: either.
-            failed_tool: the name of a tool of which a call failed, by the run's totals; "" and `*` are any tool.
-            after: the cursor of the previous page; None: the first page.
-            limit: the most runs on a page.
 
         Returns:
             The page; its cursor is None if no page follows.
@@ -307,26 +226,10 @@ class Store(ItemStore, Protocol):
         """
         ...
 
-    async def stats(
-        self,
-        *,
-        by: Sequence[str] = (),
-        since: float | None = None,
-        until: float | None = None,
-        graph: str | None = None,
-        labels: Mapping[str, str] | None = None,
-    ) -> list[StatsRow]:
+    async def stats(self, query: StatsQuery) -> list[StatsRow]:
         """Return sums over runs, in groups, computed from their rows and totals; no journal is read.
 
         `orchestrator.stores.statistics` defines the groups, and each number. The status is that of the journal.
-
-        Args:
-            by: what makes a group: `day` (UTC, when the run was created), `graph`, `model`, `tool`, `node`, or
-                `label:KEY`, in the order in which the rows are sorted. Empty: one group of all runs.
-            since: Unix seconds: runs that were created at this time or later.
-            until: runs that were created before this time.
-            graph: the name of a graph.
-            labels: labels that a run must have, with their values.
 
         Returns:
             One row for each group that has a run, sorted by the values of `by`, None first.
@@ -350,25 +253,10 @@ class Store(ItemStore, Protocol):
         """
         ...
 
-    async def questions(
-        self,
-        *,
-        graph: str | None = None,
-        labels: Mapping[str, str] | None = None,
-        kinds: Collection[str] | None = None,
-        after: str | None = None,
-        limit: int = 50,
-    ) -> QuestionPage:
+    async def questions(self, query: QuestionQuery) -> QuestionPage:
         """Return a page of the open questions of all runs, the oldest `asked` first.
 
         Questions that are asked or answered between two pages neither repeat nor hide another one.
-
-        Args:
-            graph: the name of a graph.
-            labels: labels that the run must have, with their values.
-            kinds: kinds of questions; None: any.
-            after: the cursor of the previous page; None: the first page.
-            limit: the most questions on a page.
 
         Returns:
             The page.
@@ -516,16 +404,7 @@ class Store(ItemStore, Protocol):
         """
         ...
 
-    async def claim(
-        self,
-        owner: Owner,
-        *,
-        graphs: Collection[str] | None,
-        limit: int,
-        ttl: float,
-        most: Mapping[str, int] | None = None,
-        turns: Turns | None = None,
-    ) -> list[tuple[RunInfo, Lease]]:
+    async def claim(self, request: ClaimRequest) -> list[tuple[RunInfo, Lease]]:
         """Take leases of runs that could go on and that no executor drives. No two claimers get the same run.
 
         These are runs that have messages other than notices; runs whose `due` time has passed and that are paused or
@@ -542,16 +421,7 @@ class Store(ItemStore, Protocol):
         run is taken before a second one of any, and `turns.after` becomes the value that was visited last. A claim
         visits a bounded number of values, takes other runs in the order above where these have too few, and does not
         come back to a value before it visited all others. Of one value, runs of all graphs are taken the oldest first.
-        Runs with messages and runs of holders that are gone take
-        part with the first of them.
-
-        Args:
-            owner: the executor that takes them.
-            graphs: names of graphs; None: any.
-            limit: the most runs to take.
-            ttl: see `take_lease`.
-            most: name of a graph -> the most runs of it to take; others have no bound of their own.
-            turns: whose turn it is; it is moved on. None: the order above alone counts.
+        Runs with messages and runs of holders that are gone take part with the first of them.
 
         Returns:
             The rows of the runs, with the leases that were taken.

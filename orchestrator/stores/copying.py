@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from orchestrator.errors import GraphUnknown, RunUnknown
 from orchestrator.kernel.records import FINAL
 from orchestrator.stores.base import RunInfo, Store
+from orchestrator.stores.requests import Append, NewRun, RunQuery
 from orchestrator.stores.rows import NOTICE
 from orchestrator.stores.shared import graphs_named, whole_row
 
@@ -116,7 +117,7 @@ async def _all_runs(store: Store) -> list[str]:
     found: list[str] = []
     cursor: str | None = None
     while True:
-        page = await store.runs(after=cursor, limit=_AT_ONCE)
+        page = await store.runs(RunQuery(after=cursor, limit=_AT_ONCE))
         found += [info.run_id for info in page.runs]
         cursor = page.cursor
         if cursor is None:
@@ -139,16 +140,25 @@ async def _copy(source: Store, run_id: str, to: Store, graphs: set[str]) -> str:
     except RunUnknown:
         there = None
     if there is None:
-        await to.create(await whole_row(source, info), records)
+        await to.create(NewRun(await whole_row(source, info), records))
         kind = "runs"
     elif there.head > info.head or await to.read(run_id, upto=there.head) != records[: there.head]:
         return "differing"
     elif there.head < info.head:
         whole = await whole_row(source, info)
         await to.append(
-            run_id, records[there.head :], after=there.head, status=info.status, due=info.due, waiting=info.waiting,
-            summary=info.summary, totals=whole.totals, questions=whole.questions,
-        )  # fmt: skip
+            Append(
+                run_id,
+                records[there.head :],
+                after=there.head,
+                status=info.status,
+                due=info.due,
+                waiting=info.waiting,
+                summary=info.summary,
+                totals=whole.totals,
+                questions=whole.questions,
+            )
+        )
         kind = "extended"
     else:
         kind = "skipped"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.stores.base import Relation, RunInfo, Store
+from orchestrator.stores.requests import RunQuery
 
 
 async def forks_of(store: Store, run_id: str) -> list[RunInfo]:
@@ -17,7 +18,7 @@ async def forks_of(store: Store, run_id: str) -> list[RunInfo]:
     for relation in relations:
         cursor: str | None = None
         while True:
-            page = await store.runs(parent=run_id, relation=relation, after=cursor, limit=200)
+            page = await store.runs(RunQuery(parent=run_id, relation=relation, after=cursor, limit=200))
             # The label of a run names its caller: that of a called run is its parent, that of a fork is another run.
             found += [info for info in page.runs if relation != "call" or info.labels.get("parent") != run_id]
             cursor = page.cursor

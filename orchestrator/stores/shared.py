@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 from orchestrator.errors import GraphUnknown, InvalidValue, RunConflict, RunEnded, StoreCorrupt, StoreError, StoreTooNew
 from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel import records as r
-from orchestrator.kernel.records import FINAL, RunStatus
-from orchestrator.stores.base import Lease, RunInfo, Store
+from orchestrator.kernel.records import FINAL
+from orchestrator.stores.base import RunInfo, Store
+from orchestrator.stores.requests import Append, NewRun
 from orchestrator.stores.rows import NOTICE
 
 if TYPE_CHECKING:
@@ -30,25 +30,25 @@ def check_seqs(run_id: str, records: Sequence[Record], after: int) -> None:
             )
 
 
-def check_new(
-    info: RunInfo, records: Sequence[Record], graph: JsonObject | None = None, lease: Lease | None = None
-) -> None:
+def check_new(new: NewRun) -> None:
     """Refuse a new run whose row does not fit its records, its graph or its lease."""
+    info, records = new.info, new.records
     check_seqs(info.run_id, records, 0)
     check_key("a run's id", info.run_id)
     check_key("the name of a graph", info.graph)
     if info.head != len(records):
         raise ValueError(f"run {info.run_id!r}: head is {info.head} but {len(records)} records were given")
-    if graph is not None and not info.content:
+    if new.graph is not None and not info.content:
         raise ValueError(f"run {info.run_id!r}: a graph is kept under its digest, and `content` is empty")
-    if lease is not None and lease.run_id != info.run_id:
-        raise ValueError(f"run {info.run_id!r}: the lease is on run {lease.run_id!r}; make one on this run")
+    if new.lease is not None and new.lease.run_id != info.run_id:
+        raise ValueError(f"run {info.run_id!r}: the lease is on run {new.lease.run_id!r}; make one on this run")
 
 
-def check_release(run_id: str, lease: str | None, release: bool) -> None:
-    """Refuse to give back a lease that is not named."""
-    if release and lease is None:
-        raise ValueError(f"run {run_id!r}: release gives back the lease that the append names; name it (lease=)")
+def check_append(append: Append) -> None:
+    """Refuse records that do not follow the head, and the release of a lease that is not named."""
+    check_seqs(append.run_id, append.records, append.after)
+    if append.release and append.lease is None:
+        raise ValueError(f"run {append.run_id!r}: release gives back the lease that the append names; name it (lease=)")
 
 
 def out_of_reach(status: str, has_head: int, head: int, *, held: bool, elsewhere: bool) -> str | None:
@@ -96,18 +96,16 @@ def check_postable(run_id: str, status: str, notice: bool) -> None:
         raise RunEnded(run_id, status)
 
 
-def is_released(
-    info: tuple[int, str, float | None, int], after: int, status: str | None, due: float | None, waiting: int | None
-) -> bool:
-    """Whether a run without a lease is already in the state that an append without records, which releases it, leaves.
+def is_released(head: int, has_status: str, has_due: float | None, has_waiting: int, append: Append) -> bool:
+    """True if a run without a lease is already in the state that an append without records, which releases it, leaves.
 
     Args:
-        info: head, status, due and waiting of the run.
-        after, status, due, waiting: arguments of the append.
+        head, has_status, has_due, has_waiting: columns of the run's row.
+        append: the append.
     """
-    head, has_status, has_due, has_waiting = info
+    status, due, waiting = append.status, append.due, append.waiting
     return (
-        head == after
+        head == append.after
         and (status is None or (status, due) == (has_status, has_due))
         and (status is not None or due is None or due == has_due)
         and (waiting is None or waiting == has_waiting)
@@ -122,26 +120,6 @@ def moved(run_id: str, head: int, after: int) -> RunConflict:
 def taken_over(run_id: str) -> RunConflict:
     """The error for an append under a lease that the run does not have any more."""
     return RunConflict(run_id, "the lease that it is written under was taken over or released")
-
-
-STATUSES: tuple[str, ...] = get_args(RunStatus)
-"""Every status of a run."""
-
-
-def as_statuses(status: Collection[str] | str | None) -> frozenset[str] | None:
-    """The `status` filter of `Store.runs` as a set; None means any.
-
-    Raises:
-        ValueError: there is no such status.
-    """
-    if status is None:
-        return None
-    wanted = frozenset({status} if isinstance(status, str) else status)
-    for one in sorted(wanted.difference(STATUSES)):
-        close = difflib.get_close_matches(one, STATUSES, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"use one of {', '.join(STATUSES)}"
-        raise ValueError(f"{one!r} is not a status of runs; {hint}")
-    return wanted
 
 
 STEP_LANDED = b'"type":"step_done"}'
@@ -269,7 +247,7 @@ async def copy_run(source: Store, run_id: str, to: Store) -> None:
         except GraphUnknown:
             continue  # `structure` and `content` both name graphs; a store holds what was put into it
         await to.put_graph(name, data)
-    await to.create(await whole_row(source, info), records)
+    await to.create(NewRun(await whole_row(source, info), records))
     for message in await source.inbox([run_id]):
         # notices are about observers of the runs of the other store, and nobody reads what else an ended run has
         if message.body.get("type") != NOTICE and info.status not in FINAL:

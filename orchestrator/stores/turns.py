@@ -1,7 +1,7 @@
 """Who is given runs out next: the values of a label take turns, and a graph has no more runs than it may have.
 
 With 100,000 runs of one customer and one of another waiting, the other's run is the first or the second to be given
-out. A store that is asked for runs in turn (`Store.claim(turns=)`) visits the values behind the last one that it
+out. A store that is asked for runs in turn (`ClaimRequest.turns`) visits the values behind the last one that it
 visited, a bounded number of them in each claim, and takes one run of each before it takes a second one of any.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Generic, NotRequired, TypedDict, TypeVar
+from typing import Generic, TypeVar
 
 from orchestrator.errors import InvalidValue
 
@@ -51,15 +51,6 @@ class Turns:
         """Values in the order of their turns: first those behind the last one that was visited."""
         known = sorted({*values})
         return [one for one in known if one > self.after] + [one for one in known if one <= self.after]
-
-
-class Wanted(TypedDict):
-    """Which runs are claimed, see `Store.claim`."""
-
-    graphs: Collection[str] | None
-    limit: int
-    most: NotRequired[Mapping[str, int] | None]
-    turns: NotRequired[Turns | None]
 
 
 class Selection(Generic[T]):

@@ -15,7 +15,7 @@ from orchestrator.views.replay_result import table
 
 if TYPE_CHECKING:
     from orchestrator.executor import Replay, Run
-    from orchestrator.executor.tape import Live
+    from orchestrator.executor.replay.running import Live
     from orchestrator.models.base import Model
     from orchestrator.stores import Store
     from orchestrator.tools import ToolsLike

@@ -7,7 +7,7 @@ import re
 from typing import Any, Literal, Union
 
 from orchestrator.errors import GraphError
-from orchestrator.graph.typetext import parse_type
+from orchestrator.graph.text.types import parse_type
 
 _SYNONYMS = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "object": "dict", "array": "list"}
 _LONGEST = 500

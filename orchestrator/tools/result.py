@@ -12,7 +12,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from orchestrator.errors import SecretInState, ToolError, message_of
 from orchestrator.graph.codec import Codec
-from orchestrator.graph.spelling import Spelled
+from orchestrator.graph.faults import Spelled
 from orchestrator.jsontypes import cleaned, deeper_than
 from orchestrator.models.messages import Image
 from orchestrator.tools.content import Blob, Part, part_of, told_of

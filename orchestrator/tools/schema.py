@@ -16,8 +16,7 @@ from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
 
 from orchestrator.errors import SecretInState
-from orchestrator.graph.annotations import secret_in
-from orchestrator.graph.codec import ordered
+from orchestrator.graph.codec import ordered, secret_in
 from orchestrator.graph.signatures import hints_of, is_context
 from orchestrator.tools.docs import Documented, ParameterDoc, read_docstring
 from orchestrator.tools.doctypes import written_type

@@ -27,11 +27,10 @@ from pydantic_core import to_json
 from orchestrator.containment import contained
 from orchestrator.errors import AgentError, EffectFailed, InvalidArguments, SecretInState, ToolError, message_of
 from orchestrator.fence import waits_at_fence
-from orchestrator.graph.annotations import parts_of
-from orchestrator.graph.codec import Codec, Unfit, explain
+from orchestrator.graph.codec import Codec, explain, parts_of
 from orchestrator.graph.limits import Retry
 from orchestrator.graph.signatures import is_async
-from orchestrator.graph.statedata import type_schema
+from orchestrator.graph.state import type_schema
 from orchestrator.jsontypes import JsonObject, digest
 from orchestrator.models.messages import Image
 from orchestrator.tools.content import Blob
@@ -43,6 +42,7 @@ from orchestrator.tools.result import EFFECTS, RISKS, Effect, Risk, ToolFailure,
 from orchestrator.tools.schema import Spec, Wants, bare_schema, spec_of, wants_of
 from orchestrator.tools.truncation import KEPT, SHOWN, refused
 from orchestrator.tools.validation import faults
+from orchestrator.values import Unfit
 
 if TYPE_CHECKING:
     from orchestrator.tools.leases import InstanceLease

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
-from orchestrator.graph.edge import Edge
-from orchestrator.graph.shared_list import SharedList
+from orchestrator.graph.edges import Edge
+from orchestrator.graph.isolation import SharedList
 from orchestrator.graph.topology import ANY, RESERVED, START
 from orchestrator.kernel import records as r
 from orchestrator.kernel.records import Failure

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
-from orchestrator.graph.renames import Renames, inside
+from orchestrator.graph.versions import Renames, inside
 from orchestrator.kernel.records import Migrated, Record, RunStarted
 
 T = TypeVar("T")

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from orchestrator.graph.renames import Renames
+from orchestrator.graph.versions import Renames
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.state import Activation, MapItem, OrderedMap
 from orchestrator.views.overlay import Planned, PlannedState, PlannedStep

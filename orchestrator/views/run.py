@@ -24,13 +24,13 @@ from orchestrator.kernel.question import AnyQuestion
 from orchestrator.kernel.records import Failure, Record
 from orchestrator.kernel.run_state import RunState
 from orchestrator.redaction import redact
+from orchestrator.stores.requests import RunQuery
 from orchestrator.typevars import StateT
 from orchestrator.upward import above
 from orchestrator.views.reader import read
 
 if TYPE_CHECKING:
     from orchestrator.archived import Archived
-    from orchestrator.kernel.lineage import Relation
     from orchestrator.views.explanation import RunExplanation
     from orchestrator.views.overlay import Overlay
     from orchestrator.views.standby import Standby
@@ -81,9 +81,7 @@ class RecordSource(Protocol):
     """Reads records and rows of runs, as a store does."""
 
     def read_now(self, run_id: str, *, upto: int | None = None) -> Sequence[Record]: ...
-    async def runs(
-        self, *, parent: str | None = None, relation: Relation | None = None, after: str | None = None
-    ) -> ForkPage: ...
+    async def runs(self, query: RunQuery, /) -> ForkPage: ...
 
 
 def _drawings() -> Drawings:
@@ -228,7 +226,7 @@ class Run(Generic[StateT]):
         found: list[ForkInfo] = []
         cursor: str | None = None
         while True:
-            page = await self._store.runs(parent=self.run_id, relation="fork", after=cursor)
+            page = await self._store.runs(RunQuery(parent=self.run_id, relation="fork", after=cursor))
             found += page.runs
             cursor = page.cursor
             if cursor is None:

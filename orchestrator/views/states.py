@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from orchestrator.graph.shared_list import SharedList, listed
+from orchestrator.graph.isolation import SharedList, listed
 from orchestrator.graph.state import StateSchema
 from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel import records as r

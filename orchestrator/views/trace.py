@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from orchestrator.graph.renames import Renames
 from orchestrator.graph.topology import IF_NAMED
+from orchestrator.graph.versions import Renames
 from orchestrator.kernel import records as r
 from orchestrator.kernel.handlers.questions import timer_question
 from orchestrator.kernel.migration import moved_edges, plan_at

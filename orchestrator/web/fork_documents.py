@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from orchestrator.executor.effects.family import FamilyCall
+from orchestrator.executor.effects.earlier_calls import FamilyCall
 from orchestrator.executor.host.fork_choices import EditableAnswer, EditableBranch, EditableResult, ForkChoices
 from orchestrator.executor.host.fork_preview import ForkedCall, ForkPreview
 from orchestrator.graph.limits import Usage

@@ -54,7 +54,7 @@ _RELATIONS: tuple[Relation, ...] = ("fork", "replay")
 
 async def form(call: Call[AtQuery]) -> ForkForm:
     """What a fork of a run at a record can change."""
-    found = await call.executor.fork_choices(call.run_id, call.query.at)
+    found = await call.executor.forks.choices(call.run_id, call.query.at)
     return await away(lambda: form_of(call.run_id, call.run.graph, call.run.labels, found), found)
 
 
@@ -64,7 +64,7 @@ async def preview(call: Call[NoQuery, ForkBody]) -> ForkPreviewDocument:
     labels = (await call.labelled(call.run)).labels
     await call.check_new(body.run_id, call.run.graph, {**labels, **body.labels})
     graph = None if body.graph is None else await call.graph(body.graph)
-    found = await call.executor.preview_fork(call.run_id, **body.changes(graph), start=body.start)
+    found = await call.executor.forks.preview(call.run_id, **body.changes(graph), start=body.start)
     return await away(lambda: preview_of(found), found)
 
 

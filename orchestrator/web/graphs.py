@@ -7,7 +7,7 @@ from typing import Any
 from orchestrator.away import away
 from orchestrator.errors import NotSerialisable
 from orchestrator.graph.definition import GraphDefinition
-from orchestrator.graph.statedata import start_form
+from orchestrator.graph.state import start_form
 from orchestrator.render import to_svg
 from orchestrator.web.compose import checks
 from orchestrator.web.compose.documents import CheckDocument

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from orchestrator.web.problems import HttpProblem
 
 if TYPE_CHECKING:
-    from orchestrator.executor.host.replay_batches import ReplayBatch, ReplayProgress
+    from orchestrator.executor.replay.start import ReplayBatch, ReplayProgress
     from orchestrator.views.replay_result import Replay
 
 _GOING = 8

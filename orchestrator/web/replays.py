@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from orchestrator.executor import Run
-    from orchestrator.executor.host.replay_batches import ReplayProgress
+    from orchestrator.executor.replay.start import ReplayProgress
     from orchestrator.stores.base import RunInfo
 
 _AT_ONCE = 2
@@ -68,7 +68,7 @@ async def start(call: Call[NoQuery, ReplaysBody]) -> ReplaysDocument:
         order[run_id] = id_of(name, run_id)
     batches.check()
     if order:
-        begin = call.executor.begin_replays
+        begin = call.executor.replays.submit
         batches.add(name, begin(order, graph, at=body.at, approve=approve, live=body.live, concurrency=_AT_ONCE))
     return await _document(call, name, runs)
 

@@ -126,7 +126,7 @@ async def fork(call: Call[NoQuery, ForkBody]) -> RunResult:
     await call.check_new(body.run_id, call.run.graph, {**labels, **body.labels})
     changes = body.changes(None if body.graph is None else await call.graph(body.graph))
     if body.start:
-        await executor.preview_fork(call.run_id, **changes)  # one that cannot go on here is refused before it is made
+        await executor.forks.preview(call.run_id, **changes)  # one that cannot go on here is refused before it is made
     await call.check_answers(body.answers or (), body.at, replaced=body.answer is not None)
     made = await executor.fork(call.run_id, **changes, by=call.by(body.by), start=False)
     if body.start and any(question.kind == "pause" for question in made.waiting):

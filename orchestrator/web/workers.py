@@ -34,8 +34,8 @@ async def listing(call: Call[WorkersQuery]) -> WorkerList | ASGIApp:
 async def list_of(call: Call[WorkersQuery]) -> WorkerList:
     """The workers and the parked runs, whatever media type the client accepts."""
     limit = call.query.limit
-    found = await call.executor.workers()
-    parked = await call.executor.parked(limit=limit + 1)
+    found = await call.executor.workers.list()
+    parked = await call.executor.workers.parked(limit=limit + 1)
     named = [(one, await _named(call, one.runs)) for one in found[:limit]]
     return WorkerList(
         workers=await away(lambda: [worker_of(*one) for one in named], named),

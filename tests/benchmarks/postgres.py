@@ -33,6 +33,7 @@ from orchestrator.kernel.records import EventReceived, Record
 from orchestrator.stores import open_store
 from orchestrator.stores.base import Lease, RunInfo, Store
 from orchestrator.stores.owner import Owner
+from orchestrator.stores.requests import Append, ClaimRequest, NewRun
 from tests.benchmarks.pages import with_parts
 from tests.support.postgres import PostgresServer
 
@@ -104,7 +105,7 @@ async def by_workers(url: str, workers: int, graph: GraphDefinition, runs: int) 
     async with Executor(url, graphs=[graph]) as executor:
         begun = processes(url, workers)
         try:
-            while len(await executor.workers()) < workers:  # noqa: ASYNC110  other processes start
+            while len(await executor.workers.list()) < workers:  # noqa: ASYNC110  other processes start
                 await anyio.sleep(0.1)
             due = time.time() + 3 + runs / 100
             async with anyio.create_task_group() as tasks:
@@ -137,7 +138,7 @@ async def made(store: Store, number: int) -> tuple[str, str]:
     """A run of the store's, held by a lease: its id and the lease's token."""
     run_id, token = f"held {number} {time.monotonic_ns()}", f"token {number}"
     info = RunInfo(run_id, "count", "running", created=time.time(), updated=time.time(), head=1)
-    await store.create(info, [record(1)], lease=Lease(run_id, token, "bench"), ttl=3600.0)
+    await store.create(NewRun(info, [record(1)], lease=Lease(run_id, token, "bench"), ttl=3600.0))
     return run_id, token
 
 
@@ -155,7 +156,9 @@ async def costs(server: PostgresServer) -> dict[str, float]:
         heads = dict.fromkeys((run_id for run_id, _ in held), 1)
 
         async def append(run_id: str, token: str) -> None:
-            heads[run_id] = await store.append(run_id, [record(heads[run_id] + 1)], after=heads[run_id], lease=token)
+            heads[run_id] = await store.append(
+                Append(run_id, [record(heads[run_id] + 1)], after=heads[run_id], lease=token)
+            )
 
         work: dict[int, float] = {}
         for size in BATCHES:
@@ -169,7 +172,9 @@ async def costs(server: PostgresServer) -> dict[str, float]:
             work[size] = (server_seconds(server) - before) / rounds
         further = (work[BATCHES[-1]] - work[1]) / (BATCHES[-1] - 1)
         flush = flush_seconds(server)
-        claim = await _work(server, lambda: store.claim(Owner.here(), graphs=["other"], limit=20, ttl=30.0))
+        claim = await _work(
+            server, lambda: store.claim(ClaimRequest(Owner.here(), graphs=["other"], limit=20, ttl=30.0))
+        )
         beat = await _work(server, lambda: store.beat("bench", 3600.0))
         return {"commit": work[1], "append": further, "flush": flush, "claim": claim, "beat": beat}
     finally:

@@ -15,8 +15,9 @@ from statistics import linear_regression
 
 import anyio
 
-from orchestrator import Graph, OfflineModel, Reply, Tool, ToolCall, tool
+from orchestrator import Graph, OfflineModel, Tool, ToolCall, tool
 from orchestrator.comparison import compare
+from orchestrator.models import Reply
 from orchestrator.models.base import ModelRequest
 from orchestrator.models.prices import approximated
 from orchestrator.nodes.plan import SYSTEM as PLANNING

@@ -26,7 +26,9 @@ from typing import Annotated
 import anyio
 from pydantic import BaseModel, JsonValue
 
-from orchestrator import Context, Graph, Limits, Reply, Retry, Usage, append, node, tool
+from orchestrator import Context, Graph, Limits, Retry, append, node, tool
+from orchestrator.graph import Usage
+from orchestrator.models import Reply
 from orchestrator.models import ModelEvent
 from orchestrator.nodes import Confirm
 

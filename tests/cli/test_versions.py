@@ -18,7 +18,8 @@ from typing import Annotated
 
 from pydantic import BaseModel
 
-from orchestrator import Graph, Migration, append, node
+from orchestrator import Graph, append, node
+from orchestrator.graph import Migration
 from orchestrator.nodes import Confirm
 
 

@@ -17,9 +17,9 @@ from typing import TypeAlias
 
 from orchestrator.cli.error_texts import error_text
 from orchestrator.errors import AgentError, GraphError, ModelError, ToolError
-from orchestrator.graph.arrows import parse_edges
-from orchestrator.graph.source import read_json, read_yaml
-from orchestrator.graph.typetext import parse_type
+from orchestrator.graph.edges import parse_edges
+from orchestrator.graph.text.source import read_json, read_yaml
+from orchestrator.graph.text.types import parse_type
 from orchestrator.models.base import unfenced
 from orchestrator.models.chat import Assembly, EventDecoder, parsed, reply_of
 from orchestrator.models.chat.reply import read_arguments
@@ -464,13 +464,13 @@ PARSERS: Mapping[str, Parser] = {
     ),
     "types of states": Parser(
         parse_type,
-        ("orchestrator.graph.typetext:*",),
+        ("orchestrator.graph.text.types:*",),
         ("list[", "int | ", "dict[str, ", "Literal['", "',", "]", "|"),
         (GraphError,),
     ),
     "arrows": Parser(
         parse_edges,
-        ("orchestrator.graph.arrows:*",),
+        ("orchestrator.graph.edges:*",),
         ("a -> ", "a -> b\n", "a, ", "a -> b : c\n", "->", "-", "#", "a->b->", "START -> "),
         (GraphError, ValueError),
         usual=200_000,
@@ -481,7 +481,7 @@ PARSERS: Mapping[str, Parser] = {
         ("a: ", "- ", "[", "{", "&a [*a]", "? ", "!!a ", "a: &a {<<: *a}\n", "'", '"', "|\n ", "a: b\n", "*a ", "- - "),
         (ValueError,),
     ),
-    "graph files in JSON": Parser(read_json, ("orchestrator.graph.source:*",), _JSON, (ValueError,)),
+    "graph files in JSON": Parser(read_json, ("orchestrator.graph.text.source:*",), _JSON, (ValueError,)),
     "pages": Parser(
         lambda text: readable(text, "http://a/"),
         ("orchestrator.tools.builtin.web_fetch.readable:*", "orchestrator.tools.builtin.web_fetch.quotes:*"),
@@ -569,7 +569,7 @@ OWN: Mapping[str, str] = {
     "orchestrator.models.offline.planning:named()": "calls that the offline model wrote itself",
     "orchestrator.tools.builtin.files.history:_RECORD": "names of files in a directory of ours, at most 255 bytes",
     "orchestrator.graph.files:_add_problems()": "messages of ours about a graph file",
-    "orchestrator.graph.source_lines:_SAID": "how messages of ours begin",
+    "orchestrator.graph.text.places:_SAID": "how messages of ours begin",
     "orchestrator.render.cascade:_PARTS": "a style sheet of ours",
     "orchestrator.render.cascade:_VARIABLE": "a style sheet of ours",
     "orchestrator.render.cascade:_rules()": "a style sheet of ours",

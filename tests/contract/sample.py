@@ -10,7 +10,8 @@ from typing import Annotated, Any, Literal
 import anyio
 from pydantic import BaseModel, JsonValue
 
-from orchestrator import Context, Executor, Graph, Node, Tool, Update, append, node, tool
+from orchestrator import Context, Executor, Graph, Tool, Update, append, node, tool
+from orchestrator.graph import Node
 
 
 class State(BaseModel):

@@ -20,6 +20,7 @@ from orchestrator.render.terminal.run_report import run_text
 from orchestrator.render.terminal.run_table import run_table
 from orchestrator.render.terminal.texts import ago
 from orchestrator.stores import Store, open_store
+from orchestrator.stores.requests import NewRun
 from orchestrator.values import EARLIEST, LATEST, MAX_LABEL, MAX_LABELS, MAX_NAME, in_calendar, new_labels, utc
 from orchestrator.views.explainer import reasons
 from orchestrator.views.standby import Standby
@@ -62,7 +63,7 @@ async def _forked(executor: Executor, labels: dict[str, str]) -> Any:
 
 
 async def _scheduled(executor: Executor, labels: dict[str, str]) -> Any:
-    return await executor.schedule(GRAPH, "30 6 * * *", "x", name="new", labels=labels)
+    return await executor.schedules.put(GRAPH, "30 6 * * *", "x", name="new", labels=labels)
 
 
 async def _imported(executor: Executor, labels: dict[str, str]) -> Any:
@@ -93,7 +94,7 @@ async def test_labels_have_a_number_and_lengths_at_every_door(door: Door, what: 
         with pytest.raises((InvalidValue, InvalidExport), match=re.escape(said)):
             await door(executor, labels)
         assert [info.run_id for info in (await executor.runs()).runs] in ([], ["one"])
-        assert await executor.schedules() == []
+        assert await executor.schedules.list() == []
 
 
 @pytest.mark.parametrize("door", DOORS)
@@ -143,7 +144,7 @@ async def odd_run(store: Store, labels: dict[str, str]) -> None:
         info, records = await executor.store.info("odd"), await executor.store.read("odd")
         await store.put_graph(info.content, await executor.store.graph(info.content))
         first = records[0].model_copy(update={"labels": labels})
-        await store.create(info.changed(labels=labels), [first, *records[1:]])
+        await store.create(NewRun(info.changed(labels=labels), [first, *records[1:]]))
 
 
 @kinds("sqlite")
@@ -171,7 +172,7 @@ async def test_a_schedule_that_has_longer_labels_still_begins_its_runs(url: str)
     store = open_store(url)
     labels = {"team": "v" * 5000}
     async with Executor(store, graphs=[GRAPH]) as executor:
-        schedule = await executor.schedule(GRAPH, "30 6 * * *", "x", name="s", catch_up="one")
+        schedule = await executor.schedules.put(GRAPH, "30 6 * * *", "x", name="s", catch_up="one")
         await store.put_schedule(replace(schedule, labels=labels, next_at=1_700_000_000.0))
         await fire_due(executor._host)
         (run,) = (await executor.runs()).runs

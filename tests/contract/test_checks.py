@@ -7,8 +7,9 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel
 
-from orchestrator import Graph, Limits, Node, Outcome, Retry, append, node
+from orchestrator import Graph, Limits, Outcome, Retry, append, node
 from orchestrator.errors import InvalidGraph
+from orchestrator.graph import Node
 from orchestrator.nodes import Confirm, Execute, Subgraph
 
 

@@ -7,8 +7,9 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel, JsonValue
 
-from orchestrator import Context, Edge, Graph, Outcome, append, node
+from orchestrator import Context, Graph, Outcome, append, node
 from orchestrator.errors import ArrowSyntaxError, GraphError, InvalidGraph
+from orchestrator.graph import Edge
 
 
 class Log(BaseModel):

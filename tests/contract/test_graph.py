@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from orchestrator import Approve, Deny, Edge, Executor, Graph, Limits, Retry, node
+from orchestrator import Approve, Deny, Executor, Graph, Limits, Retry, node
 from orchestrator.errors import GraphError, InvalidGraph, InvalidInput, NotSerialisable
+from orchestrator.graph import Edge
 from orchestrator.nodes import Ask, Confirm, Think
 from orchestrator.testing import ScriptedModel
 from tests.contract.essay import Essay, essay, grade, write

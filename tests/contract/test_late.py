@@ -35,7 +35,7 @@ assert not any(isinstance(one, types.ModuleType) for one in (node, tool, handoff
 import orchestrator.graph.node, orchestrator.tools.handoff, orchestrator.tools.tool
 import orchestrator.graph, orchestrator.tools
 assert orchestrator.graph.node is node and orchestrator.tools.tool is tool and orchestrator.tools.handoff is handoff
-assert orchestrator.graph.node is orchestrator.node and orchestrator.graph.Node is orchestrator.Node
+assert orchestrator.graph.node is orchestrator.node
 assert pickle.loads(pickle.dumps(orchestrator.nodes.Confirm)) is orchestrator.nodes.confirm.Confirm
 """
 

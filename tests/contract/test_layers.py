@@ -43,7 +43,7 @@ ROOMS = {
     "models": f"{FLOOR} graph",
     "models/offline": f"{FLOOR} graph models",
     "models/refs": f"{FLOOR} graph models models/offline",
-    "views": f"{FLOOR} graph kernel",
+    "views": f"{FLOOR} graph kernel stores",
     "tools": f"{FLOOR} graph models",
     "memory": f"{FLOOR} graph",
     "context": f"{FLOOR} graph kernel models tools memory",
@@ -81,10 +81,20 @@ UNTYPED = {"nodes/guards.py"}
 """They import a library of an extra that has no types."""
 
 
+REPLAY = {
+    "executor/replay/calls.py": "executor/effects",
+    "executor/replay/attach.py": "executor/host",
+    "executor/replay/start.py": "executor/host",
+}
+"""Files of the folder of replays that need more than the others of it, and the room in which they are."""
+
+
 def room_of(name: str) -> str:
     """The room of a file, by its path below `orchestrator`."""
-    if name in ("executor/app.py", "executor/executor.py", "executor/sync.py", "executor/__init__.py"):
+    if name in {f"executor/{one}.py" for one in ("app", "executor", "namespaces", "sync", "__init__")}:
         return "executor/host"
+    if name in REPLAY:
+        return REPLAY[name]
     parts = name.removesuffix(".py").split("/")
     return "/".join(parts[:2]) if "/".join(parts[:2]) in ROOMS else parts[0]
 

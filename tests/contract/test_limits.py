@@ -9,12 +9,14 @@ import anyio
 import pytest
 from pydantic import BaseModel, JsonValue
 
-from orchestrator import Context, Executor, Graph, Limits, Node, Outcome, Reply, Usage, append, node
+from orchestrator import Context, Executor, Graph, Limits, Outcome, append, node
+from orchestrator.graph import Node, Usage
 from orchestrator.graph.limits import Reserve
 from orchestrator.kernel.machine import apply
 from orchestrator.kernel.queries import total_reserve
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.snapshot import dump, load
+from orchestrator.models import Reply
 from orchestrator.models.base import ModelRequest, RequestModel
 from orchestrator.nodes import ITEM, Subgraph
 from orchestrator.testing import MockClock, ScriptedModel

@@ -14,23 +14,20 @@ from orchestrator import (
     Context,
     Executor,
     Graph,
-    LimitsLeft,
     Message,
-    Model,
     OfflineModel,
     OpenAIModel,
-    Reply,
     Retry,
     Toolbox,
     ToolCall,
     Update,
-    Usage,
     append,
     node,
     tool,
 )
 from orchestrator.errors import AgentError, ModelError, ModelUnavailable
-from orchestrator.models import ModelEvent, RequestModel, assistant, system, tool_result, user
+from orchestrator.graph import LimitsLeft, Usage
+from orchestrator.models import Model, ModelEvent, Reply, RequestModel, assistant, system, tool_result, user
 from orchestrator.nodes import ChooseArgs, ChooseTool, Think
 from orchestrator.testing import ScriptedModel
 from orchestrator.tools import tools_from_ref

@@ -10,22 +10,9 @@ import anyio
 import pytest
 from pydantic import BaseModel, JsonValue, ValidationError
 
-from orchestrator import (
-    Context,
-    Executor,
-    Graph,
-    Limits,
-    Node,
-    Outcome,
-    Port,
-    Retry,
-    Toolbox,
-    Update,
-    append,
-    node,
-    tool,
-)
+from orchestrator import Context, Executor, Graph, Limits, Outcome, Retry, Toolbox, Update, append, node, tool
 from orchestrator.errors import GraphUnknown, InvalidGraph
+from orchestrator.graph import Node, Port
 from orchestrator.nodes import Ask, ChooseArgs, ChooseTool, Confirm, Execute, Subgraph, Think
 from orchestrator.testing import ScriptedModel
 from tests.support.sizes import in_turn

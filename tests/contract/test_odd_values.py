@@ -19,9 +19,7 @@ from orchestrator import (
     Executor,
     Graph,
     Message,
-    Node,
     Outcome,
-    Reply,
     Run,
     Tool,
     ToolCall,
@@ -31,6 +29,8 @@ from orchestrator import (
     tool,
 )
 from orchestrator.errors import GraphError, InvalidAnswer, InvalidValue, ToolError
+from orchestrator.graph import Node
+from orchestrator.models import Reply
 from orchestrator.nodes import Confirm
 from orchestrator.testing import ScriptedModel
 from tests.support.sizes import in_turn

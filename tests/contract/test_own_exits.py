@@ -13,23 +13,10 @@ import anyio
 import pytest
 from pydantic import AfterValidator, BaseModel
 
-from orchestrator import (
-    Context,
-    Executor,
-    Graph,
-    Message,
-    Node,
-    Retry,
-    Run,
-    Toolbox,
-    ToolCall,
-    append,
-    extend,
-    node,
-    tool,
-)
+from orchestrator import Context, Executor, Graph, Message, Retry, Run, Toolbox, ToolCall, append, extend, node, tool
 from orchestrator.containment import outside
 from orchestrator.errors import EffectFailed
+from orchestrator.graph import Node
 from orchestrator.models import Model, ModelEvent, ModelRequest, Reply, RequestModel
 from orchestrator.nodes import Execute
 from orchestrator.tools import Pool

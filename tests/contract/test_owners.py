@@ -11,6 +11,7 @@ import pytest
 from orchestrator import Approve, Context, Executor, Graph, Update, node
 from orchestrator.errors import GraphChanged, InvalidAnswer, RunConflict
 from orchestrator.nodes import Ask
+from orchestrator.stores.requests import Append
 from orchestrator.testing import ScriptedModel
 from tests.contract.hanging import goes_on
 from tests.contract.sample import State, logs, single
@@ -58,12 +59,12 @@ async def test_a_zombie_is_fenced_out(tmp_path: Path) -> None:
         run_id = await ex.submit(graph)
         await anyio.sleep(0.05)
         head = (await other.load(run_id)).seq
-        await other.store.append(run_id, after=head, records=[Paused(seq=head + 1, ts=0.0)])
+        await other.store.append(Append(run_id, after=head, records=[Paused(seq=head + 1, ts=0.0)]))
         released.set()
         with pytest.raises(RunConflict):
             await ex.wait(run_id)
         with pytest.raises(RunConflict):
-            await other.store.append(run_id, after=head, records=[Paused(seq=head + 1, ts=0.0)])
+            await other.store.append(Append(run_id, after=head, records=[Paused(seq=head + 1, ts=0.0)]))
         assert (await other.load(run_id)).values["log"] == []
 
 

@@ -7,12 +7,9 @@ from collections.abc import Mapping
 import pytest
 from pydantic import BaseModel
 
-from orchestrator import (
-    Graph,
-    Node,
-    tool,
-)
+from orchestrator import Graph, tool
 from orchestrator.errors import InvalidGraph
+from orchestrator.graph import Node
 from orchestrator.nodes import Ask, ChooseArgs, ChooseTool, Confirm, Execute, Think
 
 pytestmark = pytest.mark.anyio

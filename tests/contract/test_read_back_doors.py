@@ -9,8 +9,9 @@ from typing import Annotated, Any
 import pytest
 from pydantic import BaseModel
 
-from orchestrator import Context, Executor, Graph, Migration, append, node, replace
+from orchestrator import Context, Executor, Graph, append, node, replace
 from orchestrator.errors import OrchestratorError
+from orchestrator.graph import Migration
 from orchestrator.graph.reducers import extend
 from orchestrator.nodes import Ask, Subgraph
 

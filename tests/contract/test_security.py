@@ -13,7 +13,7 @@ import pytest
 
 from orchestrator import Executor, Graph, OpenAIModel, strategies, values
 from orchestrator.cli import dotenv
-from orchestrator.graph import source
+from orchestrator.graph.text import source
 from orchestrator.models.messages import Reply, ToolCall
 from orchestrator.models.middleware import tape
 from orchestrator.nodes import Confirm

@@ -7,20 +7,8 @@ from typing import Annotated, Any
 import pytest
 from pydantic import BaseModel, field_validator, model_validator
 
-from orchestrator import (
-    Context,
-    Executor,
-    Graph,
-    Node,
-    add,
-    append,
-    extend,
-    local,
-    merge,
-    node,
-    replace,
-    union,
-)
+from orchestrator import Context, Executor, Graph, add, append, extend, local, merge, node, replace, union
+from orchestrator.graph import Node
 from tests.support.sizes import in_turn
 
 pytestmark = pytest.mark.anyio

@@ -7,8 +7,9 @@ from typing import Annotated, Any
 import pytest
 from pydantic import BaseModel
 
-from orchestrator import Approve, Context, Executor, Graph, Limits, Node, Update, append, node
+from orchestrator import Approve, Context, Executor, Graph, Limits, Update, append, node
 from orchestrator.errors import InvalidGraph
+from orchestrator.graph import Node
 from orchestrator.nodes import ITEM, Confirm, Subgraph
 from orchestrator.testing import ScriptedModel
 

@@ -141,10 +141,10 @@ async def test_a_class_with_a_schema_of_its_own_is_taken_at_its_word() -> None:
 
 
 async def test_a_secret_in_arguments_is_refused() -> None:
-    from orchestrator import Secret
+    from pydantic import SecretStr
 
     with pytest.raises(SecretInState):
-        google.validate({"city": Secret("hush")})
+        google.validate({"city": SecretStr("hush")})
 
 
 async def test_ctx_tool_is_validated_ledgered_and_journaled() -> None:

@@ -16,11 +16,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, JsonValue, ValidationError
 
-from orchestrator import Context, Executor, Graph, Reply, ToolCall, ToolResult, append, errors, node, tool
+from orchestrator import Context, Executor, Graph, ToolCall, ToolResult, append, errors, node, tool
 from orchestrator.errors import InvalidValue
 from orchestrator.executor.effects.effect import INSIDE
 from orchestrator.graph.limits import Usage
 from orchestrator.kernel.records import EffectSettled, StepDone, decode, encode
+from orchestrator.models import Reply
 from orchestrator.nodes import Ask
 from orchestrator.stores import Store, open_store
 from orchestrator.testing import ScriptedModel

@@ -31,10 +31,11 @@ from typing import Annotated, Any
 import anyio
 from pydantic import BaseModel
 
-from orchestrator import Approve, Context, Executor, Graph, Limits, Tool, Update, append, node, open_store, tool
+from orchestrator import Approve, Context, Executor, Graph, Limits, Tool, Update, append, node, tool
 from orchestrator.errors import ModelError
 from orchestrator.models import OfflineModel
 from orchestrator.nodes import ITEM, Confirm, Subgraph
+from orchestrator.stores import open_store
 from orchestrator.testing import ScriptedModel
 
 STORE = Path(__file__).with_name("runs010.db.gz")

@@ -192,7 +192,7 @@ async def test_health_and_metrics_know_delivered_runs_until_they_are_drained() -
             await until(lambda: "draining" in health.readiness())
             await anyio.wait_all_tasks_blocked()
             assert health.liveness() == "", "steps of a delivered run still work"
-            (worker,) = await executor.workers()
+            (worker,) = await executor.workers.list()
             assert worker.state == "draining"
             gate.opened.set()
             await until(lambda: bool(health.liveness()))

@@ -14,7 +14,8 @@ from typing import Annotated, Any
 import anyio
 from pydantic import BaseModel
 
-from orchestrator import Executor, Graph, Migration, Update, append, node
+from orchestrator import Executor, Graph, Update, append, node
+from orchestrator.graph import Migration
 from orchestrator.nodes import Ask
 from orchestrator.stores.sqlite import writes
 from orchestrator.stores.sqlite.store import SQLiteStore

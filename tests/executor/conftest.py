@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.executor.effects import perform, repeats
-from orchestrator.executor.effects.under_way import patience
+from orchestrator.executor.effects import earlier_calls, perform
+from orchestrator.executor.effects.perform import patience
 from orchestrator.stores import Store, open_store
 from orchestrator.stores.memory import MemoryStore
 from tests.support.sizes import FULL
@@ -32,5 +32,5 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
         return (seconds for seconds in patience() if not 0.05 < seconds < 1.0)
 
     if not FULL:
-        for module in (perform, repeats):
+        for module in (perform, earlier_calls):
             monkeypatch.setattr(module, "patience", moments)

@@ -10,19 +10,21 @@ import functools
 import signal
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Annotated, Any, cast
 
 import anyio
 import anyio.to_thread
 from pydantic import BaseModel
 
-from orchestrator import Context, Executor, Graph, Reply, Retry, Update, append, node
+from orchestrator import Context, Executor, Graph, Retry, Update, append, node
 from orchestrator.errors import ModelUnavailable, RunConflict, RunError
-from orchestrator.kernel.records import FINAL, EffectIntended, Record
+from orchestrator.kernel.records import FINAL, EffectIntended
+from orchestrator.models import Reply
 from orchestrator.models.base import ModelRequest
 from orchestrator.models.middleware import RateLimit, with_middleware
 from orchestrator.stores import Store, open_store
+from orchestrator.stores.requests import Append
 from tests.executor.program import TRIP, FarModel, Trip, World, looked_up, main, send, tell, tools
 
 
@@ -181,9 +183,9 @@ def stops(store: Store, before: str) -> Store:
     """Have the process of a store stopped in the moment in which the intent of some effect is durable."""
     append = store.append
 
-    async def stopping(run_id: str, records: Sequence[Record], **options: Any) -> int:
-        head = await append(run_id, records, **options)
-        if any(isinstance(record, EffectIntended) and record.name == before for record in records):
+    async def stopping(request: Append) -> int:
+        head = await append(request)
+        if any(isinstance(record, EffectIntended) and record.name == before for record in request.records):
             signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)  # this thread, so that nothing comes after it
         return head
 

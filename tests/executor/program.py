@@ -24,8 +24,9 @@ import anyio
 import anyio.to_thread
 from pydantic import BaseModel
 
-from orchestrator import Context, Executor, Graph, Limits, Outcome, Reply, Retry, Run, Tool, Update, append, node, tool
+from orchestrator import Context, Executor, Graph, Limits, Outcome, Retry, Run, Tool, Update, append, node, tool
 from orchestrator.errors import OrchestratorError, RunEnded, RunUnknown
+from orchestrator.models import Reply
 from orchestrator.models.base import ModelRequest, RequestModel
 from tests.executor.outside import ask, now
 

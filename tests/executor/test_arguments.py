@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from operator import attrgetter
 from typing import Any
 
 import pytest
@@ -29,7 +30,7 @@ async def executor(store: Store) -> AsyncIterator[Executor]:
 async def refused(executor: Executor, call: str, *given: Any, **named: Any) -> str:
     """What the refusal of a call says; no run was made."""
     with pytest.raises(InvalidValue) as error:
-        await getattr(executor, call)(*given, **named)
+        await attrgetter(call)(executor)(*given, **named)
     assert len((await executor.runs()).runs) == 1
     return str(error.value)
 
@@ -48,7 +49,7 @@ async def test_why_of_a_position_that_is_no_number_of_a_record_is_refused(execut
             run.why(seq)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("call", ["fork", "replay", "replayed", "load", "history", "forks"])
+@pytest.mark.parametrize("call", ["fork", "replay", "replays.load", "load", "history", "forks.list"])
 async def test_an_id_that_is_no_text_is_refused(executor: Executor, call: str) -> None:
     for run in (7, None, await executor.load("r")):
         words = await refused(executor, call, run)
@@ -80,8 +81,8 @@ async def test_other_arguments_of_another_type_are_refused_by_name(
 @pytest.mark.parametrize(
     ("call", "given", "words"),
     [
-        ("schedule", (GRAPH, 3), "cron: it is a int, not a text; give a str"),
-        ("schedule", (GRAPH, "* * * * *", None), "timezone: it is a int, not a text"),
+        ("schedules.put", (GRAPH, 3), "cron: it is a int, not a text; give a str"),
+        ("schedules.put", (GRAPH, "* * * * *", None), "timezone: it is a int, not a text"),
         ("enqueue", (GRAPH,), "at='2027': use a datetime with a time zone, or Unix seconds"),
     ],
 )

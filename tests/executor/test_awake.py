@@ -128,7 +128,7 @@ async def test_an_executor_that_only_looks_drives_nothing(store: str) -> None:
         await executor.start(LATE, run_id="r")
     async with Executor(store, graphs=[LATE]) as executor:
         await executor.load("r")
-        assert await executor.recoverable() in ([], ["r"])
+        assert await executor.workers.recoverable() in ([], ["r"])
         await anyio.sleep(0.8)
         assert await status_of(executor, "r") == "paused"
 
@@ -242,7 +242,7 @@ async def test_an_executor_that_sleeps_does_not_wait_for_timers(store: str) -> N
         run = await executor.start(graph, run_id="r")
         assert (run.status, [question.kind for question in run.waiting]) == ("paused", ["timer"])
         assert (await executor.wait("r")).status == "paused"
-        driven = await executor.drive("r")
+        driven = await executor.workers.drive("r")
         assert driven.status == "paused"
         assert driven.due == run.waiting[0].deadline
 
@@ -291,7 +291,7 @@ async def test_a_run_that_is_answered_without_resuming_waits_to_be_taken_up(stor
         await anyio.sleep(0.6)  # given up here
         assert await status_of(executor, "r") == "running"
         assert not (await executor.runs(status="interrupted")).runs
-        assert await executor.recoverable() == ["r"]
+        assert await executor.workers.recoverable() == ["r"]
         with pytest.raises(TimeoutError):
             await executor.wait("r", timeout=0.5)
         with pytest.raises(StaleAnswer):
@@ -342,10 +342,10 @@ async def test_an_enqueued_run_is_durable_and_driven_by_no_executor(store: str) 
         await anyio.sleep(0.5)
         assert await status_of(executor, "r") == "running"
         assert (await executor.load("r")).seq == 1
-        assert await executor.recoverable() == ["r"]
-        driven = await executor.drive("r")
+        assert await executor.workers.recoverable() == ["r"]
+        driven = await executor.workers.drive("r")
         assert (driven.status, driven.due) == ("paused", None)
-        assert (await executor.drive("r")).status == "paused"
+        assert (await executor.workers.drive("r")).status == "paused"
 
 
 async def test_another_input_under_the_id_of_an_enqueued_run_is_refused(store: str) -> None:
@@ -369,7 +369,7 @@ async def test_an_enqueued_run_is_begun_by(store: str, how: str) -> None:
         elif how == "resume":
             assert (await executor.resume("r")).status == "paused"
         else:
-            driven = await executor.drive("r")
+            driven = await executor.workers.drive("r")
             assert driven.status == "paused"
             (question,) = (await executor.load("r")).waiting
             assert driven.due == question.deadline is not None
@@ -386,7 +386,7 @@ async def test_wait_waits_for_an_enqueued_run_that_another_executor_drives(store
         tasks.start_soon(wait)
         await anyio.sleep(0.5)
         assert waited == []
-        await other.drive("r")
+        await other.workers.drive("r")
     assert waited == ["paused"]
 
 
@@ -396,11 +396,11 @@ async def test_a_run_that_begins_later_is_not_begun_before(store: str) -> None:
         await executor.enqueue(ONE, "q", run_id="r", at=at)
         assert await status_of(executor, "r") == "running"
         assert await executor.recover() == []
-        early = await executor.drive("r")
+        early = await executor.workers.drive("r")
         if time.time() < at:
             assert (early.status, early.due) == ("running", at)
         await anyio.sleep(max(0.0, at - time.time()))
-        assert (await executor.drive("r")).status == "paused"
+        assert (await executor.workers.drive("r")).status == "paused"
 
 
 @pytest.mark.parametrize("at", [float("nan"), float("inf"), -1.0, True])
@@ -432,21 +432,21 @@ async def test_drive_does_nothing_to_an_ended_run_and_joins_what_is_driven_here(
         found: list[str] = []
 
         async def drive() -> None:
-            found.append((await executor.drive("r")).status)
+            found.append((await executor.workers.drive("r")).status)
 
         async with anyio.create_task_group() as tasks:
             await executor.submit(graph, run_id="r")
             tasks.start_soon(drive)
             with pytest.raises(RunConflict):
-                await second.drive("r", wait=0.2)
+                await second.workers.drive("r", wait=0.2)
             gate.set()
         assert found == ["completed"]
         head = (await executor.load("r")).seq
-        assert (await second.drive("r")).status == "completed"
+        assert (await second.workers.drive("r")).status == "completed"
         assert (await executor.load("r")).seq == head
         async with Executor(store) as stranger:
             await executor.enqueue(graph, run_id="s")
             with pytest.raises(GraphUnknown):
-                await stranger.drive("s")
+                await stranger.workers.drive("s")
             assert await status_of(executor, "s") == "running"
-            assert (await executor.drive("s")).status == "completed"
+            assert (await executor.workers.drive("s")).status == "completed"

@@ -11,8 +11,9 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from orchestrator import Context, Event, Executor, Limits, Run, Update, node
+from orchestrator import Context, Executor, Limits, Run, Update, node
 from orchestrator.errors import GraphUnknown, InvalidInput, InvalidValue, RunEnded, RunExists, RunUnknown
+from orchestrator.executor import Event
 from orchestrator.stores.base import Store
 from orchestrator.testing import MockClock, ScriptedModel
 from tests.support.executors import Log, chain, says, single
@@ -409,7 +410,7 @@ async def test_recover_goes_on_with_what_can_go_on_and_leaves_the_rest(
     async with Executor(store, graphs=[work.graph, asking, lacking]) as executor:
         await executor.submit(Gated("busy").graph, run_id="busy")
         lost_ids = {"interrupted", "another", "answered", "overdue", "lacking", "overdue.and.paused"}
-        assert set(await executor.recoverable()) == lost_ids
+        assert set(await executor.workers.recoverable()) == lost_ids
         assert [run.run_id for run in await executor.recover(only=["interrupted"])] == ["interrupted"]
         with caplog.at_level(logging.WARNING, "orchestrator"):
             runs = {run.run_id: run for run in await executor.recover()}

@@ -8,8 +8,9 @@ import anyio
 import pytest
 from pydantic import BaseModel
 
-from orchestrator import Executor, Graph, Limits, Outcome, Reply, ToolCall, Update, append, node, tool
+from orchestrator import Executor, Graph, Limits, Outcome, ToolCall, Update, append, node, tool
 from orchestrator.errors import InvalidAnswer, InvalidGraph, RunBusy, RunEnded
+from orchestrator.models import Reply
 from orchestrator.nodes import Ask, Confirm, Subgraph
 from orchestrator.strategies.chat import chat
 from orchestrator.testing import ScriptedModel

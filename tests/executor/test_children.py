@@ -123,7 +123,7 @@ async def test_a_run_inside_that_nobody_wants_any_more_is_cancelled(how: str, tm
         assert run.status == ("cancelled" if how == "cancel" else "failed")
         (child,) = (await executor.runs(labels={"parent": "r"})).runs
         assert child.status == "cancelled"
-        assert await executor.recoverable() == []
+        assert await executor.workers.recoverable() == []
 
 
 async def test_a_retry_of_the_caller_begins_a_run_of_its_own(tmp_path: Path) -> None:

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field, JsonValue
 
-from orchestrator import Approve, Executor, Graph, Migration, Run, tool
+from orchestrator import Approve, Executor, Graph, Run, tool
 from orchestrator.errors import GraphChanged, GraphError, InvalidMigration
+from orchestrator.graph import Migration
 from orchestrator.nodes import Confirm, Execute, Subgraph
 from tests.executor.test_versions import approved, fields, graph, store, waiting  # noqa: F401  a fixture
 from tests.support.executors import Log, says
@@ -61,7 +62,7 @@ async def test_resume_recover_and_workers_move_a_run_by_the_migration_that_its_g
             elif way == "recover":
                 (run,) = await executor.recover()
             else:
-                await executor.drive(way)
+                await executor.workers.drive(way)
                 run = await executor.load(way)
             assert (await finished(executor, run)).output == ["before", "after"]
             assert await moves(executor, way) == [{"ask": "confirm"}]
@@ -117,12 +118,12 @@ async def test_a_run_that_fits_no_declared_migration_is_refused_with_the_reason(
         with pytest.raises(GraphChanged, match=r"(?s)does not fit a migration that the graph declares: .*'needed'"):
             await executor.resume("r")
         assert await executor.recover() == []
-        (found,) = await executor.check_against(graphs[0])
+        (found,) = await executor.graphs.check_runs(graphs[0])
         assert found.refused
         assert await moves(executor) == []
         state = {"needed": lambda old: len(old["question"])}
         graphs[0] = later([Migration(nodes={"ask": "confirm"}, state=state)], state=fields(needed=(int, ...)))
-        (found,) = await executor.check_against(graphs[0])
+        (found,) = await executor.graphs.check_runs(graphs[0])
         assert not found.refused
     async with Executor(store, graphs=graphs) as executor:
         assert (await finished(executor, await executor.resume("r"))).values["needed"] == 3
@@ -194,7 +195,7 @@ async def test_a_confirmation_that_is_gone_is_never_accepted_by_a_declaration(st
     async with Executor(store, graphs=[new], tools=[wipe]) as executor:
         with pytest.raises(GraphChanged, match=r"(?s)without a confirmation.*accept_changes=True"):
             await executor.resume("r")
-        (found,) = await executor.check_against(new)
+        (found,) = await executor.graphs.check_runs(new)
         assert (found.refused, found.options) == (True, ("--accept-changes",))
         assert (await executor.resume("r", accept_changes=True)).status == "completed"
 

@@ -49,7 +49,7 @@ DOORS: dict[str, Door] = {
     "resume behind": lambda ex, r: ex.resume(r, background=True),
     "start": lambda ex, r: ex.start(WAITS, run_id=r),
     "submit": lambda ex, r: ex.submit(WAITS, run_id=r),
-    "drive": lambda ex, r: ex.drive(r),
+    "drive": lambda ex, r: ex.workers.drive(r),
     "recover": lambda ex, r: ex.recover(only=[r]),
     "pause": lambda ex, r: ex.pause(r),
     "cancel": lambda ex, r: ex.cancel(r),
@@ -123,7 +123,7 @@ async def test_another_executor_is_in_conflict_as_before_and_is_waited_for(store
     graph = chain(held, says("last"), name="held")
     async with Executor(store, graphs=[graph]) as executor, Executor(store, graphs=[graph]) as other:
         await other.submit(graph, run_id="r")
-        for call in (executor.resume("r"), executor.drive("r"), executor.delete("r")):
+        for call in (executor.resume("r"), executor.workers.drive("r"), executor.delete("r")):
             with pytest.raises(RunConflict, match="holds it"):
                 await call
         with pytest.raises(RunConflict, match="holds it"):

@@ -12,23 +12,11 @@ import anyio.lowlevel
 import pytest
 from pydantic import BaseModel
 
-from orchestrator import (
-    Approve,
-    Context,
-    Executor,
-    Graph,
-    Limits,
-    Message,
-    Reply,
-    Retry,
-    Tool,
-    Update,
-    Usage,
-    node,
-    tool,
-)
+from orchestrator import Approve, Context, Executor, Graph, Limits, Message, Retry, Tool, Update, node, tool
 from orchestrator.errors import EffectFailed, GraphUnknown, InvalidAnswer, ReplayMismatch, ToolError
 from orchestrator.executor import Run
+from orchestrator.graph import Usage
+from orchestrator.models import Reply
 from orchestrator.models.base import ModelEvent, ModelRequest, RequestModel
 from orchestrator.stores.memory import MemoryStore
 from orchestrator.testing import ScriptedModel

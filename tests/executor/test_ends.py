@@ -17,6 +17,7 @@ from orchestrator.executor import lease as leases
 from orchestrator.kernel.records import Ended
 from orchestrator.stores.base import Store
 from orchestrator.stores.owner import is_dead
+from orchestrator.stores.requests import Append, NewRun
 from orchestrator.stores.sqlite import SQLiteStore
 from tests.executor.dying import DYING
 from tests.support.executors import Log, chain, says, single
@@ -39,7 +40,8 @@ class Counting:
             return found
 
         def noted(*args: Any, **options: Any) -> Any:
-            self.asked.append(f"{name}, release" if options.get("release") else name)
+            releases = any(isinstance(one, Append) and one.release for one in args)
+            self.asked.append(f"{name}, release" if releases else name)
             return found(*args, **options)
 
         return noted
@@ -67,7 +69,7 @@ async def test_a_run_is_held_by_who_begins_it_from_its_first_moment(store: Store
         held = await store.lease("r")
         assert held is not None
         assert leases.is_held(held)
-        assert await second.recoverable() == []
+        assert await second.workers.recoverable() == []
         with pytest.raises(RunExists):
             await second.submit(graph, {"question": "another"}, run_id="r")
         assert await store.lease("r") == held  # who was refused has left the other's lease alone
@@ -79,7 +81,7 @@ async def test_a_run_is_held_by_who_begins_it_from_its_first_moment(store: Store
 
 async def test_a_run_that_could_not_be_begun_is_kept_by_nobody(tmp_path: Path) -> None:
     class Full(SQLiteStore):
-        async def create(self, *args: Any, **options: Any) -> None:
+        async def create(self, new: NewRun) -> None:
             raise StoreUnavailable("full")
 
     async with Executor(Full(tmp_path / "runs.db")) as executor:
@@ -95,10 +97,10 @@ async def test_where_the_end_cannot_be_written_the_lease_is_given_back_all_the_s
     class Fails(SQLiteStore):
         broken = True
 
-        async def append(self, *args: Any, **options: Any) -> int:
-            if options.get("release") and self.broken:
+        async def append(self, append: Append) -> int:
+            if append.release and self.broken:
                 raise StoreUnavailable("full")
-            return await super().append(*args, **options)
+            return await super().append(append)
 
     store = Fails(tmp_path / "runs.db")
     graph = chain(says("a"))
@@ -114,9 +116,9 @@ async def test_where_the_end_cannot_be_written_the_lease_is_given_back_all_the_s
 
 async def test_an_end_that_was_written_and_not_acknowledged_is_an_end(tmp_path: Path) -> None:
     class Lost(SQLiteStore):
-        async def append(self, *args: Any, **options: Any) -> int:
-            head = await super().append(*args, **options)
-            if options.get("release"):
+        async def append(self, append: Append) -> int:
+            head = await super().append(append)
+            if append.release:
                 raise StoreUnavailable("nobody knows")
             return head
 
@@ -137,9 +139,9 @@ async def test_a_renewal_that_comes_behind_the_end_harms_nobody(store: Store) ->
     """The beat asks for all runs at once, and may be told that a run which ends just now has no lease any more."""
 
     class Slow(Counting):
-        async def append(self, *args: Any, **options: Any) -> int:
-            head: int = await self.store.append(*args, **options)
-            if options.get("release"):
+        async def append(self, append: Append) -> int:
+            head: int = await self.store.append(append)
+            if append.release:
                 await anyio.sleep(0.4)  # the beat comes, several times
             return head
 
@@ -149,10 +151,10 @@ async def test_a_renewal_that_comes_behind_the_end_harms_nobody(store: Store) ->
 
 async def test_messages_that_are_there_at_the_end_go_with_it(store: Store) -> None:
     class Late(Counting):
-        async def append(self, *args: Any, **options: Any) -> int:
-            if options.get("release"):
+        async def append(self, append: Append) -> int:
+            if append.release:
                 await self.store.post("r", {"type": "pause"})
-            head: int = await self.store.append(*args, **options)
+            head: int = await self.store.append(append)
             return head
 
     late = Late(store)
@@ -169,11 +171,11 @@ async def test_messages_that_are_there_at_the_end_go_with_it(store: Store) -> No
 @pytest.mark.parametrize("act", ["pause", "cancel"])
 async def test_who_asks_for_something_while_the_end_is_written_is_told_of_the_end(store: Store, act: str) -> None:
     class Waits(Counting):
-        async def append(self, *args: Any, **options: Any) -> int:
-            while options.get("release") and not await self.store.inbox(["r"]):
+        async def append(self, append: Append) -> int:
+            while append.release and not await self.store.inbox(["r"]):
                 ending.set()
                 await anyio.sleep(0.01)
-            head: int = await self.store.append(*args, **options)
+            head: int = await self.store.append(append)
             return head
 
     ending = anyio.Event()
@@ -195,9 +197,9 @@ async def test_nothing_follows_the_end_of_a_run(store: Store) -> None:
     ended = anyio.Event()
 
     class Slow(Counting):
-        async def append(self, *args: Any, **options: Any) -> int:
-            head: int = await self.store.append(*args, **options)
-            if options.get("release"):
+        async def append(self, append: Append) -> int:
+            head: int = await self.store.append(append)
+            if append.release:
                 ended.set()
                 await anyio.sleep(0.1)
             return head
@@ -225,7 +227,7 @@ async def test_a_run_whose_creator_was_killed_before_its_first_step_is_interrupt
         assert is_dead(held.owner)
         run = await executor.load("r")
         assert (run.status, run.seq) == ("interrupted", 1)
-        assert await executor.recoverable() == ["r"]
+        assert await executor.workers.recoverable() == ["r"]
         assert (await executor.resume("r")).output == ["first"]
         assert await executor.store.lease("r") is None
 

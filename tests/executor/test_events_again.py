@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import anyio
 import pytest
 
 from orchestrator import Executor, Run
 from orchestrator.errors import RunEnded
-from orchestrator.kernel.records import Record
 from orchestrator.nodes import Wait
 from orchestrator.stores import Store
 from orchestrator.stores.memory import MemoryStore
+from orchestrator.stores.requests import Append
 from tests.support.executors import chain, says
 from tests.support.sizes import sized
 
@@ -29,11 +26,11 @@ class Held(MemoryStore):
         self.holds = False
         self.reached, self.let = anyio.Event(), anyio.Event()
 
-    async def append(self, run_id: str, records: Sequence[Record], **options: Any) -> int:
+    async def append(self, append: Append) -> int:
         if self.holds:
             self.reached.set()
             await self.let.wait()
-        return await super().append(run_id, records, **options)
+        return await super().append(append)
 
 
 async def test_an_event_that_is_sent_again_while_its_run_ends_is_the_same_event() -> None:

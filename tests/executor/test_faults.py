@@ -106,7 +106,7 @@ async def test_a_run_that_nobody_awaits_is_given_up_too_and_recovered(disk: Disk
         run_id = await executor.submit(work.graph)
         with pytest.raises(StoreUnavailable, match=disk.message):
             await executor.wait(run_id, timeout=30)
-        assert await executor.recoverable() == [run_id]
+        assert await executor.workers.recoverable() == [run_id]
         assert await executor.recover() == []
         disk.free()
         assert [run.output for run in await executor.recover()] == [work.output]

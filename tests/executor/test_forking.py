@@ -10,21 +10,7 @@ import anyio
 import pytest
 from pydantic import BaseModel, Field
 
-from orchestrator import (
-    Context,
-    Executor,
-    Graph,
-    Limits,
-    Migration,
-    Outcome,
-    Reply,
-    Run,
-    ToolCall,
-    Update,
-    append,
-    node,
-    tool,
-)
+from orchestrator import Context, Executor, Graph, Limits, Outcome, Run, ToolCall, Update, append, node, tool
 from orchestrator.errors import (
     GraphChanged,
     InvalidAnswer,
@@ -37,9 +23,11 @@ from orchestrator.errors import (
     StaleAnswer,
     ToolsChanged,
 )
+from orchestrator.graph import Migration
 from orchestrator.kernel.lineage import Parent
 from orchestrator.kernel.question import Approve, Deny, Question
 from orchestrator.kernel.records import Asked, EffectIntended, EffectSettled, Record, Spent, StepDone, StepFailed
+from orchestrator.models import Reply
 from orchestrator.nodes import Ask, Confirm, Execute
 from orchestrator.render.terminal.tree import summary
 from orchestrator.stores import Store
@@ -174,7 +162,7 @@ async def test_a_fork_at_every_record_repeats_nothing_that_is_settled(executor: 
         assert (desk.looked == looked) == ("look" in settled)
         assert (fork.parent.run_id, fork.parent.seq) == ("r", at)  # type: ignore[union-attr]
         assert fork.root_id == "r"
-    found = await executor.forks("r")
+    found = await executor.forks.list("r")
     assert {info.run_id for info in found} == {f"f{at}" for at in range(1, parent.seq)}
     assert [info.run_id for info in parent.forks()] == [info.run_id for info in found]
     assert [info.parent for info in found] == [Parent("r", at, "fork") for at in range(parent.seq - 1, 0, -1)]
@@ -274,7 +262,7 @@ async def test_values_that_do_not_fit_are_refused(executor: Executor, update: di
     for other in (executor, Executor(executor.store)):  # also without the code of the graph
         with pytest.raises(InvalidUpdate, match=words):
             await other.fork("r", at=2, update=update, start=False)
-    assert await executor.forks("r") == []
+    assert await executor.forks.list("r") == []
 
 
 async def test_records_that_are_not_there_are_refused(executor: Executor) -> None:
@@ -604,7 +592,7 @@ async def test_a_fork_of_a_deleted_run_asks_and_says_so(executor: Executor, desk
     assert asked(fork).payload["deleted"] == ["r"]  # type: ignore[index]
     assert fork.parent is not None
     assert fork.parent.run_id == "r"
-    assert [info.run_id for info in await executor.forks("r")] == [fork.run_id]
+    assert [info.run_id for info in await executor.forks.list("r")] == [fork.run_id]
     again = await executor.fork(fork.run_id, at=2)  # it does not contain that its parent is a fork, too
     assert asked(again).payload["deleted"] == ["r"]  # type: ignore[index]
 

@@ -74,7 +74,7 @@ async def test_a_fork_that_is_not_started_stays_as_it_is_at_every_record(
     for name, fork in made.items():
         found = await executor.load(name)
         assert (found.status, found.seq) == ("paused", fork.seq)
-        driven = await executor.drive(name)
+        driven = await executor.workers.drive(name)
         assert (driven.status, driven.due) == ("paused", None)
         assert (await executor.load(name)).seq == fork.seq
         end = await executor.resume(name)

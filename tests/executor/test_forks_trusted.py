@@ -96,7 +96,7 @@ async def test_processes_that_fork_a_run_under_one_id_make_one_fork(tmp_path: Pa
         assert told == ["f 5"] * 3
         with pytest.raises(RunExists):
             await executor.fork("r", at=4, update={"note": "y"}, run_id="f")
-        assert [info.run_id for info in await executor.forks("r")] == ["f"]
+        assert [info.run_id for info in await executor.forks.list("r")] == ["f"]
 
 
 @node
@@ -133,7 +133,7 @@ async def test_a_fork_goes_on_in_another_version_of_its_graph(tmp_path: Path) ->
         gone = bill(nodes={"first": first, "pays": pays}, edges="START -> first -> pays -> END")
         with pytest.raises(GraphChanged):
             await executor.fork("r", at=at, graph=gone)
-        assert len(await executor.forks("r")) == 3
+        assert len(await executor.forks.list("r")) == 3
     assert desk.paid == [1]
 
 

@@ -91,7 +91,7 @@ async def test_a_failed_run_is_forked_and_retried_and_both_complete(desk: Desk, 
         run = await executor.answer(name, run.waiting[0].id, "yes")
         assert run.status == "completed"
     assert (await executor.load("f")).values["log"] == ["begin shoes", "pay", "close hat"]
-    assert [info.run_id for info in await executor.forks("r")] == ["f"]
+    assert [info.run_id for info in await executor.forks.list("r")] == ["f"]
     different = await executor.diff("r", "f")
     assert not different.same
 
@@ -251,5 +251,5 @@ async def test_a_run_that_was_enqueued_without_tools_is_begun_where_its_tools_ar
     async with Executor(store, graphs=[graph], tools=[other]) as executor:
         await executor.enqueue("order", "shoes", run_id="r")
     async with Executor(store, graphs=[graph], tools=desk.tools()) as executor:
-        assert (await executor.drive("r")).status == "paused"
+        assert (await executor.workers.drive("r")).status == "paused"
     assert desk.charged == ["shoes"]

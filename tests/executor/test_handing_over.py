@@ -15,6 +15,7 @@ import pytest
 from orchestrator import Context, Executor, Update, node, tool
 from orchestrator.errors import RunConflict, StoreUnavailable
 from orchestrator.stores import open_store
+from orchestrator.stores.requests import ClaimRequest
 from orchestrator.stores.sqlite.store import SQLiteStore
 from tests.executor.test_workers_of_runs import ASKS, HELLO, all_are
 from tests.support.executors import Log, chain, says
@@ -43,7 +44,7 @@ async def test_drive_never_lifts_the_pause_of_a_person(url: str) -> None:
         await executor.pause("new", by="ann")
         for run_id in ("asks", "new"):
             for _ in range(2):
-                assert (await other.drive(run_id)).status == "paused"
+                assert (await other.workers.drive(run_id)).status == "paused"
             run = await executor.load(run_id)
             assert "pause" in [question.kind for question in run.waiting]
             assert not [record for record in await executor.store.read(run_id) if record.type == "step_done"]
@@ -67,13 +68,13 @@ async def test_drive_waits_for_a_run_that_another_drives_and_says_so_when_it_wai
         for wait in (0.0, 0.4):
             began = time.monotonic()
             with pytest.raises(RunConflict):
-                await second.drive("r", wait=wait)
+                await second.workers.drive("r", wait=wait)
             assert time.monotonic() - began >= wait
         lease = await second.store.lease("r")
         async with anyio.create_task_group() as tasks:
 
             async def drive() -> None:
-                found.append((await second.drive("r", wait=SOON)).status)
+                found.append((await second.workers.drive("r", wait=SOON)).status)
 
             tasks.start_soon(drive)
             await anyio.sleep(0.2)
@@ -111,9 +112,9 @@ async def test_a_run_is_there_as_soon_as_enqueue_returns_though_the_process_is_k
     async with Executor(url, graphs=[HELLO]) as executor:
         (info,) = (await executor.runs()).runs
         assert (info.run_id, info.status, info.head, info.lease) == ("r", "running", 1, None)
-        assert (await executor.drive("r")).status == "completed"
+        assert (await executor.workers.drive("r")).status == "completed"
         assert await executor.enqueue(HELLO, run_id="r") == "r"  # also when it is over
-        assert (await executor.drive("r")).status == "completed"
+        assert (await executor.workers.drive("r")).status == "completed"
         assert [record.type for record in await executor.store.read("r")].count("run_started") == 1
 
 
@@ -128,12 +129,12 @@ async def test_workers_of_a_store_that_fails_back_off_each_for_a_time_of_its_own
     poll, workers, failures = 0.2, 8, 3
     claim = SQLiteStore.claim
 
-    async def failing(self: SQLiteStore, owner: Any, **options: Any) -> Any:
-        times = asked.setdefault(owner.executor, [])
+    async def failing(self: SQLiteStore, request: ClaimRequest) -> Any:
+        times = asked.setdefault(request.owner.executor, [])
         if len(times) <= failures:
             times.append(time.monotonic())
             raise StoreUnavailable("the disk is full")
-        return await claim(self, owner, **options)
+        return await claim(self, request)
 
     monkeypatch.setattr(SQLiteStore, "claim", failing)
     async with anyio.create_task_group() as tasks:
@@ -267,4 +268,4 @@ async def test_a_worker_that_is_told_to_end_gives_its_leases_back(url: str, tmp_
     assert await leases() == [False] * 3
     async with Executor(url) as executor:
         assert [(info.status, info.deaths) for info in (await executor.runs()).runs] == [("interrupted", 0)] * 3
-        assert await executor.workers() == []
+        assert await executor.workers.list() == []

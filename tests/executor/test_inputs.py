@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from orchestrator import Context, Executor, Graph, Update, node
 from orchestrator.errors import AgentError, InvalidInput
 from orchestrator.executor.host.scheduling import fire_due
-from orchestrator.graph.statedata import start_form
+from orchestrator.graph.state import start_form
 from tests.web.api import api
 
 pytestmark = pytest.mark.anyio
@@ -124,7 +124,7 @@ async def by_stream(graph: Graph, given: Any) -> Any:
 async def by_schedule(graph: Graph, given: Any) -> Any:
     clock = Clock()
     async with Executor(graphs=[graph], clock=clock) as executor:
-        await executor.schedule(graph, "* * * * *", given)
+        await executor.schedules.put(graph, "* * * * *", given)
         clock.time += 61
         (run_id,) = await fire_due(executor._host)
         return (await executor.load(run_id)).values
@@ -197,12 +197,12 @@ async def test_runs_and_schedules_that_began_with_other_fields_go_on_with_them()
     clock = Clock()
     async with Executor(graphs=[ALL], clock=clock) as executor:
         run = await executor.start(ALL, {"word": "tea", "approved": True}, run_id="r")
-        await executor.schedule(ALL, "* * * * *", {"word": "tea", "approved": True})
-        (schedule,) = await executor.schedules()
+        await executor.schedules.put(ALL, "* * * * *", {"word": "tea", "approved": True})
+        (schedule,) = await executor.schedules.list()
         async with Executor(executor.store, graphs=[WORD], clock=clock) as later:
             replay = await later.replay("r", graph=WORD, update={"user": "bob"})
             assert replay.run.values == {**run.values, "user": "bob"}
             clock.time += 61
             (run_id,) = await fire_due(later._host)
             assert (await later.load(run_id)).values == run.values
-            assert (await later.schedules())[0] == replace(schedule, next_at=schedule.next_at + 60)
+            assert (await later.schedules.list())[0] == replace(schedule, next_at=schedule.next_at + 60)

@@ -218,7 +218,7 @@ async def test_wait_leaves_a_run_to_a_living_worker_that_has_its_graph(url: str)
     async with Executor(url, graphs=[graph], lease_ttl=0.5) as executor, Executor(url, graphs=[graph]) as busy:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(lambda: busy.work(slots=1, graphs=[graph.name], graph_slots={graph.name: 1}))
-            while not await executor.workers():  # noqa: ASYNC110  the worker says so in the store
+            while not await executor.workers.list():  # noqa: ASYNC110  the worker says so in the store
                 await anyio.sleep(0.01)
             await executor.enqueue(graph, run_id="r")
             with anyio.fail_after(SOON):

@@ -25,7 +25,7 @@ from orchestrator.errors import StoreError, ToolUnavailable
 from orchestrator.stores import Message, Store, open_store
 from orchestrator.stores.base import Lease, RunInfo
 from orchestrator.stores.memory import MemoryStore
-from orchestrator.stores.owner import Owner
+from orchestrator.stores.requests import ClaimRequest
 from orchestrator.tools.pool import Pool
 from tests.support.executors import Log, chain, counting, hanging, says, single
 from tests.support.stores import kinds
@@ -248,8 +248,8 @@ async def test_work_ends_when_the_executor_is_closed_and_blames_no_run(own: bool
 @pytest.mark.anyio
 async def test_a_run_that_is_claimed_while_the_executor_closes_is_given_back_and_not_blamed() -> None:
     class Slow(MemoryStore):
-        async def claim(self, owner: Owner, **wanted: Any) -> list[tuple[RunInfo, Lease]]:
-            taken = await super().claim(owner, **wanted)
+        async def claim(self, request: ClaimRequest) -> list[tuple[RunInfo, Lease]]:
+            taken = await super().claim(request)
             if taken and not closing.is_set():
                 closing.set()
                 with anyio.CancelScope(shield=True):
@@ -646,7 +646,7 @@ async def test_what_closing_waits_for_cannot_close_the_executor(how: str) -> Non
     with anyio.fail_after(60):
         async with executor:
             if how == "in_background":
-                await executor.in_background(work)
+                await executor.workers.start_task(work)
             else:
                 await executor.start("single", {})
             await tried.wait()

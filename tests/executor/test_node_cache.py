@@ -16,7 +16,6 @@ from orchestrator import (
     Executor,
     Graph,
     MemoryOptions,
-    Node,
     Outcome,
     Retry,
     Run,
@@ -27,6 +26,7 @@ from orchestrator import (
     tool,
 )
 from orchestrator.errors import GraphError, InvalidGraph, StoreUnavailable
+from orchestrator.graph import Node
 from orchestrator.nodes import Ask, Complete, Confirm, Sleep, Subgraph, Wait
 from orchestrator.redaction import know
 from orchestrator.stores.items import Area, Item

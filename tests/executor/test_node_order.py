@@ -16,7 +16,7 @@ import pytest
 
 from orchestrator import Context, Executor, Graph, Limits, Update, node
 from orchestrator.errors import GraphError
-from orchestrator.graph import digests
+from orchestrator.graph import versions
 from orchestrator.jsontypes import canonical
 from orchestrator.stores import Store, open_store
 from orchestrator.stores.memory import MemoryStore
@@ -207,14 +207,14 @@ async def test_runs_from_before_the_order_was_in_digests_continue_in_their_graph
 ) -> None:
     """The graph is the same one, so that not even `strict` asks for anything."""
     with monkeypatch.context() as before:
-        before.setattr(digests, "join_order", lambda joins, edges: ())
+        before.setattr(versions, "join_order", lambda joins, edges: ())
         old = ordered(*SORTED)
         run_id = await paused(store, old)
     graph = ordered(*SORTED)
     assert old.structure != graph.structure
     assert await nodes_of(store, run_id) == SORTED
     async with Executor(store, graphs=[graph], on_change=manner) as executor:
-        assert not [one for one in await executor.check_against(graph) if one.refused]
+        assert not [one for one in await executor.graphs.check_runs(graph) if one.refused]
         (question,) = (await executor.load(run_id)).waiting
         run = await executor.answer(run_id, question.id, "yes")
         assert (run.status, run.output) == ("exhausted", ["start", "first", "second", "alpha"])

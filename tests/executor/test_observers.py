@@ -15,6 +15,7 @@ import pytest
 from orchestrator import Context, Executor, Run, Update, node
 from orchestrator.stores import open_store
 from orchestrator.stores.base import Store
+from orchestrator.stores.requests import ClaimRequest
 from orchestrator.stores.rows import NOTICE
 from tests.executor.test_streams import Gate, asking, asks
 from tests.support.executors import Log, chain, says
@@ -240,8 +241,8 @@ async def test_a_slow_observer_does_not_make_workers_take_its_run_up(store: Stor
     began, goes_on, calls, claimed = anyio.Event(), anyio.Event(), list[str](), list[str]()
     claim = store.claim
 
-    async def counted(*given: object, **options: object) -> object:
-        taken = await claim(*given, **options)  # type: ignore[arg-type]
+    async def counted(request: ClaimRequest) -> object:
+        taken = await claim(request)
         claimed.extend(info.run_id for info, _ in taken)
         return taken
 

@@ -320,7 +320,7 @@ async def test_a_holder_with_a_wrong_clock_is_left_alone_while_it_lives_and_no_l
         for wait in (0.0, 2.5):
             with pytest.raises(RunConflict, match=r"for at most [012] s"):
                 await executor.resume("r", wait=wait)
-        assert await executor.recoverable() == []
+        assert await executor.workers.recoverable() == []
         assert (await executor.load("r")).status == "running"
         await aside(partial(holder.stop, scene.store))
         scene.world.gates.pop("fetch").set()
@@ -363,7 +363,7 @@ async def test_a_clock_that_jumps_here_takes_nothing_from_a_living_holder(
         monkeypatch.setattr(time, "time", lambda: right() + jump)
         with pytest.raises(RunConflict):
             await executor.resume("r", wait=2.5)
-        assert await executor.recoverable() == []
+        assert await executor.workers.recoverable() == []
         gate.set()
         assert (await aside(holder.result))["status"] == "completed"
 
@@ -477,7 +477,7 @@ async def test_after_a_deploy_everything_that_can_go_on_does(scene: Scene) -> No
     scene.world.gates.pop("fetch").set()
     await anyio.sleep(0.3)
     async with Executor(scene.store, graphs=new, tools=tools(world), deps=world) as executor:
-        assert set(await executor.recoverable()) == {"working", "asking", "hurrying"}
+        assert set(await executor.workers.recoverable()) == {"working", "asking", "hurrying"}
         found = {run.run_id: run for run in await executor.recover()}
         assert {name: run.status for name, run in found.items()} == dict.fromkeys(
             ("working", "asking", "hurrying"), "completed"
@@ -486,7 +486,7 @@ async def test_after_a_deploy_everything_that_can_go_on_does(scene: Scene) -> No
             assert run.values["notes"][-1] == "by the new code"
             told = [event async for event in executor.events(run.run_id) if event.type == "resumed"]
             assert any("last" in line for event in told for line in event.data["changes"])
-        assert await executor.recoverable() == []
+        assert await executor.workers.recoverable() == []
         assert (await executor.load("idle")).status == "paused"
 
 

@@ -12,8 +12,9 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from orchestrator import Event, Executor, Run
+from orchestrator import Executor, Run
 from orchestrator.errors import QuestionUnknown, RunConflict, RunEnded, StaleAnswer
+from orchestrator.executor import Event
 from orchestrator.stores.base import Lease
 from tests.executor.lives import Life, Program, programs
 from tests.executor.outside import Outside, outside
@@ -156,7 +157,7 @@ async def test_a_run_of_a_killed_process_is_taken_over_at_once(scene: Scene) -> 
         assert lease.left > 15
         assert (await executor.load("r")).status == "interrupted"
         assert [info.status for info in (await executor.runs(status="interrupted")).runs] == ["interrupted"]
-        assert await executor.recoverable() == ["r"]
+        assert await executor.workers.recoverable() == ["r"]
         run = await scene.to_its_end(executor)
         assert run.status == "completed"
         assert await executor.store.lease("r") is None

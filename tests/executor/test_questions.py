@@ -11,13 +11,15 @@ from typing import Any, Literal
 import anyio
 import pytest
 
-from orchestrator import Approve, Context, Deny, Executor, Graph, Limits, Node, Outcome, Run, Update, node, tool
+from orchestrator import Approve, Context, Deny, Executor, Graph, Limits, Outcome, Run, Update, node, tool
 from orchestrator.errors import InvalidAnswer, QuestionUnknown, RunConflict, RunEnded, StaleAnswer, StoreUnavailable
+from orchestrator.graph import Node
 from orchestrator.graph.node import ITEM
 from orchestrator.kernel.records import encode
 from orchestrator.nodes import Subgraph
 from orchestrator.stores.base import Store
 from orchestrator.stores.memory import MemoryStore
+from orchestrator.stores.requests import Append
 from orchestrator.testing import ScriptedModel
 from tests.support.executors import Log, says, single
 from tests.support.sizes import sized
@@ -456,10 +458,10 @@ class Fails(MemoryStore):
     fails = False
     error: Exception = StoreUnavailable("the disk is gone")
 
-    async def append(self, *args: Any, **options: Any) -> int:
+    async def append(self, append: Append) -> int:
         if self.fails:
             raise self.error
-        return await super().append(*args, **options)
+        return await super().append(append)
 
 
 @pytest.mark.parametrize("catch", CATCHERS)

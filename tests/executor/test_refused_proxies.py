@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator import Context, Executor, Graph, Node, Update, node, tool
+from orchestrator import Context, Executor, Graph, Update, node, tool
+from orchestrator.graph import Node
 from tests.support.executors import Log, single
 
 pytestmark = pytest.mark.anyio

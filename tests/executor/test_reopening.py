@@ -17,6 +17,7 @@ from orchestrator.nodes import Ask, Sleep, Subgraph
 from orchestrator.seals import Seal, audit
 from orchestrator.stores import Store
 from orchestrator.stores.memory import MemoryStore
+from orchestrator.stores.requests import Append
 from orchestrator.testing import MockClock
 from tests.support.executors import Log, chain, counting, says
 
@@ -658,13 +659,13 @@ class Power(MemoryStore):
 
     writes, fails_at, after = 0, 0, False
 
-    async def append(self, *args: Any, **options: Any) -> Any:
+    async def append(self, append: Append) -> int:
         self.writes += 1
         if self.fails_at and self.writes >= self.fails_at:
             if self.after and self.writes == self.fails_at:
-                await super().append(*args, **options)
+                await super().append(append)
             raise StoreUnavailable("no power")
-        return await super().append(*args, **options)
+        return await super().append(append)
 
 
 async def test_a_process_may_die_at_any_write_of_a_reopened_run() -> None:

@@ -20,16 +20,16 @@ from orchestrator import (
     Limits,
     Message,
     Outcome,
-    Reply,
     Retry,
     Update,
     append,
     node,
     tool,
-)  # fmt: skip
+)
 from orchestrator.errors import ContextMissing, GraphUnknown, InvalidInput, InvalidValue, RunExists, RunUnknown
 from orchestrator.executor import Replay
 from orchestrator.graph.limits import Usage
+from orchestrator.models import Reply  # fmt: skip
 from orchestrator.models.base import ModelRequest
 from orchestrator.nodes import Ask, Confirm, Execute, Sleep, Subgraph, Wait
 from orchestrator.stores import Store, open_store
@@ -630,7 +630,7 @@ async def test_no_replayed_approval_admits_a_live_call(store: Store) -> None:
         run = await executor.answer(replay.run.run_id, question.id, Approve())
         assert run.output == ["sent something else"]
         assert sent == ["something else"]
-        again = await executor.replayed(replay.run.run_id)
+        again = await executor.replays.load(replay.run.run_id)
     assert again.status == "completed"
     assert again.made == 1
     assert again.answer_changed
@@ -699,7 +699,7 @@ async def test_live_ask_asks_before_each_call_and_a_denial_ends_the_replay(store
         assert diary.asked == ["ONE"]
         await executor.answer(run.run_id, run.waiting[0].id, Deny())
         assert diary.asked == ["ONE"]
-        ended = await executor.replayed(run.run_id)
+        ended = await executor.replays.load(run.run_id)
     assert ended.status == "diverged"
     assert ended.made == 1
 
@@ -901,11 +901,11 @@ async def test_a_replay_is_a_run_with_an_id_and_is_refused_where_it_does_not_fit
         first = await executor.replay(run_id, replay_id="again")
         second = await executor.replay(run_id, replay_id="again")
         assert first.run.run_id == second.run.run_id == "again"
-        assert (await executor.replayed("again")).same
+        assert (await executor.replays.load("again")).same
         with pytest.raises(RunExists):
             await executor.replay(run_id, replay_id="again", live="always")
         with pytest.raises(InvalidValue, match="is not a replay"):
-            await executor.replayed(run_id)
+            await executor.replays.load(run_id)
         with pytest.raises(ValueError, match="never"):
             await executor.replay(run_id, live="sometimes")  # type: ignore[arg-type]
         nested = await executor.replay("again")
@@ -956,7 +956,7 @@ async def test_a_replay_can_be_exported_imported_and_is_deleted_without_its_pare
         await executor.delete(run_id)
         assert (await executor.load(kept.run.run_id)).output == ["re: one", "re: two"]
         with pytest.raises(RunUnknown):
-            await executor.replayed(kept.run.run_id)
+            await executor.replays.load(kept.run.run_id)
 
 
 async def test_the_replayed_run_is_not_changed(store: Store) -> None:
@@ -1035,7 +1035,7 @@ async def test_a_killed_replay_is_resumed_and_takes_the_same(tmp_path: Path, las
     store = open_store(url)
     async with Executor(store, graphs=[halves("LIVE")], model=diary.model) as executor:
         await executor.resume("again", wait=5)
-        replay = await executor.replayed("again")
+        replay = await executor.replays.load("again")
     await store.close()
     assert replay.status == "completed"
     assert taken(replay) == ["n0", "n1", "n2"]

@@ -19,18 +19,18 @@ async def test_runs_are_replayed_in_the_background_and_one_that_cannot_be_does_n
     async with Executor(graphs=[graph, edited], model=ScriptedModel(["a", "b"] * 3)) as executor:
         runs = [(await executor.start(graph, topic)).run_id for topic in ("tea", "milk", "soup")]
         order = {**{name: f"re-{name}" for name in runs[:2]}, "nothing": "re-nothing", runs[2]: f"re-{runs[2]}"}
-        batch = executor.begin_replays(order, edited)
+        batch = executor.replays.submit(order, edited)
         with anyio.fail_after(30):
             await batch.wait()
         assert batch.over
         assert [one.state for one in batch.runs] == ["over", "over", "failed", "over"]
         assert isinstance(batch.runs[2].error, RunUnknown)
         for name in runs:
-            found = await executor.replayed(f"re-{name}")
+            found = await executor.replays.load(f"re-{name}")
             assert (found.status, found.run.graph, found.made) == ("diverged", "edited", 0)
-        same = executor.begin_replays({runs[0]: "same"})
+        same = executor.replays.submit({runs[0]: "same"})
         await same.wait()
-        assert (await executor.replayed("same")).same
+        assert (await executor.replays.load("same")).same
 
 
 async def test_the_same_batch_again_replays_nothing_twice() -> None:
@@ -39,12 +39,12 @@ async def test_the_same_batch_again_replays_nothing_twice() -> None:
     async with Executor(graphs=[graph], model=model) as executor:
         run = await executor.start(graph, "tea")
         for _ in range(2):
-            batch = executor.begin_replays({run.run_id: "again"})
+            batch = executor.replays.submit({run.run_id: "again"})
             await batch.wait()
             assert batch.runs[0].state == "over"
         assert (await executor.runs(relation="replay")).runs[0].run_id == "again"
         assert len((await executor.runs(relation="replay")).runs) == 1
-        other = executor.begin_replays({run.run_id: "again"}, live="ask")
+        other = executor.replays.submit({run.run_id: "again"}, live="ask")
         await other.wait()
         assert other.runs[0].state == "failed"
         assert "is not this replay" in str(other.runs[0].error)
@@ -76,7 +76,7 @@ async def test_a_batch_that_is_stopped_begins_no_further_replay_and_goes_on_late
         runs = [(await executor.start(graph, number)).run_id for number in range(4)]
         slow = True
         order = {name: f"re-{name}" for name in runs}
-        batch = executor.begin_replays(order, concurrency=2)
+        batch = executor.replays.submit(order, concurrency=2)
         with anyio.fail_after(30):
             await both.wait()
             assert [one.state for one in batch.runs] == ["running", "running", "waiting", "waiting"]
@@ -87,18 +87,18 @@ async def test_a_batch_that_is_stopped_begins_no_further_replay_and_goes_on_late
         with pytest.raises(RunUnknown):
             await executor.load(f"re-{runs[3]}")
         go.set()
-        again = executor.begin_replays(order)
+        again = executor.replays.submit(order)
         with anyio.fail_after(30):
             await again.wait()
         assert [one.state for one in again.runs] == ["over"] * 4
-        assert [(await executor.replayed(name)).same for name in order.values()] == [True] * 4
+        assert [(await executor.replays.load(name)).same for name in order.values()] == [True] * 4
 
 
 async def test_leaving_the_executor_stops_a_batch() -> None:
     graph = writing()
     async with Executor(graphs=[graph], model=ScriptedModel(["a", "b"])) as executor:
         run = await executor.start(graph, "tea")
-        batch = executor.begin_replays({run.run_id: "late"})
+        batch = executor.replays.submit({run.run_id: "late"})
     assert batch.over
     assert batch.runs[0].state in ("over", "stopped")
 
@@ -107,4 +107,4 @@ async def test_arguments_that_have_no_meaning_are_refused_at_once() -> None:
     async with Executor() as executor:
         for given, said in (({"live": "sometimes"}, "live="), ({"concurrency": 0}, "concurrency="), ({"at": -1}, "at")):
             with pytest.raises(ValueError, match=said):
-                executor.begin_replays({"one": "two"}, **given)  # type: ignore[arg-type]  # wrong on purpose
+                executor.replays.submit({"one": "two"}, **given)  # type: ignore[arg-type]  # wrong on purpose

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.errors import EffectFailed, ModelUnavailable, StepTimeout
-from orchestrator.executor.effects.effect import Effect
-from orchestrator.executor.effects.replay import (
+from orchestrator.executor.effects.decide import (
     NOT_MADE,
     SUSPENDED,
     Again,
@@ -27,8 +26,9 @@ from orchestrator.executor.effects.replay import (
     find,
     left_behind,
 )
-from orchestrator.executor.retry import PATIENCE, GiveUp, TryAgain
-from orchestrator.executor.retry import decide as retried
+from orchestrator.executor.effects.effect import Effect
+from orchestrator.executor.effects.retry import PATIENCE, GiveUp, TryAgain
+from orchestrator.executor.effects.retry import decide as retried
 from orchestrator.graph.limits import Retry
 from orchestrator.kernel.ledger import IRREVERSIBLE, EffectEntry
 from orchestrator.kernel.records import EffectIntended, EffectSettled, Failure

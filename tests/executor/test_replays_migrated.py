@@ -7,7 +7,8 @@ from typing import Annotated, Any
 import pytest
 from pydantic import BaseModel
 
-from orchestrator import Context, Executor, Graph, Migration, Run, Update, append, node, tool
+from orchestrator import Context, Executor, Graph, Run, Update, append, node, tool
+from orchestrator.graph import Migration
 from orchestrator.models.base import ModelRequest
 from orchestrator.nodes import Ask, Subgraph
 from orchestrator.stores import Store

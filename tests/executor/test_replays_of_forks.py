@@ -83,7 +83,7 @@ async def test_a_question_of_a_replay_about_a_call_is_answered_as_that_of_a_fork
         fork = await executor.fork(run.run_id, at=2)
         replay = await executor.replay(fork.run_id, live=live)
         await executor.answer(replay.run.run_id, replay.run.waiting[0].id, answer)
-        replay = await executor.replayed(replay.run.run_id)
+        replay = await executor.replays.load(replay.run.run_id)
         assert (replay.status, replay.same, len(world.made)) == (status, False, paid)
 
 

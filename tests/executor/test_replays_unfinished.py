@@ -7,8 +7,9 @@ from typing import Any
 import anyio
 import pytest
 
-from orchestrator import Context, Executor, Graph, Limits, Node, Run, Update, node, tool
+from orchestrator import Context, Executor, Graph, Limits, Run, Update, node, tool
 from orchestrator.executor import Replay
+from orchestrator.graph import Node
 from orchestrator.models.base import ModelRequest
 from orchestrator.nodes import Ask, Sleep, Wait
 from orchestrator.stores import Store

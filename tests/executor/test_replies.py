@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator import Context, Event, Executor, Graph, Retry, Run, Update, node
-from orchestrator.executor import replies
+from orchestrator import Context, Executor, Graph, Retry, Run, Update, node
+from orchestrator.executor import Event
+from orchestrator.executor.effects import models
+from orchestrator.executor.effects.models import PartialReply
 from orchestrator.executor.host import watching
-from orchestrator.executor.replies import PartialReply
 from orchestrator.models import Reply
 from orchestrator.models.base import ModelEvent, ModelRequest
 from orchestrator.stores.base import Store
@@ -387,8 +388,8 @@ def test_a_partial_reply_keeps_its_end_and_counts_what_it_dropped(
     pieces: list[tuple[str, str]], most: int, block: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(replies, "MOST", most)
-        patch.setattr(replies, "_BLOCK", block)
+        patch.setattr(models, "MOST", most)
+        patch.setattr(models, "_BLOCK", block)
         reply = PartialReply({"key": "k"})
         for text, reasoning in pieces:
             reply.add(text, reasoning)

@@ -8,7 +8,8 @@ from typing import Annotated
 import pytest
 from pydantic import BaseModel
 
-from orchestrator import Approve, Executor, Graph, Migration, Outcome, add, append, node
+from orchestrator import Approve, Executor, Graph, Outcome, add, append, node
+from orchestrator.graph import Migration
 from orchestrator.nodes import Confirm
 from orchestrator.render import to_text
 from orchestrator.testing import assert_crash_safe

@@ -18,6 +18,7 @@ from orchestrator.kernel.run_state import RunState
 from orchestrator.models import OfflineModel
 from orchestrator.nodes import Ask, Confirm
 from orchestrator.stores.memory import MemoryStore
+from orchestrator.stores.requests import Append
 from orchestrator.strategies.react import graph as react
 from tests.executor.test_deleting import family
 from tests.support.executors import chain, says, single
@@ -33,8 +34,8 @@ class Watched(MemoryStore):
         self._plans = {graph.content: Plan.of(graph) for graph in graphs}
         self.statuses: dict[str, list[str]] = {}
 
-    async def append(self, run_id: str, *args: Any, **options: Any) -> int:
-        head = await super().append(run_id, *args, **options)
+    async def append(self, append: Append) -> int:
+        run_id, head = append.run_id, await super().append(append)
         info, records = await self.info(run_id), await self.read(run_id)
         machine = RunState(self._plans[info.content])
         for record in records:
@@ -96,7 +97,7 @@ async def test_runs_of_graph_tools_and_forks_name_where_they_come_from() -> None
         assert [one.run_id for one in (await executor.runs(parent="r", relation="fork")).runs] == [fork.run_id]
         info = await executor.store.info(fork.run_id)
         assert (info.parent, info.status) == (fork.parent, "paused")
-        assert [one.run_id for one in await executor.forks("r")] == [fork.run_id]
+        assert [one.run_id for one in await executor.forks.list("r")] == [fork.run_id]
 
 
 async def test_what_a_long_step_used_is_there_while_it_runs() -> None:

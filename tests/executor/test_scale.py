@@ -15,7 +15,8 @@ import pytest
 from pydantic import BaseModel
 
 import orchestrator
-from orchestrator import Executor, Graph, Limits, Node, Outcome, Update, append, node
+from orchestrator import Executor, Graph, Limits, Outcome, Update, append, node
+from orchestrator.graph import Node
 
 HERE = str(Path(orchestrator.__file__).parent)
 STORM = 20

@@ -58,18 +58,18 @@ async def ids(executor: Executor) -> set[str]:
 async def test_a_time_fires_once_and_the_run_is_enqueued(url: str) -> None:
     clock = At(NOON)
     async with Executor(url, graphs=[GRAPH], clock=clock) as executor:
-        made = await executor.schedule(GRAPH, "*/5 * * * *", "ab", labels={"user": "u"})
+        made = await executor.schedules.put(GRAPH, "*/5 * * * *", "ab", labels={"user": "u"})
         assert (made.name, made.next_at) == ("daily", NOON - 30 + 300)
         assert await fire_due(executor._host) == []
         clock.time = made.next_at + 1
         (run_id,) = await fire_due(executor._host)
         assert run_id == "daily.20261122T120500Z"
         assert await fire_due(executor._host) == []
-        await executor.drive(run_id)
+        await executor.workers.drive(run_id)
         run = await executor.load(run_id)
         assert (run.status, run.output) == ("completed", "abab")
         assert run.labels == {"user": "u", "schedule": "daily"}
-        assert (await executor.schedules())[0].next_at == NOON - 30 + 600
+        assert (await executor.schedules.list())[0].next_at == NOON - 30 + 600
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ async def test_a_time_fires_once_and_the_run_is_enqueued(url: str) -> None:
 async def test_missed_times_are_skipped_or_caught_up_as_the_schedule_says(catch_up: str, times: list[str]) -> None:
     clock = At(NOON)
     async with Executor(graphs=[GRAPH], clock=clock) as executor:
-        await executor.schedule(GRAPH, "* * * * *", "x", catch_up=catch_up)
+        await executor.schedules.put(GRAPH, "* * * * *", "x", catch_up=catch_up)
         clock.time = NOON - 30 + 310
         assert await fire_due(executor._host) == [f"daily.20261122T{time}Z" for time in times]
 
@@ -88,7 +88,7 @@ async def test_missed_times_are_skipped_or_caught_up_as_the_schedule_says(catch_
 async def test_what_was_missed_long_ago_fires_as_the_schedule_says(catch_up: str, count: int) -> None:
     clock = At(NOON)
     async with Executor(graphs=[GRAPH], clock=clock) as executor:
-        await executor.schedule(GRAPH, "0 * * * *", "x", catch_up=catch_up)
+        await executor.schedules.put(GRAPH, "0 * * * *", "x", catch_up=catch_up)
         clock.time = NOON + 3 * 3600 + 600
         found = await fire_due(executor._host)
         assert len(found) == count
@@ -98,14 +98,14 @@ async def test_what_was_missed_long_ago_fires_as_the_schedule_says(catch_up: str
 async def test_the_same_schedule_again_keeps_its_next_time_and_another_replaces_it(url: str) -> None:
     clock = At(NOON)
     async with Executor(url, graphs=[GRAPH], clock=clock) as executor:
-        first = await executor.schedule("daily", "0 * * * *", "x")
+        first = await executor.schedules.put("daily", "0 * * * *", "x")
         clock.time = NOON + 7200
-        assert await executor.schedule("daily", "0 * * * *", "x") == first
-        other = await executor.schedule("daily", "0 * * * *", "y")
+        assert await executor.schedules.put("daily", "0 * * * *", "x") == first
+        other = await executor.schedules.put("daily", "0 * * * *", "y")
         assert other.next_at > first.next_at
-        assert await executor.schedules() == [other]
-        assert await executor.unschedule("daily")
-        assert not await executor.unschedule("daily")
+        assert await executor.schedules.list() == [other]
+        assert await executor.schedules.delete("daily")
+        assert not await executor.schedules.delete("daily")
         assert await fire_due(executor._host) == []
 
 
@@ -116,7 +116,7 @@ async def test_workers_that_look_at_the_same_time_begin_each_run_once(tmp_path: 
         Executor(url, graphs=[GRAPH], clock=clock) as other,
         Executor(url, clock=clock) as without,
     ):
-        await one.schedule(GRAPH, "* * * * *", "x", catch_up="all")
+        await one.schedules.put(GRAPH, "* * * * *", "x", catch_up="all")
         clock.time = NOON + 600
         assert await fire_due(without._host) == []
         async with anyio.create_task_group() as tasks:
@@ -128,7 +128,7 @@ async def test_workers_that_look_at_the_same_time_begin_each_run_once(tmp_path: 
 async def test_a_time_that_fired_before_the_worker_was_killed_does_not_fire_again() -> None:
     clock = At(NOON)
     async with Executor(graphs=[GRAPH], clock=clock) as executor:
-        made = await executor.schedule(GRAPH, "* * * * *", "x")
+        made = await executor.schedules.put(GRAPH, "* * * * *", "x")
         clock.time = made.next_at + 5
         await fire_due(executor._host)
         await executor.store.move_schedule("daily", at=made.next_at + 60, to=made.next_at)  # as if it never moved
@@ -139,22 +139,22 @@ async def test_a_time_that_fired_before_the_worker_was_killed_does_not_fire_agai
 async def test_a_paused_schedule_begins_nothing_and_resumes_with_the_first_time_from_then_on(url: str) -> None:
     clock = At(NOON)
     async with Executor(url, graphs=[GRAPH], clock=clock) as executor:
-        made = await executor.schedule(GRAPH, "*/5 * * * *", "x", catch_up="all")
-        paused = await executor.pause_schedule("daily")
+        made = await executor.schedules.put(GRAPH, "*/5 * * * *", "x", catch_up="all")
+        paused = await executor.schedules.pause("daily")
         assert paused == replace(made, paused=True)
         clock.time = NOON + 3600
         assert await fire_due(executor._host) == []
-        assert await executor.schedule(GRAPH, "*/5 * * * *", "x", catch_up="all") == paused
-        assert (await executor.schedule(GRAPH, "*/10 * * * *", "x", catch_up="all")).paused
-        resumed = await executor.resume_schedule("daily")
+        assert await executor.schedules.put(GRAPH, "*/5 * * * *", "x", catch_up="all") == paused
+        assert (await executor.schedules.put(GRAPH, "*/10 * * * *", "x", catch_up="all")).paused
+        resumed = await executor.schedules.resume("daily")
         assert resumed is not None
         assert (resumed.paused, resumed.next_at) == (False, NOON - 30 + 3600 + 600)
-        assert await executor.resume_schedule("daily") == resumed
+        assert await executor.schedules.resume("daily") == resumed
         assert await fire_due(executor._host) == []
         clock.time = resumed.next_at
         assert len(await fire_due(executor._host)) == 1
-        assert await executor.pause_schedule("none") is None
-        assert await executor.resume_schedule("none") is None
+        assert await executor.schedules.pause("none") is None
+        assert await executor.schedules.resume("none") is None
 
 
 async def test_a_time_fires_in_one_of_two_stores_after_a_copy(tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ async def test_a_time_fires_in_one_of_two_stores_after_a_copy(tmp_path: Path) ->
         Executor(f"sqlite:///{tmp_path}/one.db", graphs=[GRAPH], clock=clock) as one,
         Executor(graphs=[GRAPH], clock=clock) as copy,
     ):
-        made = await one.schedule(GRAPH, "*/5 * * * *", "x")
+        made = await one.schedules.put(GRAPH, "*/5 * * * *", "x")
         await copy_store(one.store, copy.store)
         clock.time = made.next_at + 1
         assert [await fire_due(each._host) for each in (one, copy)] == [["daily.20261122T120500Z"], []]
@@ -178,10 +178,10 @@ async def test_what_cannot_be_scheduled_is_refused(url: str) -> None:
         for wrong in ({"cron": "61 * * * *"}, {"timezone": "Mars/Base"}, {"catch_up": "twice"}, {"name": "a b"},
                       {"name": "x" * 200}):  # fmt: skip
             with pytest.raises(InvalidValue):
-                await executor.schedule(GRAPH, **{"cron": "* * * * *", **wrong})  # type: ignore[arg-type]
+                await executor.schedules.put(GRAPH, **{"cron": "* * * * *", **wrong})  # type: ignore[arg-type]
         with pytest.raises(InvalidInput):
-            await executor.schedule(GRAPH, "* * * * *", {"nope": 1})
-        assert await executor.schedules() == []
+            await executor.schedules.put(GRAPH, "* * * * *", {"nope": 1})
+        assert await executor.schedules.list() == []
 
 
 async def test_a_schedule_whose_input_no_longer_fits_is_logged_and_the_others_fire(
@@ -194,8 +194,8 @@ async def test_a_schedule_whose_input_no_longer_fits_is_logged_and_the_others_fi
     clock = At(NOON)
     good = GRAPH.model_copy(update={"name": "good"})
     async with Executor(graphs=[GRAPH, good], clock=clock) as executor:
-        await executor.schedule(GRAPH, "* * * * *", "x")
-        await executor.schedule(good, "* * * * *", "x")
+        await executor.schedules.put(GRAPH, "* * * * *", "x")
+        await executor.schedules.put(good, "* * * * *", "x")
         executor._host.resources.graphs["daily"] = changed
         clock.time = NOON + 40
         assert await fire_due(executor._host) == ["good.20261122T120100Z"]

@@ -22,6 +22,7 @@ from orchestrator.kernel.records import Answered, Asked, EffectIntended, EffectS
 from orchestrator.kernel.run_state import RunState
 from orchestrator.nodes import Confirm, Execute
 from orchestrator.stores import open_store
+from orchestrator.stores.requests import Append
 from orchestrator.stores.stored import checksum
 from orchestrator.tools.result import ToolResult
 
@@ -91,7 +92,9 @@ class World:
         """Append records as anyone does who can write the file."""
         store = open_store(f"sqlite:///{self.file}")
         try:
-            await store.append("r", list(forged), after=(await store.info("r")).head, status="running", waiting=0)
+            await store.append(
+                Append("r", list(forged), after=(await store.info("r")).head, status="running", waiting=0)
+            )
         finally:
             await store.close()
 

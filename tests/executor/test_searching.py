@@ -15,6 +15,7 @@ from orchestrator.errors import StoreError
 from orchestrator.executor.host import scanning
 from orchestrator.kernel.records import EffectIntended, EffectSettled, EventReceived, Record
 from orchestrator.stores import RunInfo, Store
+from orchestrator.stores.requests import NewRun
 from orchestrator.stores.rows import Scanned
 from orchestrator.stores.words import words
 from orchestrator.strategies.react import graph as react
@@ -38,7 +39,7 @@ async def add(store: Store, run_id: str, *said: str, created: float = 0.0, given
         for seq, text in enumerate(said, 1)
     ]
     await store.create(
-        RunInfo(run_id, "g", "completed", labels, created=created, head=len(records), input=given), records
+        NewRun(RunInfo(run_id, "g", "completed", labels, created=created, head=len(records), input=given), records)
     )
 
 

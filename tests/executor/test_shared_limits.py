@@ -10,21 +10,10 @@ import anyio
 import pytest
 from pydantic import BaseModel, JsonValue
 
-from orchestrator import (
-    Approve,
-    Context,
-    Executor,
-    Graph,
-    Limits,
-    Outcome,
-    Reply,
-    ToolResult,
-    Update,
-    Usage,
-    append,
-    node,
-)
+from orchestrator import Approve, Context, Executor, Graph, Limits, Outcome, ToolResult, Update, append, node
+from orchestrator.graph import Usage
 from orchestrator.kernel.records import Spent
+from orchestrator.models import Reply
 from orchestrator.models.base import ModelRequest
 from orchestrator.testing import ScriptedModel, assert_crash_safe
 from tests.support.sizes import sized
@@ -110,7 +99,7 @@ async def test_a_graph_called_as_a_tool_shares_the_limits_of_all_runs_around_it(
         children = [one for one in (await executor.runs()).runs if one.run_id != "r"]
         assert {one.status for one in children if one.graph == "between"} <= {"cancelled"}
         assert sorted(one.status for one in children if one.graph == "agent") == ["cancelled", "completed"]
-        assert await executor.recoverable() == []
+        assert await executor.workers.recoverable() == []
 
 
 async def test_nine_calls_of_inner_agents_stay_within_three() -> None:

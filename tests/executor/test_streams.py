@@ -10,8 +10,9 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from orchestrator import Approve, Context, Event, Executor, Graph, Run, Update, node
+from orchestrator import Approve, Context, Executor, Graph, Run, Update, node
 from orchestrator.errors import InvalidAnswer, QuestionUnknown, RunConflict, RunExists, RunUnknown, StaleAnswer
+from orchestrator.executor import Event
 from orchestrator.nodes import Sleep
 from orchestrator.stores.base import RunInfo, Store
 from orchestrator.stores.memory import MemoryStore

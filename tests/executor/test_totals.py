@@ -25,6 +25,7 @@ from orchestrator.kernel.snapshot import dump, load
 from orchestrator.nodes import Ask
 from orchestrator.stores.copying import copy_store
 from orchestrator.stores.memory import MemoryStore
+from orchestrator.stores.requests import Append, RunQuery, StatsQuery
 from orchestrator.stores.rows import RunTotals
 from orchestrator.stores.sqlite import SQLiteStore
 from orchestrator.stores.statistics import percentile
@@ -84,7 +85,7 @@ async def all_exact(executor: Executor) -> int:
     """Compare every run's totals and open questions with its journal, and with those of a fold from a snapshot."""
     store, count, cursor = executor.store, 0, None
     while True:
-        page = await store.runs(after=cursor, limit=100)
+        page = await store.runs(RunQuery(after=cursor, limit=100))
         for info in page.runs:
             count += 1
             records = await store.read(info.run_id)
@@ -109,7 +110,7 @@ async def all_exact(executor: Executor) -> int:
     other = MemoryStore()
     await copy_store(store, other)
     for by in BY:
-        assert await other.stats(by=by) == await executor.stats(by)
+        assert await other.stats(StatsQuery(by=by)) == await executor.stats(by)
     return count
 
 
@@ -336,8 +337,8 @@ async def die_at(url: str, head: int) -> None:
     """Start a run, in a process that is killed once this record is durable."""
 
     class Deadly(SQLiteStore):
-        async def append(self, *args: Any, **options: Any) -> int:
-            reached = await super().append(*args, **options)
+        async def append(self, append: Append) -> int:
+            reached = await super().append(append)
             if reached >= head:
                 os.kill(os.getpid(), signal.SIGKILL)
             return reached

@@ -15,11 +15,12 @@ from pydantic import BaseModel, field_validator
 
 from orchestrator import Approve, Context, Executor, Graph, Question, Retry, Run, Tool, ToolResult, Update, node, tool
 from orchestrator.errors import InvalidAnswer, RunEnded, StoreError, StoreUnavailable, ToolError
-from orchestrator.executor.retry import outcome_is_open
+from orchestrator.executor.effects.retry import outcome_is_open
 from orchestrator.graph.node import ITEM
 from orchestrator.kernel.records import EffectSettled
 from orchestrator.nodes import Execute, Subgraph
 from orchestrator.stores.memory import MemoryStore
+from orchestrator.stores.requests import Append
 from tests.support.executors import Log, says, single
 
 pytestmark = pytest.mark.anyio
@@ -30,10 +31,10 @@ class Power(MemoryStore):
 
     fails = False
 
-    async def append(self, *args: Any, **options: Any) -> int:
+    async def append(self, append: Append) -> int:
         if self.fails:
             raise StoreUnavailable("no power")
-        return await super().append(*args, **options)
+        return await super().append(append)
 
 
 class World:

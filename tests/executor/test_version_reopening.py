@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import takewhile
 from typing import Any
 
 import pytest
 
-from orchestrator import Context, Executor, Graph, Limits, Migration, Run, Update, node
+from orchestrator import Context, Executor, Graph, Limits, Run, Update, node
 from orchestrator.errors import RunEnded, StoreUnavailable
+from orchestrator.graph import Migration
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.kernel.records import Record, StepFailed
 from orchestrator.kernel.snapshot import dump
 from orchestrator.nodes import Ask, Subgraph
 from orchestrator.stores import Store
 from orchestrator.stores.memory import MemoryStore
+from orchestrator.stores.requests import Append
 from tests.support.executors import Log, says
 
 pytestmark = pytest.mark.anyio
@@ -114,12 +116,12 @@ class Dying(MemoryStore):
         super().__init__()
         self.before: Callable[[Record], bool] = lambda record: False
 
-    async def append(self, run_id: str, records: Sequence[Record], *, after: int, **options: Any) -> int:
-        kept = list(takewhile(lambda one: not self.before(one), records))
-        if len(kept) == len(records):
-            return await super().append(run_id, records, after=after, **options)
+    async def append(self, append: Append) -> int:
+        kept = list(takewhile(lambda one: not self.before(one), append.records))
+        if len(kept) == len(append.records):
+            return await super().append(append)
         if kept:
-            await super().append(run_id, kept, after=after, lease=options.get("lease"))
+            await super().append(Append(append.run_id, kept, after=append.after, lease=append.lease))
         raise StoreUnavailable("no power")
 
 

@@ -13,8 +13,9 @@ import pytest
 from pydantic import create_model, model_validator
 from pydantic_core import to_json
 
-from orchestrator import Approve, Context, Executor, Graph, Migration, Outcome, Update, node
+from orchestrator import Approve, Context, Executor, Graph, Outcome, Update, node
 from orchestrator.errors import GraphChanged, GraphUnknown, InvalidMigration, InvalidValue, StaleAnswer, StepError
+from orchestrator.graph import Migration
 from orchestrator.kernel.snapshot import dump, load
 from orchestrator.nodes import Confirm, Subgraph
 from orchestrator.render.moments import replay
@@ -510,12 +511,12 @@ async def test_an_edited_version_checks_against_the_runs_of_a_store(store: Store
     renamed = graph(EDGES.replace("ask", "confirm"), ask=None, confirm=Confirm(prompt="Go on?"))
     longer = graph(EDGES.replace("after -> END", "after -> more -> END"), more=says("more"))
     async with Executor(store) as executor:
-        (found,) = await executor.check_against(renamed)
+        (found,) = await executor.graphs.check_runs(renamed)
         assert (found.run_id, found.grade, found.refused, found.at) == ("r", "migration", True, ["ask"])
         assert found.options == ("--rename", "ask=confirm")
-        (found,) = await executor.check_against(longer)
+        (found,) = await executor.graphs.check_runs(longer)
         assert (found.grade, found.refused) == ("compatible", False)
-        assert await executor.check_against(graph(name="other")) == []
+        assert await executor.graphs.check_runs(graph(name="other")) == []
 
 
 async def test_a_run_has_the_references_that_it_was_last_given_and_its_snapshots_have_them(store: Store) -> None:

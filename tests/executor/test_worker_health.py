@@ -93,7 +93,7 @@ async def test_a_worker_that_drains_is_alive_and_not_ready() -> None:
             stop.set()
             assert "draining" in await until(port, "/readyz", 503)
             assert (await asked(port, "/healthz"))[0] == 200
-            (one,) = await executor.workers()
+            (one,) = await executor.workers.list()
             assert (one.state, one.runs) == ("draining", ("r",))
             tasks.cancel_scope.cancel()
 

@@ -30,7 +30,7 @@ def store(tmp_path: Path, request: pytest.FixtureRequest) -> str:
 async def until(executor: Executor, fits: Callable[[list[WorkerInfo]], bool]) -> list[WorkerInfo]:
     """Wait until the list of workers fits."""
     with anyio.fail_after(SOON):
-        while not fits(found := await executor.workers()):  # noqa: ASYNC110  another task or process writes it
+        while not fits(found := await executor.workers.list()):  # noqa: ASYNC110  another task or process writes it
             await anyio.sleep(0.01)
     return found
 
@@ -42,7 +42,7 @@ async def listed(executor: Executor, count: int) -> list[WorkerInfo]:
 
 async def test_a_worker_is_listed_while_it_works_also_without_a_run(store: str) -> None:
     async with Executor(store, graphs=[HELLO]) as executor:
-        assert await executor.workers() == []
+        assert await executor.workers.list() == []
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(lambda: executor.work(slots=3))
             (one,) = await listed(executor, 1)
@@ -55,7 +55,7 @@ async def test_a_worker_is_listed_while_it_works_also_without_a_run(store: str) 
             assert 0.0 <= one.heartbeat < 20.0
             assert one.to_json()["graphs"] == ["hello"]
             tasks.cancel_scope.cancel()
-        assert await executor.workers() == [], "a worker that stopped is gone"
+        assert await executor.workers.list() == [], "a worker that stopped is gone"
 
 
 async def test_the_runs_of_a_worker_and_of_an_executor_that_is_none_are_listed(store: str) -> None:
@@ -93,7 +93,7 @@ async def test_an_idle_worker_is_heard_from_and_says_who_it_is_again_when_its_ro
         await listed(executor, 1)
         for _ in range(5):
             await anyio.sleep(0.1)
-            assert [one.state for one in await executor.workers()] == ["alive"]
+            assert [one.state for one in await executor.workers.list()] == ["alive"]
         await executor.store.beat(executor._host.owner.executor, 0.0)
         (one,) = await listed(executor, 1)
         assert (one.worker, one.slots) == (True, 20)
@@ -110,7 +110,7 @@ async def test_a_worker_that_is_silent_has_lapsed_and_one_whose_process_ended_is
         await executor.store.announce(gone, ttl=60.0)
         assert await executor.store.take_lease(Lease("r", "t", "far", far.data()), ttl=0.05)
         await anyio.sleep(0.1)
-        found = {one.id: one for one in await executor.workers()}
+        found = {one.id: one for one in await executor.workers.list()}
         assert (found["far"].state, found["far"].host, found["far"].runs) == ("lapsed", "far", ("r",))
         assert found["far"].heartbeat >= 0.1
         assert found["gone"].state == "dead"
@@ -119,11 +119,11 @@ async def test_a_worker_that_is_silent_has_lapsed_and_one_whose_process_ended_is
 async def test_parked_runs_are_listed_until_they_are_resumed(store: str) -> None:
     async with Executor(store, graphs=[HELLO], model=OfflineModel()) as executor:
         await executor.enqueue(HELLO, run_id="r")
-        assert await executor.parked() == []
+        assert await executor.workers.parked() == []
         for number in range(MAX_DEATHS):
             assert await executor.store.take_lease(Lease("r", f"t{number}", "far"), ttl=60.0)
             await executor.store.drop_lease("r", f"t{number}", fault="no model")
-        (info,) = await executor.parked()
+        (info,) = await executor.workers.parked()
         assert (info.run_id, info.status, info.deaths, info.fault) == ("r", "interrupted", MAX_DEATHS, "no model")
         assert (await executor.resume("r")).status == "completed"
-        assert await executor.parked() == []
+        assert await executor.workers.parked() == []

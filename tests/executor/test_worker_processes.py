@@ -98,7 +98,7 @@ async def test_runs_of_a_killed_worker_go_on_before_the_backlog(url: str, tmp_pa
                     await anyio.sleep(0.02)
         finally:
             killed.close()
-        left = {run_id for one in await executor.workers() for run_id in one.runs}
+        left = {run_id for one in await executor.workers.list() for run_id in one.runs}
         assert 0 < len(left) <= slots
         before = len((await executor.runs(status="completed", limit=BACKLOG)).runs)
         begun = worker(url, diary, slots=1)
@@ -130,10 +130,10 @@ async def test_runs_of_a_killed_worker_go_on_within_the_lease_and_two_seconds(
                 killed.signal(signal.SIGKILL)
                 at = time.time()
                 killed.close()
-                dead = [one for one in await executor.workers() if one.state == "dead" and one.held]
+                dead = [one for one in await executor.workers.list() if one.state == "dead" and one.held]
                 left = [run_id for one in dead for run_id in one.runs]
                 with anyio.fail_after(LONG):
-                    while any(one.held for one in await executor.workers() if one.state == "dead"):  # noqa: ASYNC110  likewise
+                    while any(one.held for one in await executor.workers.list() if one.state == "dead"):  # noqa: ASYNC110  likewise
                         await anyio.sleep(0.02)
                 worst = max(worst, time.time() - at)
                 print(f"{len(left)} runs went on after {time.time() - at:.2f} s at most")

@@ -14,7 +14,9 @@ import anyio
 import pytest
 from pydantic import BaseModel
 
-from orchestrator import Executor, Graph, Limits, Node, Outcome, Update, append, node
+from orchestrator import Executor, Graph, Limits, Outcome, Update, append, node
+from orchestrator.graph import Node
+from orchestrator.stores.requests import RunQuery
 from tests.support.executors import Log
 
 pytestmark = pytest.mark.anyio
@@ -316,9 +318,9 @@ async def test_records_that_nobody_waits_for_are_written_soon(tmp_path: Path) ->
             with anyio.fail_after(30):
                 for number in range(5):
                     while True:
-                        page = {info.run_id: info.head for info in (await executor.store.runs()).runs}
+                        page = {info.run_id: info.head for info in (await executor.store.runs(RunQuery())).runs}
                         if page.get(f"r{number}", 0) >= 2:
                             break
                         await anyio.sleep(0.01)
             go_on.set()
-        assert {info.status for info in (await executor.store.runs()).runs} == {"completed"}
+        assert {info.status for info in (await executor.store.runs(RunQuery())).runs} == {"completed"}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import anyio
 import pytest
@@ -14,6 +13,7 @@ from orchestrator import Context, Executor, Graph, OfflineModel, Update, node
 from orchestrator.errors import StoreUnavailable
 from orchestrator.nodes import Sleep
 from orchestrator.stores.base import Lease, Store
+from orchestrator.stores.requests import ClaimRequest
 from orchestrator.stores.rows import MAX_DEATHS
 from orchestrator.stores.sqlite.store import SQLiteStore
 from tests.support.executors import Log, chain, hanging, says, single
@@ -242,12 +242,12 @@ async def test_a_parked_run_that_was_refused_is_taken_up_by_a_worker_of_a_versio
         fault = (await executor.store.info("refused")).fault
         assert fault.startswith("GraphChanged: ")
         await gave_up(executor.store, "refused", fault, MAX_DEATHS - 1)
-        assert {one.run_id for one in await executor.parked()} == {"refused", "failing"}
+        assert {one.run_id for one in await executor.workers.parked()} == {"refused", "failing"}
         await worked(executor, "refused", MAX_DEATHS + 1)  # tried once by each worker, and parked
     async with Executor(store, graphs=[ASKS], idle="sleep") as executor, anyio.create_task_group() as tasks:
         tasks.start_soon(lambda: executor.work(slots=1, poll=0.05))
         await all_are(executor, "completed", 1)
-        (left,) = await executor.parked()
+        (left,) = await executor.workers.parked()
         assert (left.run_id, left.deaths) == ("failing", MAX_DEATHS)
         tasks.cancel_scope.cancel()
 
@@ -284,12 +284,12 @@ async def test_a_worker_survives_a_store_that_fails_for_a_while(store: str, monk
     async with Executor(store, graphs=[HELLO]) as executor, anyio.create_task_group() as tasks:
         claim = executor.store.claim
 
-        async def failing(*args: Any, **options: Any) -> object:
+        async def failing(request: ClaimRequest) -> object:
             nonlocal failures
             failures += 1
             if failures <= 3:
                 raise StoreUnavailable("the disk is full")
-            return await claim(*args, **options)
+            return await claim(request)
 
         monkeypatch.setattr(executor.store, "claim", failing)
         await executor.enqueue(HELLO, run_id="r")

@@ -16,16 +16,13 @@ from orchestrator import (
     Executor,
     Graph,
     Limits,
-    Node,
     OfflineModel,
     Outcome,
     Question,
-    Reply,
     Retry,
     Run,
     Tool,
     Update,
-    Usage,
     Value,
     add,
     append,
@@ -38,6 +35,8 @@ from orchestrator import (
     union,
 )
 from orchestrator.errors import AgentError, ModelMisconfigured, ModelUnavailable, StepError, ToolError
+from orchestrator.graph import Node, Usage
+from orchestrator.models import Reply
 from orchestrator.nodes import ITEM, Ask, Confirm, Subgraph
 from orchestrator.testing import ScriptedModel
 from tests.contract.essay import essay

@@ -9,8 +9,10 @@ from itertools import islice
 from types import SimpleNamespace
 from typing import Any
 
-from orchestrator import Context, Graph, Limits, Node, Outcome, Reply, Retry, Tool, Usage, tool
+from orchestrator import Context, Graph, Limits, Outcome, Retry, Tool, tool
 from orchestrator.errors import InvalidGraph, StepError
+from orchestrator.graph import Node, Usage
+from orchestrator.models import Reply
 from orchestrator.nodes import Subgraph
 from orchestrator.testing import ScriptedModel
 from tests.frozen.staging import Piece, stage, turn

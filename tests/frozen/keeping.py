@@ -8,9 +8,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from orchestrator import Executor, Graph, Run, open_store
+from orchestrator import Executor, Graph, Run
 from orchestrator.kernel.records import Record
-from orchestrator.stores import RunInfo, Store
+from orchestrator.stores import RunInfo, Store, open_store
+from orchestrator.stores.requests import NewRun
 from tests.frozen.blanking import frames
 from tests.frozen.staging import Piece, staged
 
@@ -65,7 +66,7 @@ async def looking(url: str, runs: Sequence[Kept]) -> AsyncIterator[Executor]:
 
 async def put(store: Store, one: Kept) -> None:
     """Add a run to a store."""
-    await store.create(one.info, one.records, graph=one.graph.data())
+    await store.create(NewRun(one.info, one.records, graph=one.graph.data()))
 
 
 def named(text: str, runs: Sequence[Kept | Run]) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from orchestrator import Edge, Limits, errors
+from orchestrator import Limits, errors
 from orchestrator.errors import InvalidGraph
-from orchestrator.graph.arrows import parse_edges
+from orchestrator.graph import Edge
+from orchestrator.graph.edges import parse_edges
 from tests.frozen.texts import Sections
 from tests.graph.test_checks import AB, FORK, TWO, A, Inside, Step, build, choice, inner, writer
 from tests.kernel.sketches import HARD, Sketch, limited, mutated, problems_of, structured, unstructured

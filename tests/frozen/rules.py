@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
-from orchestrator import Context, Graph, Limits, Node, Outcome
+from orchestrator import Context, Graph, Limits, Outcome
 from orchestrator.errors import InvalidGraph, StepError
-from orchestrator.graph.edge import Edge
+from orchestrator.graph import Node
+from orchestrator.graph.edges import Edge
 from orchestrator.kernel.plan import Plan
 from orchestrator.nodes import Subgraph
 from orchestrator.testing import ScriptedModel

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from orchestrator import Deny, Graph, Limits, OfflineModel, Question, Reply, TextProtocol, Tool, ToolCall, Usage, tool
+from orchestrator import Deny, Graph, Limits, OfflineModel, Question, Tool, ToolCall, tool
+from orchestrator.graph import Usage
+from orchestrator.models import Reply, TextProtocol
 from orchestrator.strategies.chat import chat
 from orchestrator.strategies.function_call import function_call
 from orchestrator.strategies.function_call_agent import function_call_agent

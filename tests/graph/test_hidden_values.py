@@ -19,7 +19,8 @@ from pydantic import BaseModel, ConfigDict, Secret, SecretStr, SerializeAsAny, f
 
 from orchestrator.errors import InvalidUpdate, SecretInState
 from orchestrator.graph import StateSchema
-from orchestrator.graph.codec import Codec, Unfit, as_json
+from orchestrator.graph.codec import Codec, as_json
+from orchestrator.values import Unfit
 
 TEXT = "hunter2"
 OLD_LIST, OLD_DICT, OLD_DEQUE, OLD_SEQUENCE = (getattr(typing, name) for name in ("List", "Dict", "Deque", "Sequence"))

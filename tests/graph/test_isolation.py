@@ -22,8 +22,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, RootModel, field_validator, model_validator
 
 from orchestrator.graph import isolation
-from orchestrator.graph.isolation import collector_waits, isolated, isolation_of, json_copy
-from orchestrator.graph.shared_list import grown
+from orchestrator.graph.isolation import collector_waits, grown, isolated, isolation_of, json_copy
 from orchestrator.graph.state import StateSchema
 
 

@@ -11,8 +11,9 @@ from urllib.parse import quote
 import pytest
 from pydantic import BaseModel
 
-from orchestrator import Context, Executor, Graph, Migration, Outcome, ToolResult, node, tool
+from orchestrator import Context, Executor, Graph, Outcome, ToolResult, node, tool
 from orchestrator.errors import GraphError, InvalidGraph
+from orchestrator.graph import Migration
 from orchestrator.graph.limits import Limits
 from orchestrator.graph.names import is_name, plain_name
 from orchestrator.nodes import Ask, Classify, Execute, Route, Subgraph

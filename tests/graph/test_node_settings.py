@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from orchestrator import Context, Executor, Graph, Node, Update, node, tool
+from orchestrator import Context, Executor, Graph, Update, node, tool
+from orchestrator.graph import Node
 from orchestrator.models.messages import Reply
 from orchestrator.nodes import Ask, Complete, Confirm, Execute, Plan, Subgraph
 from orchestrator.nodes import Call as CallNode

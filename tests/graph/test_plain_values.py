@@ -12,7 +12,8 @@ from pydantic_core import to_jsonable_python
 
 from orchestrator.errors import SecretInState
 from orchestrator.graph import codec
-from orchestrator.graph.codec import Unfit, ordered, refuse_secrets
+from orchestrator.graph.codec import ordered, refuse_secrets
+from orchestrator.values import Unfit
 
 scalars = st.none() | st.booleans() | st.integers() | st.text(max_size=5)
 leaves = (

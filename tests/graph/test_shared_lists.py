@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from orchestrator import append, extend
-from orchestrator.graph.shared_list import SharedList, grown, listed
+from orchestrator.graph.isolation import SharedList, grown, listed
 from orchestrator.graph.state import StateSchema
 from tests.support.sizes import sized
 

@@ -11,10 +11,10 @@ import pytest
 from pydantic import BaseModel, Field, ValidationError
 
 import orchestrator
-from orchestrator import Approve, Deny, Graph, Limits, Message, Node, Retry, Usage, Value, node, nodes
+from orchestrator import Approve, Deny, Graph, Limits, Message, Retry, Value, node, nodes
 from orchestrator.errors import GraphError, InvalidInput
-from orchestrator.graph.data_faults import names_of
-from orchestrator.graph.spelling import Spelled
+from orchestrator.graph import Node, Usage
+from orchestrator.graph.faults import Spelled, names_of
 from orchestrator.nodes import Complete, Confirm, Subgraph
 
 

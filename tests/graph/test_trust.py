@@ -12,9 +12,8 @@ import pytest
 
 from orchestrator import Graph
 from orchestrator.errors import GraphUnknown, InvalidGraph, UntrustedCode
-from orchestrator.graph.coderefs import code_refs
-from orchestrator.graph.outline import outline
-from orchestrator.graph.trust import Trust
+from orchestrator.graph.refs import Trust, code_refs
+from orchestrator.graph.text.outline import outline
 
 SHOP = """
 import os, subprocess

@@ -15,8 +15,8 @@ from llmock.scenarios import ToolCall as Calls
 from llmock.testing import LLMockServer
 from llmock.verdict import judge
 
-from orchestrator import OfflineModel, OpenAIModel, Reply
-from orchestrator.models import Model, ModelRequest
+from orchestrator import OfflineModel, OpenAIModel
+from orchestrator.models import Model, ModelRequest, Reply
 from tests.support.aimock import AIMock, fixture
 
 _KEY = "sk-not-a-real-key-42"

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from orchestrator import Deny, Executor, Graph, OfflineModel, Reply, Run, ToolCall, tool
+from orchestrator import Deny, Executor, Graph, OfflineModel, Run, ToolCall, tool
 from orchestrator.errors import ModelError
 from orchestrator.kernel.question import Question, Value
+from orchestrator.models import Reply
 from orchestrator.strategies.chat import chat
 from orchestrator.testing import ScriptedModel, assert_crash_safe
 from orchestrator.tools import tools_from_ref

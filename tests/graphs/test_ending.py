@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from orchestrator import Executor, Graph, Reply, Run, ToolCall, tool
+from orchestrator import Executor, Graph, Run, ToolCall, tool
 from orchestrator.errors import ToolError
+from orchestrator.models import Reply
 from orchestrator.nodes import ITEM, ChooseArgs, ChooseTool, Execute, Observe, Respond, Subgraph, Think
 from orchestrator.nodes.planned_calls import WORK_ENDED
 from orchestrator.strategies.chat import chat

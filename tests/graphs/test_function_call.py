@@ -10,8 +10,9 @@ import anyio
 import pytest
 from pydantic import BaseModel
 
-from orchestrator import Approve, Deny, Executor, Graph, OfflineModel, OpenAIModel, Reply, Run, ToolCall, append, tool
+from orchestrator import Approve, Deny, Executor, Graph, OfflineModel, OpenAIModel, Run, ToolCall, append, tool
 from orchestrator.errors import ToolError
+from orchestrator.models import Reply
 from orchestrator.nodes import ITEM, Subgraph
 from orchestrator.strategies.function_call import function_call, one_call
 from orchestrator.strategies.function_call_agent import function_call_agent

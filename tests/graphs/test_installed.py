@@ -17,8 +17,7 @@ import pytest
 import orchestrator.strategies
 from orchestrator import Graph
 from orchestrator.errors import GraphUnknown, UntrustedCode
-from orchestrator.graph.refs import find, module_of_file, ref_of, resolve
-from orchestrator.graph.trust import Trust, is_ours
+from orchestrator.graph.refs import Trust, find, is_ours, module_of_file, ref_of, resolve
 from orchestrator.strategies.react import ReactState, react
 from tests.support.sizes import sized
 
@@ -47,7 +46,7 @@ assert graphs is orchestrator.strategies and graphs.react is react and graphs.ch
 THEIRS = """
 import graphs.react
 from orchestrator.graph.refs import find, module_of_file, ref_of, resolve
-from orchestrator.graph.trust import is_ours
+from orchestrator.graph.refs import is_ours
 from orchestrator.strategies import react
 
 assert graphs.react is not react

@@ -8,7 +8,8 @@ from typing import Any
 import anyio
 import pytest
 
-from orchestrator import Approve, Deny, Executor, Graph, OfflineModel, Reply, Run, ToolCall, tool
+from orchestrator import Approve, Deny, Executor, Graph, OfflineModel, Run, ToolCall, tool
+from orchestrator.models import Reply
 from orchestrator.strategies.react import react
 from orchestrator.testing import ScriptedModel, assert_crash_safe
 from orchestrator.tools import tools_from_ref

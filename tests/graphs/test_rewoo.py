@@ -10,18 +10,8 @@ import anyio
 import pytest
 from pydantic import BaseModel
 
-from orchestrator import (
-    Approve,
-    Deny,
-    Executor,
-    Graph,
-    Limits,
-    OfflineModel,
-    Reply,
-    Run,
-    Tool,
-    tool,
-)
+from orchestrator import Approve, Deny, Executor, Graph, Limits, OfflineModel, Run, Tool, tool
+from orchestrator.models import Reply
 from orchestrator.models.base import ModelRequest
 from orchestrator.nodes import Solve, Subgraph
 from orchestrator.nodes.planned_calls import NONE_LEFT

@@ -18,7 +18,6 @@ from orchestrator import (
     Executor,
     Graph,
     OfflineModel,
-    Reply,
     Run,
     Tool,
     Toolbox,
@@ -27,6 +26,7 @@ from orchestrator import (
     tool,
 )
 from orchestrator.errors import InvalidAnswer, ToolError
+from orchestrator.models import Reply
 from orchestrator.models.base import ModelRequest, RequestModel
 from orchestrator.nodes import ChooseTool, Confirm, Step, Think
 from orchestrator.strategies.tool_user import ToolUserState, graph, tool_user

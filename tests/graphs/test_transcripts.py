@@ -35,6 +35,7 @@ from orchestrator.models import tool_result, user, with_results
 from orchestrator.models.messages import NO_RESULT, assistant
 from orchestrator.nodes import Execute
 from orchestrator.stores.memory import MemoryStore
+from orchestrator.stores.requests import Append
 from orchestrator.strategies.tool_user import tool_user
 from tests.support.wire import Raw, Seen, called, refused, said, served
 
@@ -145,10 +146,10 @@ class Power(MemoryStore):
 
     fails = False
 
-    async def append(self, *args: Any, **options: Any) -> int:
+    async def append(self, append: Append) -> int:
         if self.fails:
             raise StoreUnavailable("no power")
-        return await super().append(*args, **options)
+        return await super().append(append)
 
 
 class Tools:

@@ -8,9 +8,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel
 
-from orchestrator.graph.arrows import parse_edges
 from orchestrator.graph.checks.shape import shape_problems
-from orchestrator.graph.edge import Edge
+from orchestrator.graph.edges import Edge, parse_edges
 from orchestrator.graph.limits import Limits
 from orchestrator.graph.reducers import add, append, local
 from orchestrator.graph.state import StateSchema

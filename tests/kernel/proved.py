@@ -12,7 +12,7 @@ from pydantic import Field
 
 from orchestrator import Graph, tool
 from orchestrator.errors import GraphError, InvalidGraph
-from orchestrator.graph.edge import Edge
+from orchestrator.graph.edges import Edge
 from orchestrator.graph.limits import Limits
 from orchestrator.graph.node import Node
 from orchestrator.graph.reducers import local

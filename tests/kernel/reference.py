@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
 
-from orchestrator.graph.edge import Edge
+from orchestrator.graph.edges import Edge
 from orchestrator.jsontypes import canonical
 from orchestrator.kernel.plan import Plan
 

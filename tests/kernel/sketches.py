@@ -17,7 +17,7 @@ from pydantic import SkipValidation
 
 from orchestrator import Graph
 from orchestrator.errors import InvalidGraph
-from orchestrator.graph.edge import Edge
+from orchestrator.graph.edges import Edge
 from orchestrator.graph.limits import Limits
 from orchestrator.graph.node import Node
 from orchestrator.graph.topology import Join, Rest, counts

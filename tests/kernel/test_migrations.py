@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from orchestrator.errors import InvalidGraph, StoreCorrupt
-from orchestrator.graph.edge import Edge
+from orchestrator.graph.edges import Edge
 from orchestrator.graph.limits import Limits
 from orchestrator.graph.topology import ANY, END, START, STOP
 from orchestrator.kernel import records as r

@@ -16,9 +16,10 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from orchestrator import Context, Executor, Graph, Limits, Node, Outcome
+from orchestrator import Context, Executor, Graph, Limits, Outcome
 from orchestrator.errors import InvalidGraph
 from orchestrator.executor.step.context import StepContext
+from orchestrator.graph import Node
 from orchestrator.jsontypes import canonical
 from orchestrator.kernel import records as r
 from orchestrator.kernel.machine import apply

@@ -12,7 +12,7 @@ import pytest
 from orchestrator import Graph
 from orchestrator.errors import InvalidGraph
 from orchestrator.graph import Limits, Proof
-from orchestrator.graph.edge import Edge
+from orchestrator.graph.edges import Edge
 from orchestrator.graph.node import Node
 from orchestrator.graph.report import WitnessStep
 from orchestrator.graph.topology import END, START

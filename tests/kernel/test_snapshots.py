@@ -16,8 +16,8 @@ from typing import Any, TypeAlias
 import pytest
 
 from orchestrator.errors import InvalidGraph
+from orchestrator.graph.isolation import listed
 from orchestrator.graph.limits import Limits
-from orchestrator.graph.shared_list import listed
 from orchestrator.kernel import records as r
 from orchestrator.kernel.ledger import EffectEntry, Ledger
 from orchestrator.kernel.plan import Plan

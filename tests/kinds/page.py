@@ -8,7 +8,8 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 
-from orchestrator import Graph, Node
+from orchestrator import Graph
+from orchestrator.graph import Node
 from orchestrator.graph.plain_form import to_plain_yaml
 from orchestrator.render import to_svg
 from tests.kinds.shipped import (

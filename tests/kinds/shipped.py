@@ -6,7 +6,7 @@ import pkgutil
 from importlib import import_module
 
 import orchestrator.nodes as nodes
-from orchestrator import Node
+from orchestrator.graph import Node
 from orchestrator.graph.node import is_shipped
 from orchestrator.nodes.catalog import (
     FieldFacts,

@@ -8,9 +8,10 @@ from typing import Any
 import anyio
 from anyio.lowlevel import checkpoint
 
-from orchestrator import Message, Reply, Usage
+from orchestrator import Message
 from orchestrator.errors import ModelUnavailable
-from orchestrator.models import ModelEvent
+from orchestrator.graph import Usage
+from orchestrator.models import ModelEvent, Reply
 from orchestrator.models.base import Output, ToolLike
 
 

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator import Context, Executor, Graph, OpenAIModel, Usage
+from orchestrator import Context, Executor, Graph, OpenAIModel
 from orchestrator.errors import ModelError, ModelUnavailable
+from orchestrator.graph import Usage
 from orchestrator.models import Cassette, Reply, ToolCall, system, user, with_middleware
 from orchestrator.models.middleware.tape import MOST_BYTES, differences, error_data, error_from
 from orchestrator.testing import ScriptedModel

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from orchestrator import OfflineModel, Toolbox, Usage, tool
+from orchestrator import OfflineModel, Toolbox, tool
 from orchestrator.errors import AgentError
+from orchestrator.graph import Usage
 from orchestrator.models import (
     Message,
     Model,

@@ -20,8 +20,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from orchestrator import Context, Executor, Graph, OpenAIModel, Retry, Usage, node
+from orchestrator import Context, Executor, Graph, OpenAIModel, Retry, node
 from orchestrator.errors import AgentError, ModelError, ModelUnavailable
+from orchestrator.graph import Usage
 from orchestrator.models import (
     Ask,
     Cache,

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import orchestrator.models
-from orchestrator import Usage
 from orchestrator.errors import ModelUnavailable
+from orchestrator.graph import Usage
 from orchestrator.models import Reply, with_middleware
 from orchestrator.models.middleware import CassetteMode, __all__
 from orchestrator.testing import ScriptedModel

@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator import Executor, Graph, Limits, Message, Node, Reply, Run, ToolCall, tool
+from orchestrator import Executor, Graph, Limits, Message, Run, ToolCall, tool
 from orchestrator.errors import InvalidGraph
+from orchestrator.graph import Node
+from orchestrator.models import Reply
 from orchestrator.nodes import CallModel, CallProtocol, Execute, ReadReply, Respond
 from orchestrator.nodes.interpretation import NO_ACTION
 from orchestrator.testing import ScriptedModel

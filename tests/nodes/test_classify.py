@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from orchestrator import Executor, Graph, Reply, Run
+from orchestrator import Executor, Graph, Run
 from orchestrator.errors import InvalidGraph
+from orchestrator.models import Reply
 from orchestrator.nodes import Classify
 from orchestrator.testing import ScriptedModel, assert_crash_safe
 from tests.support.one_node import error_of, executing

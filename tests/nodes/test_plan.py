@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from orchestrator import Reply, Run, Tool, tool
+from orchestrator import Run, Tool, tool
 from orchestrator.errors import GraphUnknown
+from orchestrator.models import Reply
 from orchestrator.nodes import Plan
 from orchestrator.nodes.plan import SYSTEM
 from tests.support.one_node import error_of, executing, of_one

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from orchestrator import Executor, Graph, Limits, Reply, Run, tool
+from orchestrator import Executor, Graph, Limits, Run, tool
 from orchestrator.errors import InvalidGraph
+from orchestrator.models import Reply
 from orchestrator.nodes import Plan, ReadPlan
 from orchestrator.testing import ScriptedModel
 

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel
 
-from orchestrator import Graph, Message, Reply, Run, ToolCall, append, tool
-from orchestrator.models import assistant, system, tool_result, user
+from orchestrator import Graph, Message, Run, ToolCall, append, tool
+from orchestrator.models import Reply, assistant, system, tool_result, user
 from orchestrator.models.base import ModelRequest
 from orchestrator.nodes import Respond
 from orchestrator.nodes.conversation import trimmed

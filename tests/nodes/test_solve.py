@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator import Reply
+from orchestrator.models import Reply
 from orchestrator.nodes import Solve
 from orchestrator.nodes.solve import SYSTEM
 from tests.support.one_node import error_of, executing, of_one, run

@@ -8,7 +8,8 @@ from typing import cast
 import pytest
 from pydantic import BaseModel
 
-from orchestrator import Context, Graph, Node, node
+from orchestrator import Context, Graph, node
+from orchestrator.graph import Node
 from orchestrator.graph.topology import Topology
 from orchestrator.nodes import (
     Ask,

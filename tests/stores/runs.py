@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from orchestrator.kernel.records import EventReceived, Record
 from orchestrator.stores import RunInfo, Store
+from orchestrator.stores.requests import NewRun
 
 
 def event(seq: int, data: object = None) -> Record:
@@ -15,5 +16,5 @@ def events(first: int, count: int = 1, data: object = None) -> list[Record]:
 
 
 async def add_run(store: Store, run_id: str = "r", count: int = 1, data: object = None) -> str:
-    await store.create(RunInfo(run_id, "essay", "running", head=count), events(1, count, data))
+    await store.create(NewRun(RunInfo(run_id, "essay", "running", head=count), events(1, count, data)))
     return run_id

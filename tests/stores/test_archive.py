@@ -151,7 +151,7 @@ async def test_a_run_that_goes_on_is_restored_first(store: ArchivedStore) -> Non
         assert (await store.info("r")).archived is None
         assert sorted((await executor.archive(older_than=SECONDS)).runs) == ["fork", "r"]
         assert (await executor.load("fork")).output == fork.output
-        assert [info.run_id for info in await executor.forks("r")] == ["fork"]
+        assert [info.run_id for info in await executor.forks.list("r")] == ["fork"]
         assert (await executor.diff("r", "fork")) is not None
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from orchestrator.kernel.records import Ended
 from orchestrator.stores import open_store
+from orchestrator.stores.requests import NewRun
 from orchestrator.testing.store_conformance.helpers import new_run
 from tests.support.programs import CODE, Piped
 from tests.support.sizes import quick_on, sized
@@ -24,22 +25,23 @@ from orchestrator.errors import RunConflict
 from orchestrator.kernel.records import Ended, EventReceived
 from orchestrator.stores import open_store
 from orchestrator.stores.owner import Owner
+from orchestrator.stores.requests import Append, ClaimRequest
 
 async def main():
     store, owner = open_store(sys.argv[1]), Owner.here()
     print("ready", flush=True)
     idle = 0
     while idle < 40:
-        taken = await store.claim(owner, graphs=["g"], limit=3, ttl=30.0)
+        taken = await store.claim(ClaimRequest(owner, graphs=["g"], limit=3, ttl=30.0))
         idle = 0 if taken else idle + 1
         for info, lease in taken:
             after = info.head
             if after == 1:
                 begun = EventReceived(seq=2, ts=1.0, name="begun", data=owner.pid)
-                after = await store.append(info.run_id, [begun], after=1, lease=lease.token)
+                after = await store.append(Append(info.run_id, [begun], after=1, lease=lease.token))
             end = Ended(seq=after + 1, ts=2.0, status="completed", output=owner.pid)
             await store.append(
-                info.run_id, [end], after=after, status="completed", lease=lease.token, release=True
+                Append(info.run_id, [end], after=after, status="completed", lease=lease.token, release=True)
             )
         await anyio.sleep(0.02)
     await store.close()
@@ -74,7 +76,7 @@ async def test_runs_that_killed_processes_had_claimed_are_claimed_by_others_and_
     for _ in range(count):
         info, records = new_run()
         info = replace(info, graph="g")
-        await store.create(info, [records[0].model_copy(update={"graph": "g"})])
+        await store.create(NewRun(info, [records[0].model_copy(update={"graph": "g"})]))
         ids.append(info.run_id)
     assert set(fight(url, sized(2, 10))) == {0}
     for run_id in ids:

@@ -17,6 +17,7 @@ from orchestrator.stores.owner import Owner
 from orchestrator.stores.postgres import claims, turn_index
 from orchestrator.stores.postgres.connections import connect
 from orchestrator.stores.postgres.url import address_of
+from orchestrator.stores.requests import ClaimRequest, NewRun, RunQuery
 from orchestrator.stores.sqlite import SQLiteStore
 from orchestrator.testing.store_conformance.helpers import new_run
 from tests.stores.test_scale import Counted
@@ -31,6 +32,10 @@ NAMES = [f"g{number:03}" for number in range(GRAPHS)]
 FEW, MANY = 20, sized(100, 500)
 """Runs of each graph: up to 100,000 in all."""
 LIMIT = 10
+
+
+def a_claim(graphs: list[str], limit: int) -> ClaimRequest:
+    return ClaimRequest(Owner.here(), graphs=graphs, limit=limit, ttl=60.0)
 
 
 def rows(first: int, each: int) -> list[tuple[Any, ...]]:
@@ -57,7 +62,7 @@ async def test_a_claim_among_very_many_runs_of_many_graphs_costs_what_one_among_
 ) -> None:
     counted, costs = Counted(monkeypatch), []
     store = SQLiteStore(tmp_path / "runs.db")
-    await store.create(*new_run())
+    await store.create(NewRun(*new_run()))
     for first, each in ((0, FEW), (FEW, MANY - FEW)):
         await store.close()
         with closing(sqlite3.connect(tmp_path / "runs.db")) as connection, connection:
@@ -66,10 +71,10 @@ async def test_a_claim_among_very_many_runs_of_many_graphs_costs_what_one_among_
                 rows(first, each),
             )
         store = SQLiteStore(tmp_path / "runs.db")
-        await store.runs(limit=1)
+        await store.runs(RunQuery(limit=1))
         before = counted.count
         for _ in range(3):
-            assert len(await store.claim(Owner.here(), graphs=NAMES, limit=LIMIT, ttl=60.0)) == LIMIT
+            assert len(await store.claim(ClaimRequest(Owner.here(), graphs=NAMES, limit=LIMIT, ttl=60.0))) == LIMIT
         costs.append(counted.count - before)
     await store.close()
     few, many = costs
@@ -100,10 +105,10 @@ async def test_postgresql_looks_at_as_many_pages_among_very_many_runs_of_many_gr
     for more in (0, MANY - FEW):
         fill(waiting, FEW, more)
         store = open_store(waiting.url)
-        await store.runs(limit=1)
+        await store.runs(RunQuery(limit=1))
         pages.count = 0
         pages.whole.clear()
-        assert len(await store.claim(Owner.here(), graphs=NAMES, limit=LIMIT, ttl=60.0)) == LIMIT
+        assert len(await store.claim(ClaimRequest(Owner.here(), graphs=NAMES, limit=LIMIT, ttl=60.0))) == LIMIT
         costs.append(pages.count)
         assert "runs" not in pages.whole
         await store.close()
@@ -128,7 +133,7 @@ async def test_postgresql_is_asked_as_often_however_many_graphs_there_are(
             asked.clear()
             # more than there are of one kind of one graph
             with connection.transaction():
-                assert len(claims.claim(connection, Owner.here(), graphs, LIMIT, 60.0)) == LIMIT
+                assert len(claims.claim(connection, a_claim(graphs, LIMIT))) == LIMIT
             counts.append(len(asked))
     one, all_of_them = counts
     assert all_of_them <= one
@@ -145,7 +150,7 @@ async def test_a_claim_locks_few_more_runs_than_it_takes_and_others_take_the_nex
             connection = stack.enter_context(closing(connect(address_of(waiting.url))))
             connection.execute("BEGIN")
             connection.execute("SET LOCAL lock_timeout = '1ms'")
-            found = claims.claim(connection, Owner.here(), graphs, 4, 60.0)
+            found = claims.claim(connection, a_claim(graphs, 4))
             assert len(found) == 4
             taken += [info.run_id for info, _ in found]
         with psycopg.connect(waiting.conninfo) as other:
@@ -162,7 +167,7 @@ async def test_a_run_that_another_client_has_locked_takes_the_place_of_no_other(
             "SELECT id FROM runs WHERE graph = 'g000' AND due IS NOT NULL ORDER BY due LIMIT 5 FOR NO KEY UPDATE"
         )
         store = open_store(waiting.url)
-        found = await store.claim(Owner.here(), graphs=NAMES[:1], limit=1, ttl=60.0, most={"g000": 1})
+        found = await store.claim(ClaimRequest(Owner.here(), graphs=NAMES[:1], limit=1, ttl=60.0, most={"g000": 1}))
         assert [info.run_id for info, _ in found] == ["g000 15"]
         await store.close()
 
@@ -190,15 +195,15 @@ async def test_what_is_due_is_found_behind_a_backlog_at_the_cost_of_a_short_one(
     for place, count in enumerate((BACKLOG // 10, BACKLOG)):
         path = tmp_path / f"{place}.db"
         store = SQLiteStore(path)
-        await store.create(*new_run())
+        await store.create(NewRun(*new_run()))
         with closing(sqlite3.connect(path)) as connection, connection:
             connection.executemany(
                 f"INSERT INTO runs ({_COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?4, ?5, ?6, ?7, 1, 's', 'c', '{{}}', 0)",
                 backlog(0, count),
             )
-        assert await store.claim(Owner.here(), graphs=["g"], limit=1, ttl=60.0)  # makes the index
+        assert await store.claim(ClaimRequest(Owner.here(), graphs=["g"], limit=1, ttl=60.0))  # makes the index
         before = counted.count
-        taken = await store.claim(Owner.here(), graphs=["g"], limit=3, ttl=60.0)
+        taken = await store.claim(ClaimRequest(Owner.here(), graphs=["g"], limit=3, ttl=60.0))
         costs.append(counted.count - before)
         assert [info.run_id.split()[0] for info, _ in taken] == (["timer"] * 3 if place else ["new"] * 3)
         await store.close()
@@ -213,7 +218,10 @@ async def test_the_database_finds_what_is_due_by_an_index_without_new_runs(postg
             backlog(0, BACKLOG),
         )
     store = open_store(postgres.url)
-    taken = [info.run_id.split()[0] for info, _ in await store.claim(Owner.here(), graphs=["g"], limit=2, ttl=60.0)]
+    taken = [
+        info.run_id.split()[0]
+        for info, _ in await store.claim(ClaimRequest(Owner.here(), graphs=["g"], limit=2, ttl=60.0))
+    ]
     assert taken == ["timer"] * 2, "also before there is an index"
     made = "SELECT 1 FROM pg_index WHERE indexrelid = to_regclass('runs_overdue') AND indisvalid"
     with anyio.fail_after(60):

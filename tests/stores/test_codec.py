@@ -40,6 +40,7 @@ from orchestrator.stores.copying import copy_store
 from orchestrator.stores.items import Item, packed
 from orchestrator.stores.memory import MemoryStore
 from orchestrator.stores.presence import held_here
+from orchestrator.stores.requests import Append, ClaimRequest, NewRun
 from orchestrator.stores.rows import OpenQuestion, RunSummary, Schedule
 from orchestrator.testing.store_conformance.helpers import an_owner, created, event, new_run
 from tests.support.sizes import quick_on
@@ -129,7 +130,7 @@ async def test_without_a_codec_everything_says_which_key_is_missing(inner: Store
         await ex.start(ASKING, "the question", run_id="r")
         await ex.start(RECALL, "x", run_id="m")
         await ex.memory.put(("notes",), "one", {"a": "secret"})
-        await ex.schedule(SHOUT, "* * * * *", "tea", name="s")
+        await ex.schedules.put(SHOUT, "* * * * *", "tea", name="s")
     async with executor(inner) as ex:
         await ex.start(SHOUT, "clear", run_id="clear")
         needs = "run 'r' is encrypted with key 'k1', which is missing here"
@@ -149,7 +150,7 @@ async def test_without_a_codec_everything_says_which_key_is_missing(inner: Store
             await ex.memory.get(("notes",), "one")
         failed = await ex.start(RECALL, "x", run_id="n")
         assert failed.status != "completed", "the run must not take the ciphertext for the value"
-        await ex.store.move_schedule("s", at=(await ex.schedules())[0].next_at, to=1.0)
+        await ex.store.move_schedule("s", at=(await ex.schedules.list())[0].next_at, to=1.0)
         assert await fire_due(ex._host) == []
     other_key = AESGCMCodec({"k1": bytes(range(1, 33))})
     for opened in (None, codec(k2=OLD), other_key):
@@ -180,12 +181,12 @@ async def test_clear_and_encrypted_runs_lie_in_one_store(inner: Store) -> None:
     async with executor(inner) as ex:
         run = await ex.start(ASKING, "tea", run_id="r")
         await ex.memory.put(("notes",), "one", "old")
-        await ex.schedule(SHOUT, "* * * * *", "tea", name="s")
+        await ex.schedules.put(SHOUT, "* * * * *", "tea", name="s")
     async with executor(inner, codec()) as ex:
         assert (await ex.questions()).questions[0].question.prompt == "tea?"
         assert (await ex.answer("r", run.waiting[0].id, Value(value="cake"))).output == "CAKE"
         assert (await ex.start(RECALL, "x")).output == "old"
-        assert (await ex.schedules())[0].values == {"text": "tea", "n": 0}
+        assert (await ex.schedules.list())[0].values == {"text": "tea", "n": 0}
         fork = await ex.fork("r", at=3)
         assert fork.waiting[0].prompt == "tea?"
         assert (await ex.check()).ok
@@ -203,7 +204,7 @@ async def test_a_codec_that_refuses_clear_values_takes_what_anyone_could_have_wr
     async with executor(inner) as ex:  # who can write to the store, and has no key
         await ex.start(ASKING, "forged", run_id="forged")
         await ex.memory.put(("notes",), "one", "forged")
-        await ex.schedule(SHOUT, "* * * * *", "forged", name="s")
+        await ex.schedules.put(SHOUT, "* * * * *", "forged", name="s")
     await inner.post("mine", {"type": "event", "name": "forged", "id": "e"})
     async with executor(inner, strict) as ex:
         for call in (ex.load("forged"), ex.resume("forged"), ex.fork("forged", at=1)):
@@ -217,7 +218,7 @@ async def test_a_codec_that_refuses_clear_values_takes_what_anyone_could_have_wr
             await ex.memory.get(("notes",), "one")
         assert await ex.memory.search(("notes",), "forged") == []
         with pytest.raises(StoreError, match="schedule 's' is damaged"):
-            await ex.schedules()
+            await ex.schedules.list()
         assert [one.body for one in await ex.store.inbox(["mine"])] == [{"type": "damaged"}]
         run = await ex.load("mine")
         assert (await ex.answer("mine", run.waiting[0].id, Value(value="cake"))).output == "CAKE"
@@ -290,7 +291,7 @@ async def two_runs() -> tuple[MemoryStore, CodedStore, str, str]:
     store = CodedStore(inner, codec())
     ids = [await created(store) for _ in range(2)]
     for run_id in ids:
-        await store.append(run_id, [event(2, "two"), event(3, "three")], after=1)
+        await store.append(Append(run_id, [event(2, "two"), event(3, "three")], after=1))
     return inner, store, *ids  # type: ignore[return-value]
 
 
@@ -362,10 +363,10 @@ async def test_clear_records_behind_encrypted_ones_are_refused_in_a_run_that_beg
 ) -> None:
     run_id = await created(inner)
     for after in (1, 2):
-        await inner.append(run_id, [event(after + 1)], after=after)
+        await inner.append(Append(run_id, [event(after + 1)], after=after))
     store = with_codec(inner, codec())
-    await store.append(run_id, [event(4)], after=3)
-    await inner.append(run_id, [event(5), event(6)], after=4)
+    await store.append(Append(run_id, [event(4)], after=3))
+    await inner.append(Append(run_id, [event(5), event(6)], after=4))
     for after in (4, 5):
         fresh = with_codec(inner, codec())
         assert len(await fresh.read(run_id, upto=4)) == 4
@@ -380,16 +381,16 @@ async def test_clear_records_behind_encrypted_ones_are_refused_in_a_run_that_beg
 async def test_an_error_that_looks_like_an_encrypted_one_leaves_no_text_clear(inner: Store) -> None:
     store = with_codec(inner, codec())
     info, records = new_run()
-    await store.create(info, records)
+    await store.create(NewRun(info, records))
     told = RunSummary("$encrypted k1 AAAA", "secret in", "secret out", "secret?")
-    await store.append(info.run_id, [event(2)], after=1, summary=told)
+    await store.append(Append(info.run_id, [event(2)], after=1, summary=told))
     assert "secret" not in repr(await inner.info(info.run_id))
     assert (await store.info(info.run_id)).summary == told
 
 
 async def test_other_values_are_bound_to_their_place_as_well() -> None:
     inner, store, one, other = await two_runs()
-    await store.append(one, [event(4)], after=3, summary=RunSummary("e", "i", "o", "q"))
+    await store.append(Append(one, [event(4)], after=3, summary=RunSummary("e", "i", "o", "q")))
     assert (await store.info(one)).summary == RunSummary("e", "i", "o", "q")
     coded = inner._runs[one].info.error
     for text in (coded, coded[:-3], coded.replace(" k1 ", " "), "$encrypted k1 A", coded.rpartition(" ")[0]):
@@ -433,35 +434,37 @@ async def test_writes_that_are_asked_again_have_the_outcome_of_one(inner: Store)
     store = with_codec(inner, codec())
     info, records = new_run()
     lease = Lease(info.run_id, "t", "h")
-    await store.create(info, records, lease=lease)
-    await store.create(info, records, lease=lease)
+    await store.create(NewRun(info, records, lease=lease))
+    await store.create(NewRun(info, records, lease=lease))
     with pytest.raises(RunExists):
-        await store.create(info, records)
+        await store.create(NewRun(info, records))
     more = [event(2, "x")]
-    assert await store.append(info.run_id, more, after=1, lease="t") == 2
-    assert await store.append(info.run_id, more, after=1, lease="t") == 2
+    assert await store.append(Append(info.run_id, more, after=1, lease="t")) == 2
+    assert await store.append(Append(info.run_id, more, after=1, lease="t")) == 2
     for again, token in (([event(2, "y")], "t"), (more, None), (more, "other")):
         with pytest.raises(RunConflict):
-            await store.append(info.run_id, again, after=1, lease=token)
-    assert await store.append(info.run_id, [event(3)], after=2, lease="t", release=True) == 3
-    assert await store.append(info.run_id, [event(3)], after=2, lease="t", release=True) == 3
+            await store.append(Append(info.run_id, again, after=1, lease=token))
+    assert await store.append(Append(info.run_id, [event(3)], after=2, lease="t", release=True)) == 3
+    assert await store.append(Append(info.run_id, [event(3)], after=2, lease="t", release=True)) == 3
 
 
 async def test_a_claim_whose_codec_fails_leaves_no_run_to_who_does_not_know_of_it(inner: Store) -> None:
     info, records = new_run()
-    await with_codec(inner, Service()).create(info.changed(input="tea"), records)
+    await with_codec(inner, Service()).create(NewRun(info.changed(input="tea"), records))
     owner = an_owner()
     with pytest.raises(StoreUnavailable, match="the codec failed"):
-        await with_codec(inner, Service(OSError())).claim(owner, graphs=None, limit=1, ttl=60.0)
+        await with_codec(inner, Service(OSError())).claim(ClaimRequest(owner, graphs=None, limit=1, ttl=60.0))
     assert owner.executor not in held_here.values()
-    ((taken, lease),) = await with_codec(inner, Service()).claim(an_owner(), graphs=None, limit=1, ttl=60.0)
+    ((taken, lease),) = await with_codec(inner, Service()).claim(
+        ClaimRequest(an_owner(), graphs=None, limit=1, ttl=60.0)
+    )
     assert (taken.run_id, taken.input) == (info.run_id, "tea")
     held_here.pop(lease.token)
 
 
 async def test_a_lease_is_given_back_though_the_key_for_its_fault_is_missing(inner: Store) -> None:
     info, records = new_run()
-    await with_codec(inner, codec(b=NEW)).create(info, records, lease=Lease(info.run_id, "t", "h"))
+    await with_codec(inner, codec(b=NEW)).create(NewRun(info, records, lease=Lease(info.run_id, "t", "h")))
     store = with_codec(inner, AESGCMCodec({"a": "env:NO_SUCH_VARIABLE_4711", "b": NEW}))
     await store.drop_lease(info.run_id, "t", fault="secret of zq")
     found = await inner.info(info.run_id)
@@ -543,7 +546,7 @@ async def test_a_copy_needs_no_key_and_changes_keys_if_it_has_them(anyio_backend
     async with executor(first, codec(a=OLD)) as ex:
         await ex.start(ASKING, "tea", run_id="r")
         await ex.memory.put(("notes",), "one", "kept")
-        await ex.schedule(SHOUT, "* * * * *", "tea", name="s")
+        await ex.schedules.put(SHOUT, "* * * * *", "tea", name="s")
         await ex.store.post("r", {"type": "cancel"})
     await copy_store(first, second)
     both = codec(b=NEW, a=OLD)
@@ -551,7 +554,7 @@ async def test_a_copy_needs_no_key_and_changes_keys_if_it_has_them(anyio_backend
     async with executor(third, codec(b=NEW)) as ex:
         assert (await ex.load("r")).waiting[0].prompt == "tea?"
         assert (await ex.memory.get(("notes",), "one")).value == "kept"  # type: ignore[union-attr]
-        assert (await ex.schedules())[0].values["text"] == "tea"
+        assert (await ex.schedules.list())[0].values["text"] == "tea"
         assert [one.body for one in await ex.store.inbox(["r"])] == [{"type": "cancel"}]
         assert (await ex.check()).ok
     copied = await copy_store(with_codec(second, both), with_codec(third, both))

@@ -17,6 +17,7 @@ from orchestrator.nodes import Ask, Wait
 from orchestrator.stores import open_store
 from orchestrator.stores.aes_gcm import AESGCMCodec
 from orchestrator.stores.codec import Codec
+from orchestrator.stores.requests import RunQuery
 from orchestrator.strategies.plan_and_solve import plan_and_solve
 from orchestrator.strategies.react import react
 from orchestrator.testing import ScriptedModel
@@ -141,7 +142,7 @@ async def live(url: str, codec: Codec | None) -> None:
             done = await ex.send("l", "paid", {"order": word("sent")})
             assert done.status == "completed"
             await ex.cancel(fork.run_id, reason=word("stopper"))
-            await ex.schedule(MEMORY, "* * * * *", {"text": word("scheduled")}, name="s")
+            await ex.schedules.put(MEMORY, "* * * * *", {"text": word("scheduled")}, name="s")
             await fire_due(ex._host)
             await ex.enqueue(FAILING, {"text": word("payload")}, run_id="queued")
     with ScriptedModel(lambda request: f"1. {word('planned')}") as model:
@@ -157,8 +158,8 @@ async def live(url: str, codec: Codec | None) -> None:
         await store.post("queued", body)
         assert [one.body for one in await store.inbox(["queued"])] == [body]
         assert word("faulty") in (await store.info("queued")).fault
-        assert (await store.runs(search=word("question"))).runs == () or codec is None
-        assert len((await store.runs(search=CLEAR.decode())).runs) == 2
+        assert (await store.runs(RunQuery(search=word("question")))).runs == () or codec is None
+        assert len((await store.runs(RunQuery(search=CLEAR.decode()))).runs) == 2
     finally:
         await store.close()
 

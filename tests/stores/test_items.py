@@ -27,6 +27,7 @@ from orchestrator.stores.items import (
     prefix_range,
     unpacked,
 )
+from orchestrator.stores.requests import NewRun
 from orchestrator.stores.sqlite import items as sqlite_items
 from orchestrator.stores.sqlite.schema import MIGRATIONS, migrate
 from orchestrator.testing.store_conformance.helpers import new_run
@@ -102,7 +103,7 @@ class Model:
 
 async def follow(store: Store, steps: list[Put | Delete | Prune]) -> None:
     info, records = new_run()
-    await store.create(info, records)
+    await store.create(NewRun(info, records))
     model = Model()
     for step in steps:
         if isinstance(step, Prune):
@@ -339,7 +340,7 @@ async def test_which_items_a_run_wrote_is_forgotten_with_it(tmp_path: Path) -> N
     path = tmp_path / "runs.db"
     store = open_store(f"sqlite:///{path}")
     info, records = new_run()
-    await store.create(info, records)
+    await store.create(NewRun(info, records))
     await store.put_item("memory", Item(("a",), "k", "1"), write=ItemWrite(info.run_id, "call"))
     with closing(sqlite3.connect(path)) as file, file:
         count = "SELECT count(*) FROM item_writes"

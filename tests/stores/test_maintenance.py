@@ -17,6 +17,7 @@ from orchestrator.kernel.records import Paused
 from orchestrator.stores import Store, open_store
 from orchestrator.stores.base import RunSummary, Schedule
 from orchestrator.stores.copying import Copied, copy_store
+from orchestrator.stores.requests import Append, NewRun, RunQuery
 from orchestrator.stores.sqlite.files import PAGE_BYTES
 from orchestrator.testing.store_conformance.helpers import a_lease, event, events, new_run
 from tests.support.executors import chain, says
@@ -50,19 +51,19 @@ async def test_a_copy_has_every_run_and_asked_again_only_what_is_new(tmp_path: P
     source, there = await filled(f"sqlite:///{tmp_path}/one.db"), open_store("memory://")
     said: list[tuple[int, int]] = []
     paused, records = new_run()
-    await source.create(replace(paused, status="paused", created=2e9), records)
+    await source.create(NewRun(replace(paused, status="paused", created=2e9), records))
     await source.post(paused.run_id, {"type": "pause"})
     ids = ("r0", "r1", "r2", paused.run_id)
     assert await copy_store(source, there, lambda *done: said.append(done)) == Copied(runs=ids)
     assert said == [(0, 4), (1, 4), (2, 4), (3, 4), (4, 4)]
-    assert (await there.runs()).runs == (await source.runs()).runs
+    assert (await there.runs(RunQuery())).runs == (await source.runs(RunQuery())).runs
     for run_id in ids:
         assert await there.read(run_id) == await source.read(run_id)
     assert await there.graph(GRAPH.content) == GRAPH.data()
     assert [one.body for one in await there.inbox(ids)] == [{"type": "pause"}]
-    await source.append(paused.run_id, events(2), after=1, status="failed", summary=RunSummary(error="Boom"))
+    await source.append(Append(paused.run_id, events(2), after=1, status="failed", summary=RunSummary(error="Boom")))
     await there.append(
-        "r1", [Paused(seq=(await there.info("r1")).head + 1, ts=5.0)], after=(await there.info("r1")).head
+        Append("r1", [Paused(seq=(await there.info("r1")).head + 1, ts=5.0)], after=(await there.info("r1")).head)
     )
     again = await copy_store(source, there)
     assert again == Copied(extended=(paused.run_id,), skipped=("r0", "r2"), differing=("r1",))
@@ -72,7 +73,7 @@ async def test_a_copy_has_every_run_and_asked_again_only_what_is_new(tmp_path: P
         assert (await executor.load("r2")).output == ["a", "b"]
     back = open_store(f"sqlite:///{tmp_path}/two.db")
     assert (await copy_store(there, back)).runs == ids
-    assert (await back.runs()).runs == (await there.runs()).runs
+    assert (await back.runs(RunQuery())).runs == (await there.runs(RunQuery())).runs
     for store in (source, back):
         await store.close()
 
@@ -136,19 +137,21 @@ async def test_a_copy_that_is_killed_left_whole_runs_and_goes_on(tmp_path: Path)
     source = open_store(one)
     for _ in range(sized(150, 500)):
         info, records = new_run()
-        await source.create(replace(info, head=21), [*records, *[event(seq, "x" * 2000) for seq in range(2, 22)]])
+        await source.create(
+            NewRun(replace(info, head=21), [*records, *[event(seq, "x" * 2000) for seq in range(2, 22)]])
+        )
     kills = sized(2, 8)
     for number in range(kills):
         killed_while_it_copies(one, two, 0.05 * (number + 1))
         there = open_store(two)
-        for info in (await there.runs(limit=1000)).runs:
+        for info in (await there.runs(RunQuery(limit=1000))).runs:
             assert len(await there.read(info.run_id)) == info.head == 21
         await there.close()
     there = open_store(two)
     done = await copy_store(source, there)
     assert done.differing == done.extended == ()
     assert len(done.runs) + len(done.skipped) == sized(150, 500)
-    assert (await there.runs(limit=1000)).runs == (await source.runs(limit=1000)).runs
+    assert (await there.runs(RunQuery(limit=1000))).runs == (await source.runs(RunQuery(limit=1000))).runs
     for store in (source, there):
         await store.close()
 
@@ -164,9 +167,9 @@ async def test_the_space_of_deleted_runs_is_given_back_and_their_words_are_gone(
     for number in range(120):
         info, records = new_run()
         info = replace(info, input=f"confidential{number}x", head=21)
-        await store.create(info, [*records, *[event(seq, "y" * 4000) for seq in range(2, 22)]])
+        await store.create(NewRun(info, [*records, *[event(seq, "y" * 4000) for seq in range(2, 22)]]))
         ids.append(info.run_id)
-    assert [one.run_id for one in (await store.runs(search="confidential7x")).runs] == [ids[7]]
+    assert [one.run_id for one in (await store.runs(RunQuery(search="confidential7x"))).runs] == [ids[7]]
     await store.compact()
     full = path.stat().st_size
     for run_id in ids[:-12]:
@@ -177,7 +180,7 @@ async def test_the_space_of_deleted_runs_is_given_back_and_their_words_are_gone(
     async def append() -> None:
         for after in range(21, 41):
             begun = time.monotonic()
-            await store.append(ids[-1], [event(after + 1)], after=after)
+            await store.append(Append(ids[-1], [event(after + 1)], after=after))
             appends.append(time.monotonic() - begun)
             await anyio.sleep(0.001)
 
@@ -227,7 +230,7 @@ async def test_what_is_wrong_is_found_and_what_can_be_is_repaired(tmp_path: Path
     path = tmp_path / "runs.db"
     url = f"sqlite:///{path}"
     store = await filled(url, 6)
-    assert (await store.runs(search="a")).runs
+    assert (await store.runs(RunQuery(search="a"))).runs
     await store.take_lease(a_lease("r5", "t"), ttl=60.0)
     await store.close()
     change(
@@ -274,13 +277,13 @@ async def test_a_check_says_what_stopped_and_repair_does_not_hide_it(tmp_path: P
     url = f"sqlite:///{tmp_path}/runs.db"
     store = await filled(url, 1)
     info, records = new_run()
-    await store.create(replace(info, run_id="gone", graph="g", structure="", content=""), [
+    await store.create(NewRun(replace(info, run_id="gone", graph="g", structure="", content=""), [
         records[0].model_copy(update={"run_id": "gone", "graph": "g", "structure": "", "content": ""})
-    ])  # fmt: skip
+    ]))  # fmt: skip
     for number in range(5):
         await store.take_lease(a_lease("r0", f"t{number}"), ttl=60.0)
         await store.drop_lease("r0", f"t{number}", fault="no graph")
-    await store.append("r0", [], after=(await store.info("r0")).head, summary=RunSummary())
+    await store.append(Append("r0", [], after=(await store.info("r0")).head, summary=RunSummary()))
     async with Executor(store) as executor:
         found = await executor.check(repair=True)
         told = {one.run_id: one for one in found.findings}

@@ -17,6 +17,7 @@ from orchestrator import Executor
 from orchestrator.kernel.records import encode
 from orchestrator.stores import open_store
 from orchestrator.stores.owner import Owner
+from orchestrator.stores.requests import Append, RunQuery
 from orchestrator.stores.sqlite.schema import MIGRATIONS, migrate, version_of
 from orchestrator.stores.stored import checksum
 from tests.data import totals4
@@ -96,7 +97,7 @@ async def test_a_living_lease_of_version_1_is_waited_for_and_a_dead_one_is_not(o
         assert lease is not None
         assert 0 < lease.left <= 1.5
         time.sleep(1.6)  # noqa: ASYNC251  until it has expired, which nothing tells
-        assert names[0] in await executor.recoverable()
+        assert names[0] in await executor.workers.recoverable()
 
 
 KILLED = """
@@ -170,7 +171,7 @@ async def test_a_damaged_file_of_version_1_is_opened_and_says_what_is_damaged(ol
         file.execute("UPDATE graphs SET data = '{' WHERE rowid % 2 = 0")
         file.execute("UPDATE runs SET head = 9e99 WHERE id = 1")
     store = open_store(f"sqlite:///{old}")
-    assert len((await store.runs(limit=1000)).runs) > 60
+    assert len((await store.runs(RunQuery(limit=1000))).runs) > 60
     await store.close()
     assert os.path.getsize(old)
 
@@ -199,13 +200,13 @@ def file_of_version_3(path: Path) -> None:
 FINDS = """
 import sys
 import anyio
-from orchestrator.stores import open_store
+from orchestrator.stores import RunQuery, open_store
 from tests.executor.program import powerless
 
 async def work():
     store = open_store(sys.argv[1])
     for filters in ({"search": "violets"}, {"search": "team1"}, {"waiting": True}, {"failed_tool": ""}, {}):
-        print([info.run_id for info in (await store.runs(**filters)).runs])
+        print([info.run_id for info in (await store.runs(RunQuery(**filters))).runs])
     await store.close()
 
 powerless()
@@ -304,7 +305,7 @@ LONG = "a long text " * 20_000
 READS = """
 import sys
 import anyio
-from orchestrator.stores import open_store
+from orchestrator.stores import RunQuery, open_store
 from tests.executor.program import powerless
 from tests.stores.runs import events
 from tests.stores.test_migration import LONG
@@ -341,8 +342,8 @@ async def test_whole_records_of_version_6_stay_as_they_are_and_new_ones_have_pay
     file_of_version_6(path)
     store = open_store(f"sqlite:///{path}")
     assert await store.read("a") == events(1, 2, LONG)
-    await store.append("a", events(3, 1, LONG), after=2)
-    await store.append("b", events(3, 2, [LONG]), after=2)
+    await store.append(Append("a", events(3, 1, LONG), after=2))
+    await store.append(Append("b", events(3, 2, [LONG]), after=2))
     assert await store.read("a") == events(1, 3, LONG)
     assert await store.read("b") == [*events(1, 2, LONG), *events(3, 2, [LONG])]
     assert [one for one in await store.check() if not one.note] == []

@@ -13,6 +13,7 @@ import pytest
 from orchestrator.errors import RunUnknown, StoreError, StoreUnavailable
 from orchestrator.stores import Store, open_store
 from orchestrator.stores.memory import MemoryStore
+from orchestrator.stores.requests import Append, RunQuery
 from orchestrator.stores.sqlite import SQLiteStore
 from tests.stores.runs import add_run, events
 
@@ -61,7 +62,7 @@ async def test_both_are_stores(tmp_path: Path) -> None:
 async def test_reading_makes_no_file_and_writing_makes_private_ones(tmp_path: Path) -> None:
     path = tmp_path / "new" / "deep" / "runs.db"
     store = open_store(f"sqlite:///{path}")
-    assert (await store.runs()).runs == ()
+    assert (await store.runs(RunQuery())).runs == ()
     assert await store.inbox(["r"]) == []
     with pytest.raises(RunUnknown):
         await store.read("r")
@@ -134,7 +135,7 @@ async def test_an_empty_file_becomes_a_store(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
     path.touch()
     store = open_store(f"sqlite:///{path}")
-    assert (await store.runs()).runs == ()
+    assert (await store.runs(RunQuery())).runs == ()
     await add_run(store)
     await store.close()
 
@@ -159,9 +160,11 @@ async def test_a_file_that_is_gone_is_named_and_none_is_made_in_its_place(how: s
     left = sorted(path.parent.iterdir()) if path.parent.exists() else None
     words = "is no longer the file that was opened" if "replaced" in how else "was removed or renamed"
     for action in (
-        lambda: store.append("old", events(2), after=1), lambda: add_run(store, "old"), lambda: add_run(store, "new"),
-        lambda: store.read("old"), lambda: store.info("old"), store.runs, lambda: store.inbox(["old"]),
-        lambda: store.lease("old"), lambda: store.post("old", {}), lambda: store.delete("old"),
+        lambda: store.append(Append("old", events(2), after=1)),
+        lambda: add_run(store, "old"), lambda: add_run(store, "new"),
+        lambda: store.read("old"), lambda: store.info("old"), lambda: store.runs(RunQuery()),
+        lambda: store.inbox(["old"]), lambda: store.lease("old"), lambda: store.post("old", {}),
+        lambda: store.delete("old"),
     ):  # fmt: skip
         with pytest.raises(StoreUnavailable, match=f"runs.db.*{words}"):
             await action()
@@ -170,11 +173,11 @@ async def test_a_file_that_is_gone_is_named_and_none_is_made_in_its_place(how: s
         for file in tmp_path.glob("runs.db*"):
             file.rename(path.parent / file.name)
         assert len(await store.read("old")) == 1
-        await store.append("old", events(2), after=1)
+        await store.append(Append("old", events(2), after=1))
     await store.close()
     anew = open_store(f"sqlite:///{path}")
     known = {"renamed": ["old"], "replaced by a store": ["other"]}.get(how, [])
-    assert [info.run_id for info in (await anew.runs()).runs] == known
+    assert [info.run_id for info in (await anew.runs(RunQuery())).runs] == known
     await add_run(anew, "new")
     await anew.close()
 
@@ -189,7 +192,7 @@ async def test_a_closed_store_reads_on(tmp_path: Path) -> None:
     assert await store.inbox(["r"]) == []
     assert [file.name for file in tmp_path.iterdir()] == ["runs.db"]
     with pytest.raises(StoreError, match="is closed; open it again to write"):
-        await store.append("r", events(2), after=1)
+        await store.append(Append("r", events(2), after=1))
 
 
 @pytest.mark.anyio
@@ -200,7 +203,7 @@ async def test_a_file_whose_tables_are_being_made_reads_as_a_store_without_runs(
         other.execute("BEGIN IMMEDIATE")
         other.execute("CREATE TABLE runs (id INTEGER PRIMARY KEY)")
         store = open_store(f"sqlite:///{path}")
-        assert (await store.runs()).runs == ()  # it does not wait for the other's lock, which stays
+        assert (await store.runs(RunQuery())).runs == ()  # it does not wait for the other's lock, which stays
         other.execute("ROLLBACK")
     await store.put_graph("g", {})
     assert await store.graph("g") == {}

@@ -23,6 +23,7 @@ from orchestrator.stores import RunInfo, Store, open_store
 from orchestrator.stores.aes_gcm import AESGCMCodec
 from orchestrator.stores.archivable import Archivable
 from orchestrator.stores.payloads import LEAST, shown
+from orchestrator.stores.requests import Append, NewRun
 from orchestrator.stores.sqlite import writes
 from orchestrator.testing.store_conformance.archives import an_object
 from tests.stores.runs import add_run, event, events
@@ -97,7 +98,7 @@ async def test_what_is_in_many_runs_is_stored_once(place: Place) -> None:
     long = text(1)
     records = [event(1, {"result": long}), event(2, {"state": {"document": long}}), event(3, "short")]
     for number in range(11):
-        await place.store.create(RunInfo(f"r{number}", "essay", "running", head=3), records)
+        await place.store.create(NewRun(RunInfo(f"r{number}", "essay", "running", head=3), records))
     assert place.counts == (1, 11)
     for number in range(11):
         assert await place.store.read(f"r{number}") == records
@@ -118,7 +119,7 @@ async def test_a_payload_goes_with_its_last_use(place: Place) -> None:
     await add_run(store, "a", 2, both)
     await add_run(store, "b", 1, both)
     info, records = ended("c", [event(1, [one, both])])
-    await store.create(info, records)
+    await store.create(NewRun(info, records))
     assert place.counts == (2, 4)
     await store.delete("a")
     assert place.counts == (2, 3)
@@ -145,9 +146,9 @@ async def test_an_append_that_is_refused_keeps_nothing(place: Place) -> None:
     await add_run(place.store)
     for _ in range(2):
         with pytest.raises(Exception, match="its head is 1, not 5"):
-            await place.store.append("r", events(6, 1, text(1)), after=5)
+            await place.store.append(Append("r", events(6, 1, text(1)), after=5))
         with pytest.raises(Exception, match="taken over"):
-            await place.store.append("r", events(2, 1, text(1)), after=1, lease="none")
+            await place.store.append(Append("r", events(2, 1, text(1)), after=1, lease="none"))
         with pytest.raises(Exception, match="exists"):
             await add_run(place.store, data=text(2))
     assert place.counts == (0, 0)
@@ -160,7 +161,7 @@ async def test_appends_of_the_same_payload_at_once(place: Place) -> None:
     other = open_store(place.url)
 
     async def write(name: str, store: Store) -> None:
-        await store.append(name, events(2, 1, [long, name + long]), after=1)
+        await store.append(Append(name, events(2, 1, [long, name + long]), after=1))
 
     async with anyio.create_task_group() as tasks:
         for at, name in enumerate(names):
@@ -180,8 +181,8 @@ async def test_writers_and_deleters_of_one_payload(place: Place) -> None:
         for number in range(rounds):
             mine = [*long[number % 3 :], *long[: number % 3]]
             await add_run(store, name)
-            await store.append(name, events(2, 1, mine), after=1)
-            await store.append(name, events(3, 1, mine[0]), after=2)
+            await store.append(Append(name, events(2, 1, mine), after=1))
+            await store.append(Append(name, events(3, 1, mine[0]), after=2))
             assert await store.read(name, after=1) == [event(2, mine), event(3, mine[0])]
             await store.delete(name)
 
@@ -195,7 +196,7 @@ async def test_writers_and_deleters_of_one_payload(place: Place) -> None:
 
 async def test_records_with_payloads_are_read_by_few_statements(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     records = [event(seq, [text(seq, LEAST), text(0, LEAST), "x"]) for seq in range(1, 81)]
-    await place.store.create(RunInfo("r", "essay", "running", head=80), records)
+    await place.store.create(NewRun(RunInfo("r", "essay", "running", head=80), records))
     said: list[str] = []
     if place.url.startswith("sqlite"):
         readers: Any = vars(place.store)["_readers"]
@@ -239,7 +240,10 @@ async def test_a_damaged_payload_is_told_by_run_record_and_digest(place: Place, 
     long, other = text(1, 40_000), text(2, 40_000)
     digest = sha256(long.encode()).digest()
     await place.store.create(
-        RunInfo("r", "essay", "running", head=4), [event(1), event(2, other), event(3, [other, long]), event(4, long)]
+        NewRun(
+            RunInfo("r", "essay", "running", head=4),
+            [event(1), event(2, other), event(3, [other, long]), event(4, long)],
+        )
     )
     await add_run(place.store, "whole", 2, other)
     change = DAMAGE[why.split(",", maxsplit=1)[0]]
@@ -264,7 +268,7 @@ async def test_a_damaged_payload_is_told_by_run_record_and_digest(place: Place, 
 
 async def test_skeletons_that_are_damaged_are_told(place: Place) -> None:
     long, other = text(1, 40_000), text(2, 40_000)
-    await place.store.create(RunInfo("r", "essay", "running", head=2), [event(1), event(2, long)])
+    await place.store.create(NewRun(RunInfo("r", "essay", "running", head=2), [event(1), event(2, long)]))
     await add_run(place.store, "other", 1, other)
     column = "CAST({} AS BLOB)" if place.url.startswith("sqlite") else "convert_to({}, 'UTF8')"
     as_text = "CAST(data AS TEXT)" if place.url.startswith("sqlite") else "convert_from(data, 'UTF8')"
@@ -300,7 +304,7 @@ async def test_reading_takes_as_much_memory_as_is_stored(place: Place) -> None:
     """However often records have a payload: here 80 MB, of one text of 1 MB."""
     long = text(1, 1_000_000)
     records = [event(1), event(2, [long] * 40), event(3, {"again": [long] * 40})]
-    await place.store.create(RunInfo("r", "essay", "running", head=3), records)
+    await place.store.create(NewRun(RunInfo("r", "essay", "running", head=3), records))
     await place.store.read("r", upto=1)  # opened, and what that takes is not counted
     tracemalloc.start()
     try:
@@ -315,7 +319,7 @@ async def test_a_record_that_names_a_payload_too_often_is_damaged_at_every_door(
     """A store of 1 MB that stands for 2 GB; nothing of it is put together."""
     payload = "x" * (1 << 20)
     skeleton, _ = named_often(payload, 2_000)
-    await place.store.create(RunInfo("r", "essay", "running", head=1), [event(1, [payload])])
+    await place.store.create(NewRun(RunInfo("r", "essay", "running", head=1), [event(1, [payload])]))
     sqlite = place.url.startswith("sqlite")
     forged = f"x'{skeleton.hex()}'" if sqlite else f"'\\x{skeleton.hex()}'"
     place.execute(f"UPDATE records SET data = {forged} WHERE {'id >> 32' if sqlite else 'run'} = {place.number('r')}")
@@ -343,7 +347,7 @@ async def test_what_is_noted_wrongly_is_found_and_repaired(place: Place) -> None
     await add_run(place.store, "a", 1, long)
     await add_run(place.store, "b", 2, [long, other])
     info, records = ended("c", [event(1, other)])
-    await place.store.create(info, records)
+    await place.store.create(NewRun(info, records))
     hexed = "x'{}'" if place.url.startswith("sqlite") else "'\\x{}'"
     digest, nowhere = (hexed.format(sha256(one.encode()).hexdigest()) for one in (long, "nowhere"))
     place.execute(f"DELETE FROM payload_uses WHERE digest = {digest} AND run = {place.number('b')}")
@@ -483,7 +487,9 @@ async def test_encrypted_values_are_payloads_like_others(place: Place) -> None:
 
 async def test_the_view_for_people_shows_a_record_with_readable_holes(place: Place) -> None:
     long = text(1, 40_000)
-    await place.store.create(RunInfo("r", "essay", "running", head=2), [event(1, "short"), event(2, {"a": long})])
+    await place.store.create(
+        NewRun(RunInfo("r", "essay", "running", head=2), [event(1, "short"), event(2, {"a": long})])
+    )
     rows = place.execute("SELECT run_id, seq, record FROM journal ORDER BY seq")
     shown_records: list[Record] = [decode(record) for _, _, record in rows]
     assert [row[:2] for row in rows] == [("r", 1), ("r", 2)]

@@ -21,7 +21,7 @@ import os, signal, sqlite3, sys
 
 import anyio
 
-from orchestrator.stores import open_store
+from orchestrator.stores import Append, open_store
 from tests.stores.runs import add_run, event
 from tests.stores.test_payloads_kill import LONG, RUNS
 
@@ -54,8 +54,8 @@ async def work():
     store = open_store(url)
     for name in RUNS:
         await add_run(store, name)
-        await store.append(name, [event(2, LONG)], after=1)
-        await store.append(name, [event(3, LONG[0])], after=2)
+        await store.append(Append(name, [event(2, LONG)], after=1))
+        await store.append(Append(name, [event(3, LONG[0])], after=2))
     for name in RUNS:
         await store.delete(name)
     await store.close()

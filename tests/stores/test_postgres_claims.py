@@ -14,6 +14,7 @@ import pytest
 
 from orchestrator.stores import Store, open_store
 from orchestrator.stores.owner import Owner, boot_id, machine_id
+from orchestrator.stores.requests import ClaimRequest, NewRun
 from orchestrator.stores.rows import Lease, RunInfo
 from orchestrator.testing.store_conformance.helpers import a_lease, started
 from tests.support.postgres import PostgresDatabase
@@ -36,13 +37,15 @@ async def waiting(
 ) -> RunInfo:
     """A run that nobody drives."""
     info = RunInfo(run_id, graph, "running", {}, created, created, 1, "s", "c", due)
-    await store.create(info, [started(info)])
+    await store.create(NewRun(info, [started(info)]))
     return info
 
 
 async def claimed(store: Store, limit: int = 1, ttl: float = 60.0) -> list[str]:
     """The ids of the runs that a new executor gets."""
-    return [info.run_id for info, _ in await store.claim(Owner.here(), graphs=["g"], limit=limit, ttl=ttl)]
+    return [
+        info.run_id for info, _ in await store.claim(ClaimRequest(Owner.here(), graphs=["g"], limit=limit, ttl=ttl))
+    ]
 
 
 # -- many claimers -----------------------------------------------------------------------------------------------------
@@ -165,12 +168,12 @@ async def test_two_machines_of_one_name_share_a_store(store: Store) -> None:
     here, there = Owner.here(), replace(Owner.here(), machine="another", boot="another", pid=2**22 - 3)
     for number in range(4):
         await waiting(store, f"r{number}")
-    mine = await store.claim(here, graphs=["g"], limit=2, ttl=60.0)
-    theirs = await store.claim(there, graphs=["g"], limit=2, ttl=0.6)
+    mine = await store.claim(ClaimRequest(here, graphs=["g"], limit=2, ttl=60.0))
+    theirs = await store.claim(ClaimRequest(there, graphs=["g"], limit=2, ttl=0.6))
     assert len(mine) == len(theirs) == 2
-    assert await store.claim(here, graphs=["g"], limit=9, ttl=60.0) == []
-    assert await store.claim(there, graphs=["g"], limit=9, ttl=0.6) == []
+    assert await store.claim(ClaimRequest(here, graphs=["g"], limit=9, ttl=60.0)) == []
+    assert await store.claim(ClaimRequest(there, graphs=["g"], limit=9, ttl=0.6)) == []
     with anyio.fail_after(20):
-        while not (taken := await store.claim(here, graphs=["g"], limit=9, ttl=60.0)):  # noqa: ASYNC110  time passes
+        while not (taken := await store.claim(ClaimRequest(here, graphs=["g"], limit=9, ttl=60.0))):  # noqa: ASYNC110  time passes
             await anyio.sleep(0.05)
     assert [info.run_id for info, _ in taken] == [info.run_id for info, _ in theirs]

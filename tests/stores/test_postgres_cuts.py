@@ -22,6 +22,7 @@ from orchestrator.kernel.records import EventReceived, RunStarted
 from orchestrator.stores import Store, open_store
 from orchestrator.stores.items import AREAS, Item, ItemWrite
 from orchestrator.stores.owner import Owner
+from orchestrator.stores.requests import Append, ClaimRequest, NewRun, RunQuery
 from orchestrator.stores.rows import NOTICE, Lease, RunInfo, RunSummary, Schedule
 from tests.support.pg_proxy import Exchange, Proxy, Side, proxy
 from tests.support.postgres import PASSWORD, USER, PostgresDatabase
@@ -94,7 +95,7 @@ def lease_of(tag: str, token: str = "token") -> Lease:
 
 async def run(store: Store, tag: str, *, lease: Lease | None = None, graph: str = "g", ttl: float = 600.0) -> None:
     info = RunInfo(f"run {tag}", graph, "running", {"a": "b"}, 1.5, 2.5, 1, "s", f"digest {tag}")
-    await store.create(info, [started(info)], graph={"of": tag}, lease=lease, ttl=ttl)
+    await store.create(NewRun(info, [started(info)], graph={"of": tag}, lease=lease, ttl=ttl))
 
 
 async def held(store: Store, tag: str) -> None:
@@ -106,10 +107,10 @@ async def expired(store: Store, tag: str) -> None:
 
 
 async def append(store: Store, tag: str, **options: Any) -> object:
-    return await store.append(
+    return await store.append(Append(
         f"run {tag}", [event(2, "x\0y"), event(3)], after=1, lease=f"token {tag}",
         summary=RunSummary(output="done", steps=2), snapshot=b"folded", **options,
-    )  # fmt: skip
+    ))  # fmt: skip
 
 
 async def post(store: Store, tag: str, **options: Any) -> object:
@@ -123,7 +124,7 @@ async def noticed(store: Store, tag: str) -> object:
 
 
 async def claim(store: Store, tag: str) -> object:
-    found = await store.claim(Owner.here(), graphs=[f"graph {tag}"], limit=5, ttl=600.0)
+    found = await store.claim(ClaimRequest(Owner.here(), graphs=[f"graph {tag}"], limit=5, ttl=600.0))
     return [
         (info.run_id, lease.run_id, (await store.lease(info.run_id) or lease_of("")).token == lease.token)
         for info, lease in found
@@ -158,7 +159,7 @@ WRITES: dict[str, Write] = {
     "create for workers": Write(run),
     "append": Write(append, held),
     "append that ends": Write(lambda store, tag: append(store, tag, status="completed", release=True), held),
-    "append without a lease": Write(lambda store, tag: store.append(f"run {tag}", [event(2)], after=1), run),
+    "append without a lease": Write(lambda store, tag: store.append(Append(f"run {tag}", [event(2)], after=1)), run),
     "put_graph": Write(lambda store, tag: store.put_graph(f"digest {tag}", {"of": tag})),
     "put_snapshot": Write(lambda store, tag: store.put_snapshot(f"run {tag}", 1, b"folded"), run),
     "take_lease": Write(lambda store, tag: store.take_lease(lease_of(tag), ttl=600.0), run),
@@ -232,7 +233,9 @@ async def facts(store: Store, tag: str) -> dict[str, Any]:
         "snapshot": await store.snapshot(run_id),
         "graph": await store.graph(info.content),
         "totals": await store.totals(run_id),
-        "listed": [one.run_id for one in (await store.runs(search="done", limit=1000)).runs if one.run_id == run_id],
+        "listed": [
+            one.run_id for one in (await store.runs(RunQuery(search="done", limit=1000))).runs if one.run_id == run_id
+        ],
     }
 
 

@@ -18,6 +18,7 @@ from orchestrator.stores.postgres import months, schema
 from orchestrator.stores.postgres.connections import connect
 from orchestrator.stores.postgres.schema import MIGRATIONS, migrate, version_of
 from orchestrator.stores.postgres.url import address_of
+from orchestrator.stores.requests import Append
 from tests.stores.runs import add_run, events
 from tests.support.executors import chain, says
 from tests.support.postgres import PostgresDatabase
@@ -71,7 +72,7 @@ async def test_all_that_is_there_stays(
             assert former.execute("SELECT pg_relation_filepath('records_earlier')") == [(file,)]
             assert former.execute(_JOURNAL) == journal
             assert (await executor.load("done")).status == "completed"
-            assert await executor.store.append("open", events(4), after=3) == 4
+            assert await executor.store.append(Append("open", events(4), after=3)) == 4
             assert await executor.store.read("open") == events(1, 4)
             await add_run(executor.store, "new")
             assert [month_of_run(former, name) for name in ("done", "open", "new")] == [0, 0, month(former)]

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 import anyio
 
 from orchestrator.stores.postgres import PostgresStore
+from orchestrator.stores.requests import Append, NewRun
 from orchestrator.testing.store_conformance.helpers import events, new_run
 from tests.support.pg_standby import wait_for
 from tests.support.postgres import PostgresDatabase
@@ -20,12 +21,12 @@ def test_parent_and_child_go_on_after_a_fork(postgres: PostgresDatabase) -> None
     info, records = new_run()
 
     async def create() -> None:
-        await store.create(info, records)
+        await store.create(NewRun(info, records))
         assert (await store.info(info.run_id)).head == 1
         store.alerts()
 
     async def append(after: int) -> None:
-        assert await store.append(info.run_id, events(after + 1), after=after) == after + 1
+        assert await store.append(Append(info.run_id, events(after + 1), after=after)) == after + 1
         assert len(await store.read(info.run_id)) == after + 1
         await store.post(info.run_id, {})
 

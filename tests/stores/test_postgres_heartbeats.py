@@ -14,6 +14,7 @@ from orchestrator.stores import Store, open_store
 from orchestrator.stores.postgres import PostgresStore, changes
 from orchestrator.stores.postgres.connections import Connection, begin, connect
 from orchestrator.stores.postgres.url import address_of
+from orchestrator.stores.requests import NewRun
 from orchestrator.stores.rows import Lease, RunInfo
 from orchestrator.testing.store_conformance.helpers import a_lease, started
 from tests.support.pg_proxy import Proxy, proxy
@@ -33,7 +34,7 @@ async def store(postgres: PostgresDatabase) -> AsyncIterator[Store]:
     found = open_store(postgres.url)
     for name in ("mine", "other"):
         info = RunInfo(name, "g", "running", {}, 1.5, 1.5, 1, "s", "c")
-        await found.create(info, [started(info)])
+        await found.create(NewRun(info, [started(info)]))
     yield found
     await found.close()
 

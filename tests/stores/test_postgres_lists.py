@@ -15,6 +15,7 @@ from orchestrator.stores import open_store
 from orchestrator.stores.base import RunInfo, Store
 from orchestrator.stores.items import Item, ItemWrite
 from orchestrator.stores.memory import MemoryStore
+from orchestrator.stores.requests import NewRun, QuestionQuery, RunQuery, StatsQuery
 from orchestrator.stores.rows import OpenQuestion, RunTotals, Schedule, Total
 from orchestrator.stores.shared import MAX_KEY_BYTES
 from orchestrator.testing.store_conformance.helpers import new_run, started
@@ -42,12 +43,12 @@ async def store(postgres: PostgresDatabase) -> AsyncIterator[Store]:
 async def add(store: Store, **facts: object) -> RunInfo:
     info, _ = new_run()
     info = replace(info, **facts)  # type: ignore[arg-type]  facts of a run, by name
-    await store.create(info, [started(info)])
+    await store.create(NewRun(info, [started(info)]))
     return info
 
 
 async def ids(store: Store, **filters: object) -> list[str]:
-    page = await store.runs(**filters)  # type: ignore[arg-type]  filters, by name
+    page = await store.runs(RunQuery(**filters))  # type: ignore[arg-type]  filters, by name
     return [info.run_id for info in page.runs]
 
 
@@ -58,10 +59,10 @@ async def test_any_text_is_a_label_a_tool_and_a_word(store: Store) -> None:
         other = await add(store, labels={"team": f"{text}x", f"{text}y": "team"})
         mine = await add(store, labels={"team": text, text: "team"}, totals=spent, input=f"{text[:1900]} needle")
         for info in (other, mine):
-            await memory.create(info, [started(info)])
+            await memory.create(NewRun(info, [started(info)]))
     await expect_the_same(store, memory)
     assert await store.check() == []
-    for info in (await store.runs(search="needle", limit=100)).runs[::2]:
+    for info in (await store.runs(RunQuery(search="needle", limit=100))).runs[::2]:
         for one in (store, memory):
             await one.delete(info.run_id)
     await expect_the_same(store, memory)
@@ -75,11 +76,11 @@ async def expect_the_same(store: Store, memory: Store) -> None:
             {"labels": {"team": text}}, {"labels": {text: "team"}}, {"labels": {"team": text, text: "team"}},
             {"failed_tool": text}, {"search": text}, {"parent": text}, {"graph": text},
         ):  # fmt: skip
-            found = (await store.runs(**filters, limit=100)).runs
-            assert found == (await memory.runs(**filters, limit=100)).runs, (text[:20], [*filters])
+            found = (await store.runs(RunQuery(**filters, limit=100))).runs
+            assert found == (await memory.runs(RunQuery(**filters, limit=100))).runs, (text[:20], [*filters])
         for by in ((), (f"label:{text or 'x'}", "tool")):
-            there = await store.stats(by=by, labels={"team": text})
-            assert there == await memory.stats(by=by, labels={"team": text})
+            there = await store.stats(StatsQuery(by=by, labels={"team": text}))
+            assert there == await memory.stats(StatsQuery(by=by, labels={"team": text}))
 
 
 CURSORS = ("nan_1", "inf_1", "-inf_1", "1e400_1", f"1_{9**30}", f"1_-{9**30}", "0_0", "1_1'; DROP TABLE runs; --", "_",
@@ -93,7 +94,11 @@ async def test_a_cursor_of_any_form_is_a_place_or_refused(store: Store) -> None:
 
     async def told(one: Store, cursor: str) -> list[object]:
         found: list[object] = []
-        for asked in (one.runs(after=cursor), one.questions(after=cursor), one.questions(after=f"{cursor}_q")):
+        for asked in (
+            one.runs(RunQuery(after=cursor)),
+            one.questions(QuestionQuery(after=cursor)),
+            one.questions(QuestionQuery(after=f"{cursor}_q")),
+        ):
             try:
                 found.append(await asked)
             except StoreError as error:
@@ -101,7 +106,7 @@ async def test_a_cursor_of_any_form_is_a_place_or_refused(store: Store) -> None:
         return found
 
     for one in (store, memory):
-        await one.create(info, [started(info)])
+        await one.create(NewRun(info, [started(info)]))
     for cursor in CURSORS:
         assert await told(store, cursor) == await told(memory, cursor), cursor[:20]
 
@@ -115,7 +120,7 @@ async def test_lists_are_in_the_order_of_all_stores(store: Store) -> None:
         questions = tuple(OpenQuestion(kind, 1.0, "input", {}) for kind in kinds)
         info, _ = new_run()
         info = replace(info, run_id="asks", waiting=len(kinds), questions=questions)
-        await one.create(info, [started(info)])
+        await one.create(NewRun(info, [started(info)]))
         for name in ("a", "ä", "Z", "🧭", "a b", "\ue000", "x" * 200):
             for key in (*kinds, ""):
                 await one.put_item("memory", Item((name, name), key, json.dumps(key), text=key))
@@ -125,7 +130,7 @@ async def test_lists_are_in_the_order_of_all_stores(store: Store) -> None:
         found.append([question.id for question in await one.open_questions("asks") or ()])
         cursor: str | None = None
         while True:
-            page = await one.questions(after=cursor, limit=3)
+            page = await one.questions(QuestionQuery(after=cursor, limit=3))
             found += [asked.question.id for asked in page.questions]
             cursor = page.cursor
             if cursor is None:

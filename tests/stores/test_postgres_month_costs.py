@@ -13,6 +13,7 @@ import psycopg
 import pytest
 
 from orchestrator.stores import Lease, RunInfo, Store, open_store
+from orchestrator.stores.requests import Append, NewRun
 from tests.stores.runs import add_run, events
 from tests.support.postgres import PostgresDatabase
 from tests.support.postgres_months import move_calendar, partitions
@@ -82,9 +83,11 @@ async def costs(store: Store, explained: Explained, run: str) -> Costs:
         found[name] = explained.found
 
     lease = Lease(run, f"token of {run}", "holder")
-    await cost("create", lambda: store.create(RunInfo(run, "g", "running", head=5), events(1, 5), lease=lease, ttl=30))
-    await cost("append", lambda: store.append(run, events(6, 2), after=5, lease=lease.token))
-    await cost("append what is there", lambda: store.append(run, events(6, 2), after=5, lease=lease.token))
+    await cost(
+        "create", lambda: store.create(NewRun(RunInfo(run, "g", "running", head=5), events(1, 5), lease=lease, ttl=30))
+    )
+    await cost("append", lambda: store.append(Append(run, events(6, 2), after=5, lease=lease.token)))
+    await cost("append what is there", lambda: store.append(Append(run, events(6, 2), after=5, lease=lease.token)))
     await cost("read", lambda: store.read(run))
     await cost("read on", lambda: store.read(run, after=6))
     await cost("a drive died", lambda: store.drop_lease(run, lease.token, fault="it died"))

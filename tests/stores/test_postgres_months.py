@@ -6,7 +6,6 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
 
 import anyio
@@ -19,6 +18,7 @@ from orchestrator.stores import RunInfo, Store, open_store
 from orchestrator.stores.postgres import maintenance, months, run_numbers
 from orchestrator.stores.postgres.connections import Connection, connect
 from orchestrator.stores.postgres.url import address_of
+from orchestrator.stores.requests import Append, NewRun
 from tests.stores.runs import add_run, events
 from tests.support.executors import chain, says
 from tests.support.pgbouncer import bouncer, command
@@ -54,7 +54,7 @@ async def test_a_month_begins_with_the_first_run_that_is_added_in_it(
     await add_run(store, "c")
     assert [month_of_run(postgres, name) for name in "abc"] == [now, now, now + 1]
     assert months.name_of(now + 1) in partitions(postgres)
-    await store.append("a", events(2), after=1)
+    await store.append(Append("a", events(2), after=1))
     for name, head in (("a", 2), ("b", 1), ("c", 1)):
         assert await store.read(name) == events(1, head)
     await store.close()
@@ -107,7 +107,7 @@ async def test_many_connections_append_while_months_begin(
         store, count = open_store(postgres.url), 0
         while not done.is_set() or count < 5:
             name = await add_run(store, f"r-{number}-{count}")
-            assert await store.append(name, events(2, 2), after=1) == 3
+            assert await store.append(Append(name, events(2, 2), after=1)) == 3
             count += 1
         await store.close()
         return count
@@ -153,7 +153,7 @@ async def test_who_may_not_change_tables_goes_on_in_the_month_before(
         for name in "abc":
             await add_run(store, name)
             assert month_of_run(postgres, name) == month(postgres)
-        await store.append("a", events(2), after=1)
+        await store.append(Append("a", events(2), after=1))
         assert await store.read("a") == events(1, 2)
         await store.close()
         compacted(postgres)  # by the owner
@@ -249,13 +249,13 @@ async def test_a_run_without_records_gets_some_in_a_dropped_month(
     store = open_store(postgres.url)
     names = ["a", "b"]
     for name in names:
-        await store.create(RunInfo(name, "essay", "running"), [])
+        await store.create(NewRun(RunInfo(name, "essay", "running"), []))
     move_calendar(monkeypatch, 1)
     await store.compact()
     assert partitions(postgres) == [months.name_of(month(postgres, 1))]
     async with anyio.create_task_group() as tasks:
         for name in names:
-            tasks.start_soon(partial(store.append, name, events(1, 3), after=0))
+            tasks.start_soon(store.append, Append(name, events(1, 3), after=0))
     for name in names:
         assert await store.read(name) == events(1, 3)
     assert partitions(postgres)[0] == months.name_of(month(postgres))
@@ -273,7 +273,7 @@ async def test_who_may_not_make_a_partition_is_told_who_may(
         async with Executor(postgres.url, graphs=[GRAPH], archive=str(tmp_path)) as owner:
             for name in "ab":
                 await owner.start(GRAPH, name, run_id=name)
-            await owner.store.create(RunInfo("empty", "essay", "running"), [])
+            await owner.store.create(NewRun(RunInfo("empty", "essay", "running"), []))
             move_calendar(monkeypatch, 1)
             await owner.archive(older_than=later())
             async with Executor(
@@ -286,13 +286,13 @@ async def test_who_may_not_make_a_partition_is_told_who_may(
                     await add_run(clerk.store, name)
                 async with anyio.create_task_group() as tasks:
                     for name in names[:3]:
-                        tasks.start_soon(partial(clerk.store.append, name, events(2), after=1))
+                        tasks.start_soon(clerk.store.append, Append(name, events(2), after=1))
                     tasks.start_soon(_is_refused, clerk.store)
                     for name in names[3:]:
-                        tasks.start_soon(partial(clerk.store.append, name, events(2), after=1))
+                        tasks.start_soon(clerk.store.append, Append(name, events(2), after=1))
                 assert await owner.restore("b")
                 assert await clerk.restore("a")
-                assert await clerk.store.append("empty", events(1), after=0) == 1
+                assert await clerk.store.append(Append("empty", events(1), after=0)) == 1
     finally:
         postgres.execute(f"DROP OWNED BY {role}")
         postgres.execute(f"DROP ROLE {role}")
@@ -300,7 +300,7 @@ async def test_who_may_not_make_a_partition_is_told_who_may(
 
 async def _is_refused(store: Store) -> None:
     with pytest.raises(StoreUnavailable, match="only the tables' owner can make it"):
-        await store.append("empty", events(1), after=0)
+        await store.append(Append("empty", events(1), after=0))
 
 
 async def test_a_month_that_is_read_is_dropped_later_and_nobody_waits_for_long(
@@ -397,7 +397,7 @@ async def test_a_run_that_is_restored_while_its_month_is_dropped_waits(
 ) -> None:
     """The other way round: its record comes when the partition is locked, or gone."""
     store, now = open_store(postgres.url), month(postgres)
-    await store.create(RunInfo("a", "essay", "running"), [])
+    await store.create(NewRun(RunInfo("a", "essay", "running"), []))
     move_calendar(monkeypatch, 1)
     await store.compact()
     with closing(connect(address_of(postgres.url))) as connection:
@@ -405,7 +405,7 @@ async def test_a_run_that_is_restored_while_its_month_is_dropped_waits(
     with psycopg.connect(postgres.conninfo) as dropping:
         dropping.execute(f"LOCK TABLE {months.name_of(now)} IN ACCESS EXCLUSIVE MODE".encode())
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(partial(store.append, "a", events(1, 3), after=0))
+            tasks.start_soon(store.append, Append("a", events(1, 3), after=0))
             await anyio.sleep(0.1)
             assert (await store.info("a")).head == 0
             dropping.rollback()
@@ -510,7 +510,7 @@ async def test_a_dump_has_the_months(postgres: PostgresDatabase, monkeypatch: py
                             str(postgres.server.port), "-U", USER, "-f", str(file), copy)  # fmt: skip
         assert partitions(restored) == [months.name_of(now), months.name_of(now + 2)]
         store = open_store(restored.url)
-        assert await store.append("r0", events(4), after=3) == 4
+        assert await store.append(Append("r0", events(4), after=3)) == 4
         assert await store.read("r0") == events(1, 4)
         await add_run(store, "new")
         assert month_of_run(restored, "new") == now + 2

@@ -21,6 +21,7 @@ from orchestrator.stores.postgres.payloads import keep, note
 from orchestrator.stores.postgres.store import PostgresStore
 from orchestrator.stores.postgres.texts import adapt
 from orchestrator.stores.postgres.url import address_of
+from orchestrator.stores.requests import Append
 from tests.stores.runs import add_run, event, events
 from tests.support.postgres import PostgresDatabase
 
@@ -64,7 +65,7 @@ async def test_an_append_behind_the_removal_of_the_last_use_adds_the_payload_aga
         with session(postgres) as deleting:
             assert changes.delete(deleting, "old")
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(partial(store.append, "new", events(2, 1, LONG), after=1))
+                tasks.start_soon(store.append, Append("new", events(2, 1, LONG), after=1))
                 await anyio.to_thread.run_sync(waits, postgres)
                 deleting.commit()
         assert await store.read("new", after=1) == events(2, 1, LONG)
@@ -82,7 +83,7 @@ async def test_a_use_that_was_overtaken_is_noted_again_by_a_store_without_patien
             deleting.execute("DELETE FROM payload_uses")
             deleting.execute("SELECT 1 FROM payloads FOR UPDATE")
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(partial(store.append, "new", events(2, 1, LONG), after=1))
+                tasks.start_soon(store.append, Append("new", events(2, 1, LONG), after=1))
                 await anyio.to_thread.run_sync(waits, postgres)
                 deleting.execute("DELETE FROM payloads")
                 deleting.commit()
@@ -112,7 +113,7 @@ async def test_a_removal_that_is_undone_leaves_the_payload_to_an_append_behind_i
         with session(postgres) as deleting:
             assert changes.delete(deleting, "old")
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(partial(store.append, "new", events(2, 1, LONG), after=1))
+                tasks.start_soon(store.append, Append("new", events(2, 1, LONG), after=1))
                 await anyio.to_thread.run_sync(waits, postgres)
                 deleting.rollback()
         assert await store.read("new", after=1) == events(2, 1, LONG)
@@ -176,7 +177,7 @@ def _append(postgres: PostgresDatabase, record: Any) -> int:
     async def write() -> int:
         store = PostgresStore(postgres.url)
         try:
-            return await store.append("new", [record], after=1)
+            return await store.append(Append("new", [record], after=1))
         finally:
             await store.close()
 
@@ -187,7 +188,7 @@ async def test_two_last_uses_that_are_removed_at_once_remove_the_payload(postgre
     store = PostgresStore(postgres.url)
     try:
         await add_two(store)
-        await store.append("new", events(2, 1, LONG), after=1)
+        await store.append(Append("new", events(2, 1, LONG), after=1))
         with session(postgres) as deleting:
             assert changes.delete(deleting, "old")
             assert counts(postgres) == (1, 2)
@@ -268,7 +269,7 @@ async def test_records_that_are_deleted_while_they_are_read_are_not_damaged(
     store, other = PostgresStore(postgres.url), PostgresStore(postgres.url)
     assert isinstance(store, Archivable)
     info, records = await ended_run(store)
-    await store.append(info.run_id, [event(3, LONG)], after=2)
+    await store.append(Append(info.run_id, [event(3, LONG)], after=2))
     where = await store.note_object(info.run_id, an_object(info.run_id))
     execute: Any = psycopg.Connection.execute
     meanwhile: list[Any] = []
@@ -311,7 +312,7 @@ async def test_a_damaged_payload_is_written_again_with_a_record_that_has_it(
         with pytest.raises(StoreCorrupt, match="does not have this digest"):
             await store.read("old")
         if how == "append":
-            await store.append("new", events(2, 1, LONG), after=1)
+            await store.append(Append("new", events(2, 1, LONG), after=1))
         elif how == "new run":
             await add_run(store, "third", 1, LONG)
         else:
@@ -332,7 +333,7 @@ async def test_a_payload_that_is_sound_is_neither_written_nor_locked_by_another_
         with session(postgres) as other:
             other.execute("SELECT 1 FROM payloads FOR KEY SHARE")
             with anyio.fail_after(10):
-                await store.append("new", events(2, 1, LONG), after=1)
+                await store.append(Append("new", events(2, 1, LONG), after=1))
             digests = [digest for (digest,) in other.execute("SELECT digest FROM payloads")]
             keep(other, 99, {digests[0]: LONG.encode()})
             other.execute("SAVEPOINT mine")

@@ -14,6 +14,7 @@ from orchestrator.stores.postgres import months
 from orchestrator.stores.postgres.connections import connect
 from orchestrator.stores.postgres.schema import MIGRATIONS, migrate
 from orchestrator.stores.postgres.url import address_of
+from orchestrator.stores.requests import Append
 from tests.stores.runs import add_run, events
 from tests.support.postgres import PostgresDatabase
 from tests.support.postgres_months import month, move_calendar, partitions
@@ -175,7 +176,7 @@ async def test_who_may_change_records_may_change_payloads_after_an_upgrade(
     long = "x" * 40_000
     await add_run(store, "a", 1, long)
     await add_run(store, "b")
-    assert await store.append("b", events(2, 1, long), after=1) == 2
+    assert await store.append(Append("b", events(2, 1, long), after=1)) == 2
     assert await store.read("b") == events(1) + events(2, 1, long)
     assert await store.delete("a")
     assert await store.delete("b")

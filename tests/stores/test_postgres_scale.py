@@ -15,6 +15,7 @@ from orchestrator import Executor
 from orchestrator.stores import open_store
 from orchestrator.stores.owner import Owner
 from orchestrator.stores.postgres import listing
+from orchestrator.stores.requests import ClaimRequest, RunQuery
 from tests.stores.test_many_runs import LISTS, QUESTIONS, SAMPLES, filled, refuse
 from tests.support.many_runs import copied
 from tests.support.postgres import PostgresDatabase
@@ -41,7 +42,7 @@ async def costs(url: str, pages: Pages, oldest: float) -> Costs:
 
     async def opened() -> None:
         store = open_store(url)
-        await store.runs(limit=1)
+        await store.runs(RunQuery(limit=1))
         await store.close()
 
     async with Executor(url, tools=[refuse]) as executor:
@@ -65,7 +66,7 @@ async def costs(url: str, pages: Pages, oldest: float) -> Costs:
         await cost("row", lambda: store.info("done"))
         # So many need fewer pages of an index than `grown` grants; a small table is read whole instead.
         await cost("heads", lambda: store.heads(["done", "asks", *(f"run-{number}" for number in range(18))]))
-        assert await cost("claim", lambda: store.claim(owner, graphs=None, limit=10, ttl=30.0)) == []
+        assert await cost("claim", lambda: store.claim(ClaimRequest(owner, graphs=None, limit=10, ttl=30.0))) == []
         assert await cost("next due", lambda: store.next_due(None)) is None
         assert await cost("parked", store.parked) == []
         assert await cost("recover", lambda: executor.recover()) == []

@@ -18,6 +18,7 @@ from orchestrator.stores.postgres.connections import connect
 from orchestrator.stores.postgres.schema import MIGRATIONS, migrate, version_of
 from orchestrator.stores.postgres.texts import escaped, index_key, unescaped
 from orchestrator.stores.postgres.url import address_of
+from orchestrator.stores.requests import Append
 from orchestrator.stores.stored import checksum
 from tests.stores.runs import events
 from tests.support.postgres import PASSWORD, PostgresDatabase, PostgresServer
@@ -73,7 +74,7 @@ async def test_tables_of_the_version_before_payloads_are_changed(empty: Postgres
             connection.execute("INSERT INTO records (run, seq, crc, data) VALUES (1, %s, %s, %s)", row)
     store = open_store(empty.url)
     assert await store.read("r") == before
-    await store.append("r", after, after=2)
+    await store.append(Append("r", after, after=2))
     assert await store.read("r") == before + after
     assert await store.check() == []
     assert empty.execute("SELECT length(data) > 40000 FROM records ORDER BY seq") == [(True,), (True,), (False,)]

@@ -14,6 +14,7 @@ from orchestrator.stores.postgres import changes
 from orchestrator.stores.postgres.changes import ChangeJob, Transaction, was_committed
 from orchestrator.stores.postgres.connections import Connection, begin, connect
 from orchestrator.stores.postgres.url import address_of
+from orchestrator.stores.requests import NewRun
 from orchestrator.testing.store_conformance.helpers import new_run
 from tests.support.pg_standby import wait_for, with_standby
 from tests.support.postgres import PostgresServer
@@ -27,7 +28,7 @@ def test_a_number_that_the_standby_gave_to_another_transaction_does_not_pass_for
 
         async def create() -> None:
             store = open_store(primary.url("runs"))
-            await store.create(info, records)
+            await store.create(NewRun(info, records))
             await store.close()
 
         anyio.run(create)

@@ -17,7 +17,8 @@ from orchestrator.stores.postgres import PostgresStore, changes, leases
 from orchestrator.stores.postgres.beside import Beside
 from orchestrator.stores.postgres.changes import ChangeJob
 from orchestrator.stores.postgres.texts import adapt
-from orchestrator.stores.postgres.writes import AppendJob, Change, CreateJob, NewRun, append_all, create_all
+from orchestrator.stores.postgres.writes import AppendJob, CreateJob, append_all, create_all
+from orchestrator.stores.requests import Append, NewRun
 from orchestrator.stores.stored import rows_of
 from orchestrator.testing.store_conformance.helpers import a_lease, created, event, events, new_run, started
 from tests.support.postgres import PASSWORD, PostgresDatabase
@@ -61,8 +62,8 @@ async def test_workers_are_told_of_work(postgres: PostgresDatabase) -> None:
                 seen = after
             # nothing is told by appends, nor of runs that are held from their beginning
             info, records = new_run()
-            await other.create(info, records, lease=a_lease(info.run_id, "t"))
-            await other.append(info.run_id, events(2), after=1, lease="t")
+            await other.create(NewRun(info, records, lease=a_lease(info.run_id, "t")))
+            await other.append(Append(info.run_id, events(2), after=1, lease="t"))
             await anyio.sleep(0.1)
             assert store.alerts() == seen
     finally:
@@ -80,18 +81,18 @@ async def _listens(store: PostgresStore) -> int:
 
 async def _enqueue(store: PostgresStore) -> None:
     info, records = new_run()
-    await store.create(info, records)
+    await store.create(NewRun(info, records))
 
 
 async def _answer(store: PostgresStore) -> None:
     info, records = new_run()
-    await store.create(replace(info, status="paused"), records)
+    await store.create(NewRun(replace(info, status="paused"), records))
     await store.post(info.run_id, {"answer": 1})
 
 
 async def _give_back(store: PostgresStore) -> None:
     info, records = new_run()
-    await store.create(info, records, lease=a_lease(info.run_id, "t"))
+    await store.create(NewRun(info, records, lease=a_lease(info.run_id, "t")))
     await store.drop_lease(info.run_id, "t")
 
 
@@ -150,7 +151,7 @@ async def test_an_append_behind_a_take_over_is_refused(postgres: PostgresDatabas
 
         async def write() -> None:
             try:
-                await store.append(run_id, events(2), after=1, lease="old")
+                await store.append(Append(run_id, events(2), after=1, lease="old"))
             except RunConflict as error:
                 refused.append(error)
 
@@ -171,7 +172,7 @@ async def test_an_append_behind_a_take_over_is_refused(postgres: PostgresDatabas
 
 async def _run_with_an_old_lease(store: PostgresStore) -> str:
     info, records = new_run()
-    await store.create(info, records)
+    await store.create(NewRun(info, records))
     assert await store.take_lease(a_lease(info.run_id, "old"), ttl=0.0)
     return info.run_id
 
@@ -182,7 +183,11 @@ async def _take_over(store: PostgresStore, run_id: str, heads: list[int]) -> Non
 
 
 def _an_append(run_id: str) -> AppendJob:
-    return AppendJob(Change(run_id, 1, Beside(*rows_of(run_id, events(2))), lease="old"))
+    return _append_job(Append(run_id, events(2), after=1, lease="old"))
+
+
+def _append_job(append: Append) -> AppendJob:
+    return AppendJob(append, Beside(*rows_of(append.run_id, append.records)))
 
 
 class Cut:
@@ -205,7 +210,7 @@ async def test_what_was_committed_when_the_connection_was_cut_is_not_done_twice(
     store = PostgresStore(postgres.url)
     try:
         info, records = new_run()
-        await store.create(info, records)
+        await store.create(NewRun(info, records))
         with psycopg.connect(postgres.conninfo, autocommit=True) as connection:
             adapt(connection)
             cut = ChangeJob[int](partial(changes.post, run_id=info.run_id, body="{}", key=None))
@@ -225,24 +230,25 @@ async def test_appends_and_new_runs_are_asked_for_again(postgres: PostgresDataba
     try:
         for lease in (None, "old"):
             info, records = new_run()
-            new = NewRun(info, Beside(*rows_of(info.run_id, records)), lease=lease and a_lease(info.run_id, lease))
-            await store.create(info, records, lease=new.lease)
-            await store.append(info.run_id, events(2), after=1, lease=lease)
+            new = NewRun(info, records, lease=a_lease(info.run_id, lease) if lease else None)
+            change = Append(info.run_id, events(2), after=1, lease=lease)
+            beside = Beside(*rows_of(info.run_id, records))
+            await store.create(new)
+            await store.append(change)
             with psycopg.connect(postgres.conninfo, autocommit=True) as connection:
                 adapt(connection)
-                again, other = CreateJob(new), CreateJob(new)
+                again, other = CreateJob(new, beside), CreateJob(new, beside)
                 again.again = True
                 create_all(connection, [again])
                 assert again.error is None
                 if lease is None:
                     create_all(connection, [other])
                     assert isinstance(other.error, RunExists)
-                change = Change(info.run_id, 1, Beside(*rows_of(info.run_id, events(2))), lease=lease)
-                append = AppendJob(change)
+                append = _append_job(change)
                 append.again = True
                 append_all(connection, [append])
                 assert append.result() == 2
-                wrong = AppendJob(replace(change, beside=Beside(*rows_of(info.run_id, [event(2, "other")]))))
+                wrong = _append_job(replace(change, records=[event(2, "other")]))
                 wrong.again = True
                 append_all(connection, [wrong])
                 assert isinstance(wrong.error, RunConflict)
@@ -269,9 +275,9 @@ async def test_many_appends_share_statements(postgres: PostgresDatabase) -> None
 
 async def _create_and_append(store: PostgresStore, run_id: str) -> None:
     info = replace(new_run()[0], run_id=run_id)
-    await store.create(info, [started(info)])
+    await store.create(NewRun(info, [started(info)]))
     for after in range(1, 11):
-        await store.append(run_id, events(after + 1), after=after)
+        await store.append(Append(run_id, events(after + 1), after=after))
 
 
 async def test_appends_find_their_runs_by_an_index_although_the_table_was_small_when_they_began(
@@ -284,9 +290,9 @@ async def test_appends_find_their_runs_by_an_index_although_the_table_was_small_
         async with anyio.create_task_group() as tasks:
             for _ in range(1500):
                 info, records = new_run()
-                tasks.start_soon(store.create, info, records)
+                tasks.start_soon(store.create, NewRun(info, records))
         for after in range(11, 21):
-            await store.append(run_id, events(after + 1), after=after)
+            await store.append(Append(run_id, events(after + 1), after=after))
             await store.info(run_id)
     finally:
         await store.close()

@@ -12,6 +12,7 @@ import pytest
 from orchestrator.errors import StoreUnavailable
 from orchestrator.stores import Store, open_store
 from orchestrator.stores.owner import Owner
+from orchestrator.stores.requests import ClaimRequest, NewRun
 from orchestrator.stores.rows import RunInfo
 from orchestrator.stores.turns import Turns
 from orchestrator.testing.store_conformance.helpers import a_lease, started
@@ -48,11 +49,11 @@ def left_open(postgres: PostgresDatabase) -> Iterator[psycopg.Connection]:
 
 async def waiting(store: Store, run_id: str, tenant: str, *, created: float) -> None:
     info = RunInfo(run_id, "g", "running", {"tenant": tenant}, created, created, 1, "s", "c")
-    await store.create(info, [started(info)])
+    await store.create(NewRun(info, [started(info)]))
 
 
 async def claimed(store: Store, limit: int = 2) -> list[str]:
-    found = await store.claim(Owner.here(), graphs=["g"], limit=limit, ttl=60.0, turns=Turns("tenant"))
+    found = await store.claim(ClaimRequest(Owner.here(), graphs=["g"], limit=limit, ttl=60.0, turns=Turns("tenant")))
     return [info.run_id for info, _ in found]
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from orchestrator import Executor
 from orchestrator.stores.owner import Owner
+from orchestrator.stores.requests import ClaimRequest, NewRun, RunQuery
 from orchestrator.stores.rows import RunInfo
 from orchestrator.stores.sqlite import SQLiteStore, searching
 from tests.stores.runs import events
@@ -59,7 +60,7 @@ async def costs(path: Path, counted: Counted, oldest: float) -> dict[str, tuple[
 
     async def opened() -> None:
         store = SQLiteStore(path)
-        await store.runs(limit=1)
+        await store.runs(RunQuery(limit=1))
         await store.close()
 
     async with Executor(f"sqlite:///{path}", tools=[refuse]) as executor:
@@ -74,7 +75,7 @@ async def costs(path: Path, counted: Counted, oldest: float) -> dict[str, tuple[
                 continue
             await cost(name, lambda filters=filters: executor.questions(**filters, limit=20))
         store, owner = executor.store, Owner.here()
-        assert await cost("claim", lambda: store.claim(owner, graphs=None, limit=10, ttl=30.0)) == []
+        assert await cost("claim", lambda: store.claim(ClaimRequest(owner, graphs=None, limit=10, ttl=30.0))) == []
         assert await cost("next due", lambda: store.next_due(None)) is None
         assert await cost("recover", lambda: executor.recover()) == []
         old = datetime.fromtimestamp(oldest, UTC)
@@ -116,7 +117,7 @@ async def test_pruning_finds_what_looking_at_all_runs_finds(url: str, tmp_path: 
     async with Executor(url.format(tmp_path)) as executor:
         for run_id, created, updated in runs:
             info = RunInfo(run_id, "essay", "completed", head=1, created=created, updated=updated)
-            await executor.store.create(info, events(1))
+            await executor.store.create(NewRun(info, events(1)))
         for keep, time_ in product((None, 0, 1, 3, 20), (50.0, 300.0, 550.0, 600.0, 5000.0)):
             found = await executor.prune(older_than=datetime.fromtimestamp(time_, UTC), keep=keep, dry_run=True)
             newest = runs[::-1][keep or 0 :]

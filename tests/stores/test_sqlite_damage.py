@@ -15,6 +15,7 @@ import pytest
 from orchestrator.errors import OrchestratorError, RunUnknown, StoreCorrupt, StoreError, StoreTooNew
 from orchestrator.kernel.records import RunStarted
 from orchestrator.stores import RunInfo, open_store
+from orchestrator.stores.requests import Append, NewRun, RunQuery
 from orchestrator.stores.sqlite.files import PAGE_BYTES
 from orchestrator.stores.sqlite.schema import MIGRATIONS, check_version, migrate, version_of
 from orchestrator.stores.stored import checksum
@@ -168,7 +169,7 @@ async def test_a_damaged_row_of_a_run_is_named_and_leaves_the_others(tmp_path: P
             seq=1, ts=1.0, run_id=name, graph="essay", structure="s", content="c", values={}, labels={"user": "u"}
         )
         info = RunInfo(name, "essay", "running", {"user": "u"}, 1.0, 1.0, 1, "s", "c")
-        await store.create(info, [started])
+        await store.create(NewRun(info, [started]))
     await store.close()
     name, _, kind = column.partition(" as ")
     value: object = {"text": '{"user": "\\ud8', "bytes": b"\xff\x00"}.get(kind, ROW[name])
@@ -188,7 +189,7 @@ async def test_a_damaged_row_of_a_run_is_named_and_leaves_the_others(tmp_path: P
     for other in "az":
         assert (await store.info(other)).labels == {"user": "u"}
         assert len(await store.read(other)) == 1
-    assert {info.run_id for info in (await store.runs()).runs} == {"a", "r", "z"}
+    assert {info.run_id for info in (await store.runs(RunQuery())).runs} == {"a", "r", "z"}
     await store.close()
 
 
@@ -244,7 +245,7 @@ async def flip(tmp_path: Path, seeds: range, long: Sequence[str] = ()) -> int:
         records = [begin, *events(2, 20, "text " * 20)]
         if name != "z":
             records += [event(22 + at, text) for at, text in enumerate(long)]
-        await store.create(RunInfo(name, "essay", "running", {}, 1.0, 1.0, len(records), "s", "c"), records)
+        await store.create(NewRun(RunInfo(name, "essay", "running", {}, 1.0, 1.0, len(records), "s", "c"), records))
         await store.put_graph("c", {"graph": "data"})
         await store.put_snapshot(name, 3, b"fold")
     await store.close()
@@ -273,7 +274,13 @@ async def flip(tmp_path: Path, seeds: range, long: Sequence[str] = ()) -> int:
                     faults.append(str(error))
                     before = list(vars(error).get("records", ()))
                     assert before == expected[name][: len(before)], f"seed {seed}: {name}"
-            for looked in (store.info("r"), store.runs(), store.graph("c"), store.snapshot("r"), store.lease("r")):
+            for looked in (
+                store.info("r"),
+                store.runs(RunQuery()),
+                store.graph("c"),
+                store.snapshot("r"),
+                store.lease("r"),
+            ):
                 try:
                     await looked
                 except OrchestratorError as error:
@@ -326,7 +333,9 @@ async def test_pages_of_a_payload_that_are_damaged_are_told_by_the_first_record_
     texts = [f"{letter} long text {number}" for letter in "ab" for number in range(3000)]
     first, second = "".join(texts[:3000]), "".join(texts[3000:])
     store = open_store(f"sqlite:///{path}")
-    await store.create(RunInfo("r", "essay", "running", head=3), [event(1, first), event(2, [second]), event(3, first)])
+    await store.create(
+        NewRun(RunInfo("r", "essay", "running", head=3), [event(1, first), event(2, [second]), event(3, first)])
+    )
     await add_run(store, "other", 2, first)
     await add_run(store, "more", 1, second)
     await store.close()
@@ -368,12 +377,12 @@ async def test_who_appends_a_payload_that_is_damaged_writes_it_again_and_leaves_
     content[page : page + len(damage)] = damage
     path.write_bytes(content)
     store = open_store(f"sqlite:///{path}")
-    await store.append("r0", [event(2)], after=1)
+    await store.append(Append("r0", [event(2)], after=1))
     failed: dict[str, str] = {}
 
     async def put(name: str, after: int, data: object) -> None:
         try:
-            await store.append(name, [event(after + 1, data)], after=after)
+            await store.append(Append(name, [event(after + 1, data)], after=after))
         except StoreError as error:
             failed[name] = str(error)
 
@@ -413,7 +422,7 @@ async def test_damage_to_one_run_leaves_others(tmp_path: Path) -> None:
     execute(path, "UPDATE records SET crc = 0 WHERE id = (1 << 32) | 1")
     with pytest.raises(StoreCorrupt):
         await store.read("r")
-    assert await store.append("other", events(4), after=3) == 4
+    assert await store.append(Append("other", events(4), after=3)) == 4
     assert len(await store.read("other")) == 4
     await store.close()
 
@@ -437,7 +446,7 @@ async def test_a_store_that_became_newer_meanwhile_is_refused(tmp_path: Path) ->
     store = open_store(f"sqlite:///{path}")
     execute(path, "PRAGMA user_version = 99")
     with pytest.raises(StoreTooNew):
-        await store.append("r", events(11), after=10)
+        await store.append(Append("r", events(11), after=10))
     await store.close()
 
 

@@ -12,6 +12,7 @@ from tests.support.programs import run
 BEGIN = """
 import os, signal, sys, threading, warnings
 import anyio
+from orchestrator.stores.requests import Append, RunQuery
 from orchestrator.stores.sqlite import SQLiteStore
 from tests.stores.runs import add_run, event
 
@@ -22,11 +23,11 @@ BACKEND = sys.argv[1]
 async def write(store, name):
     await add_run(store, name)
     for head in range(1, 20):
-        await store.append(name, [event(head + 1)], after=head)
+        await store.append(Append(name, [event(head + 1)], after=head))
 
 
 async def heads(store):
-    found = {info.run_id: info.head for info in (await store.runs()).runs}
+    found = {info.run_id: info.head for info in (await store.runs(RunQuery())).runs}
     await store.close()
     return found
 

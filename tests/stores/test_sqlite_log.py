@@ -19,6 +19,7 @@ from orchestrator import Executor
 from orchestrator.errors import StoreError
 from orchestrator.kernel.records import Record
 from orchestrator.stores import open_store
+from orchestrator.stores.requests import Append, RunQuery
 from orchestrator.stores.sqlite.log_space import LogSpace
 from orchestrator.stores.sqlite.wal import kept_log
 from tests.stores.runs import add_run, events
@@ -36,7 +37,7 @@ async def left_behind(tmp_path: Path) -> Path:
     await add_run(store)
     reader = sqlite3.connect(tmp_path / "live.db")  # keeps the log from being begun anew
     for seq in range(2, COMMITS + 2):
-        await store.append("r", events(seq, data="x" * 500), after=seq - 1)
+        await store.append(Append("r", events(seq, data="x" * 500), after=seq - 1))
     (tmp_path / "left").mkdir()
     for end in ("", "-wal"):
         shutil.copy(tmp_path / f"live.db{end}", tmp_path / "left" / f"runs.db{end}")
@@ -169,7 +170,7 @@ async def test_commits_find_room_in_the_log_and_seldom_make_it_longer(tmp_path: 
     await add_run(store)
     sizes: list[int] = []
     for seq in range(2, 62):
-        await store.append("r", events(seq), after=seq - 1)
+        await store.append(Append("r", events(seq), after=seq - 1))
         sizes.append((tmp_path / "runs.db-wal").stat().st_size)
     assert len(set(sizes[8:])) < 10
     copy = copied(tmp_path / "runs.db", tmp_path / "left")  # as a process leaves it that is killed
@@ -197,7 +198,7 @@ async def test_room_is_made_while_no_other_process_can_write(tmp_path: Path, mon
 
     monkeypatch.setattr(LogSpace, "make", made)
     for seq in range(2, 30):
-        await store.append("r", events(seq), after=seq - 1)
+        await store.append(Append("r", events(seq), after=seq - 1))
     assert busy
     assert all(busy)
     await store.close()
@@ -210,7 +211,7 @@ async def test_a_log_that_cannot_get_room_takes_commits_all_the_same(
     store = open_store(f"sqlite:///{tmp_path}/runs.db")
     await add_run(store)
     for seq in range(2, 30):
-        await store.append("r", events(seq), after=seq - 1)
+        await store.append(Append("r", events(seq), after=seq - 1))
     assert len(await store.read("r")) == 29
     await store.close()
 
@@ -244,7 +245,7 @@ async def test_a_store_is_whole_while_another_process_empties_its_log(tmp_path: 
     store = open_store(url)
     await add_run(store)
     for seq in range(2, 10):
-        await store.append("r", events(seq), after=seq - 1)
+        await store.append(Append("r", events(seq), after=seq - 1))
     with emptying(tmp_path / "runs.db"):
         other = open_store(url)
         assert len(await other.read("r")) == 9
@@ -255,7 +256,7 @@ async def test_a_store_is_whole_while_another_process_empties_its_log(tmp_path: 
 
 async def count_of(path: Path) -> None:
     store = open_store(f"sqlite:///{path}")
-    await store.runs()
+    await store.runs(RunQuery())
     await store.close()
 
 
@@ -266,7 +267,7 @@ async def test_a_store_that_others_write_to_is_opened_over_and_over(tmp_path: Pa
     store = open_store(url)
     await add_run(store)
     for seq in range(2, 60):
-        await store.append("r", events(seq), after=seq - 1)
+        await store.append(Append("r", events(seq), after=seq - 1))
         other = open_store(url)
         assert len(await other.read("r")) == seq
         await other.close()

@@ -14,6 +14,7 @@ import anyio.to_thread
 import pytest
 
 from orchestrator.errors import RunUnknown, StoreCorrupt, StoreUnavailable
+from orchestrator.stores.requests import Append
 from orchestrator.stores.sqlite import SQLiteStore, pace
 from orchestrator.stores.sqlite.reads import FEW_BYTES, FEW_RECORDS
 from tests.stores.runs import add_run, event, events
@@ -40,7 +41,7 @@ async def opened(path: Path, count: int = 4) -> SQLiteStore:
     """A store with a run that was opened by its file, as by another process."""
     first = SQLiteStore(path / "runs.db")
     await add_run(first, "r")
-    await first.append("r", events(2, count - 1), after=1)
+    await first.append(Append("r", events(2, count - 1), after=1))
     await first.put_snapshot("r", count, b"folded")
     await first.close()
     return SQLiteStore(path / "runs.db")
@@ -75,7 +76,7 @@ async def test_what_is_large_is_read_by_a_thread(tmp_path: Path, hops: list[str]
     assert len(hops) == 1
     assert await store.snapshot("r", upto=2) == (2, b"x" * (FEW_BYTES + 1))
     assert len(hops) == 2
-    await store.append("r", [event(FEW_RECORDS + 2, "x" * FEW_BYTES)], after=FEW_RECORDS + 1)
+    await store.append(Append("r", [event(FEW_RECORDS + 2, "x" * FEW_BYTES)], after=FEW_RECORDS + 1))
     hops.clear()
     assert len(await store.read("r", after=FEW_RECORDS)) == 2
     assert len(hops) == 1

@@ -11,6 +11,7 @@ import pytest
 
 from orchestrator.stores import open_store
 from orchestrator.stores.payload_uses import Disorder
+from orchestrator.stores.requests import Append
 from orchestrator.stores.sqlite import maintenance, payload_uses
 from tests.stores.runs import add_run, event, events
 from tests.support.sizes import quick_on
@@ -92,7 +93,7 @@ async def test_what_others_wrote_since_it_was_looked_at_stays(tmp_path: Path) ->
         connection.execute("INSERT INTO payload_uses (digest, run) VALUES (?, ?)", (digest(OTHER), free))
         found = payload_uses.look(connection)
         assert (set(found.unnoted), found.stale, found.unused) == (set(numbers.values()), {free}, [digest(LEFT)])
-        await store.append("used", [event(2, LEFT)], after=1)  # no longer unused
+        await store.append(Append("used", [event(2, LEFT)], after=1))  # no longer unused
         await store.delete("goes")  # nothing is to be noted for it
         await add_run(store, "new", 1, OTHER)  # gets the number for which too much was noted
         connection.execute("BEGIN IMMEDIATE")

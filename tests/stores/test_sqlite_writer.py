@@ -18,6 +18,7 @@ import pytest
 
 from orchestrator.errors import RunConflict, StoreError, StoreUnavailable
 from orchestrator.stores import wake
+from orchestrator.stores.requests import Append
 from orchestrator.stores.sqlite import SQLiteStore, writer, writes
 from orchestrator.stores.sqlite.writer import MOST_HERE, Write, Writer
 from tests.stores.runs import add_run, event, events
@@ -29,7 +30,7 @@ async def warm(store: SQLiteStore, run_id: str = "r", count: int = 40) -> int:
     """Enough commits that the writer knows how quick they are."""
     await add_run(store, run_id)
     for seq in range(2, count + 2):
-        await store.append(run_id, [event(seq)], after=seq - 1)
+        await store.append(Append(run_id, [event(seq)], after=seq - 1))
     return count + 1
 
 
@@ -40,7 +41,7 @@ async def test_a_lock_of_another_process_does_not_hold_up_the_event_loop(tmp_pat
     other.execute("BEGIN IMMEDIATE")
 
     async def write() -> None:
-        await store.append("r", [event(head + 1)], after=head)
+        await store.append(Append("r", [event(head + 1)], after=head))
         written.set()
 
     written = anyio.Event()
@@ -66,7 +67,7 @@ async def test_tasks_that_are_ready_share_a_commit(tmp_path: Path) -> None:
 
     async def write(number: int) -> None:
         for _ in range(20):
-            heads[number] = await store.append(f"r{number}", [event(heads[number] + 1)], after=heads[number])
+            heads[number] = await store.append(Append(f"r{number}", [event(heads[number] + 1)], after=heads[number]))
 
     before = store.statistics()
     async with anyio.create_task_group() as tasks:
@@ -88,7 +89,7 @@ async def test_of_two_appends_to_one_head_one_wins_wherever_they_are_committed(t
 
     async def write() -> None:
         try:
-            await store.append("r", [event(head + 1)], after=head)
+            await store.append(Append("r", [event(head + 1)], after=head))
             outcomes.append("won")
         except RunConflict:
             outcomes.append("lost")
@@ -106,7 +107,7 @@ async def test_a_cancelled_write_is_made_and_told_of(tmp_path: Path) -> None:
     head = await warm(store)
     with anyio.CancelScope() as scope:
         scope.cancel()
-        assert await store.append("r", [event(head + 1)], after=head) == head + 1
+        assert await store.append(Append("r", [event(head + 1)], after=head)) == head + 1
     assert len(await store.read("r")) == head + 1
     await store.close()
 
@@ -120,7 +121,7 @@ async def test_writes_of_several_event_loops_keep_their_order(tmp_path: Path) ->
     def other_loop(name: str) -> None:
         async def write() -> None:
             for seq in range(2, 102):
-                await store.append(name, [event(seq)], after=seq - 1)
+                await store.append(Append(name, [event(seq)], after=seq - 1))
 
         anyio.run(write)
 
@@ -142,7 +143,7 @@ async def test_a_file_that_is_replaced_is_noticed_by_the_next_commit(tmp_path: P
     with pytest.raises(StoreUnavailable, match="no longer the file that was opened"):
         await add_run(store, "new")
     await store.close()
-    await again.append("new", events(2, 1), after=1)
+    await again.append(Append("new", events(2, 1), after=1))
     await again.close()
     assert len(await SQLiteStore(tmp_path / "runs.db").read("new")) == 2
 

@@ -12,6 +12,7 @@ import pytest
 
 from orchestrator.stores.base import RunInfo
 from orchestrator.stores.owner import Owner
+from orchestrator.stores.requests import ClaimRequest, NewRun
 from orchestrator.stores.sqlite.store import SQLiteStore
 from orchestrator.stores.sqlite.turn_index import VISITED
 from orchestrator.stores.turns import Turns
@@ -38,14 +39,14 @@ def add(path: Path, count: int, *, tenant: str, due: float, status: str = "runni
 
 
 async def claimed(store: SQLiteStore, turns: Turns | None, limit: int = 1) -> list[RunInfo]:
-    taken = await store.claim(Owner.here(), graphs=["g"], limit=limit, ttl=60.0, turns=turns)
+    taken = await store.claim(ClaimRequest(Owner.here(), graphs=["g"], limit=limit, ttl=60.0, turns=turns))
     return [info for info, _ in taken]
 
 
 async def opened(path: Path) -> SQLiteStore:
     store = SQLiteStore(path)
     info, records = new_run()
-    await store.create(info, records)
+    await store.create(NewRun(info, records))
     return store
 
 
@@ -92,7 +93,7 @@ async def test_the_index_of_a_label_is_made_once_and_other_processes_use_it(tmp_
     store = SQLiteStore(tmp_path / "runs.db")
     for _ in range(3):
         info, records = new_run(labels={"tenant": "a"})
-        await store.create(replace(info, graph="g"), records)
+        await store.create(NewRun(replace(info, graph="g"), records))
     for _ in range(2):
         assert len(await claimed(store, Turns("tenant"))) == 1
     await store.close()

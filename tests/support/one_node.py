@@ -8,7 +8,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from orchestrator import Executor, Graph, Node, Run, Tool
+from orchestrator import Executor, Graph, Run, Tool
+from orchestrator.graph import Node
 from orchestrator.testing import ScriptedModel
 
 

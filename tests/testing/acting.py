@@ -11,9 +11,10 @@ import zlib
 from collections.abc import Mapping
 from typing import Any
 
-from orchestrator import Context, Executor, Graph, Limits, Node, Outcome, Retry, tool
+from orchestrator import Context, Executor, Graph, Limits, Outcome, Retry, tool
 from orchestrator.errors import InvalidGraph, StepError
 from orchestrator.executor.step.context import StepContext
+from orchestrator.graph import Node
 from orchestrator.kernel.question import Question
 from orchestrator.nodes import Subgraph
 from orchestrator.tools import Tool

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import anyio
 
 from orchestrator.errors import StoreUnavailable
-from orchestrator.kernel.records import Record
+from orchestrator.stores.requests import Append
 from orchestrator.stores.sqlite import SQLiteStore
 from tests.testing.shop import shop_program
 
@@ -18,11 +17,11 @@ _append = SQLiteStore.append
 def swallowing() -> dict[str, Any]:
     """A failed write counts as written."""
 
-    async def append(self: SQLiteStore, run_id: str, records: Sequence[Record], *, after: int, **options: Any) -> int:
+    async def append(self: SQLiteStore, append: Append) -> int:
         try:
-            return await _append(self, run_id, records, after=after, **options)
+            return await _append(self, append)
         except StoreUnavailable:
-            return after + len(records)
+            return append.head
 
     SQLiteStore.append = append
     return shop_program()
@@ -31,9 +30,9 @@ def swallowing() -> dict[str, Any]:
 def nameless() -> dict[str, Any]:
     """Nobody is told which file it is."""
 
-    async def append(self: SQLiteStore, *args: Any, **options: Any) -> int:
+    async def append(self: SQLiteStore, append: Append) -> int:
         try:
-            return await _append(self, *args, **options)
+            return await _append(self, append)
         except StoreUnavailable:
             raise StoreUnavailable("no") from None
 
@@ -44,10 +43,10 @@ def nameless() -> dict[str, Any]:
 def waiting() -> dict[str, Any]:
     """It waits for better times."""
 
-    async def append(self: SQLiteStore, *args: Any, **options: Any) -> int:
+    async def append(self: SQLiteStore, append: Append) -> int:
         while True:
             try:
-                return await _append(self, *args, **options)
+                return await _append(self, append)
             except StoreUnavailable:
                 await anyio.sleep(0.01)
 

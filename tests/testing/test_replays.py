@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from orchestrator import Context, Executor, Graph, Update, node, open_store
+from orchestrator import Context, Executor, Graph, Update, node
 from orchestrator.models.base import ModelRequest
+from orchestrator.stores import open_store
 from orchestrator.strategies import react, tool_user
 from orchestrator.testing import ScriptedModel, assert_replays, assert_replays_sync
 from orchestrator.tools import tools_from_ref

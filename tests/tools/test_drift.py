@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from orchestrator import Approve, Context, Executor, Graph, Node, Tool, Update, node, tool
+from orchestrator import Approve, Context, Executor, Graph, Tool, Update, node, tool
 from orchestrator.errors import GraphChanged, GraphUnknown, ToolsChanged
+from orchestrator.graph import Node
 from orchestrator.graph.node import is_shipped
 from orchestrator.nodes import Ask, Confirm, Execute, Subgraph
 from tests.kinds.shipped import shipped

@@ -10,9 +10,10 @@ from typing import Any, Literal
 
 import pytest
 
-from orchestrator import Context, Executor, Graph, TextProtocol, ToolCall, ToolResult, node, tool
+from orchestrator import Context, Executor, Graph, ToolCall, ToolResult, node, tool
 from orchestrator.cli.progress import Plain
 from orchestrator.cli.words import visible
+from orchestrator.models import TextProtocol
 from orchestrator.models.messages import assistant, user
 from orchestrator.nodes import Execute
 from orchestrator.testing import ScriptedModel

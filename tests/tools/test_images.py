@@ -9,20 +9,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from orchestrator import (
-    Executor,
-    Graph,
-    Image,
-    OpenAIModel,
-    Profile,
-    TextProtocol,
-    Tool,
-    Toolbox,
-    ToolCall,
-    ToolResult,
-    tool,
-)
-from orchestrator.models import Message, user
+from orchestrator import Executor, Graph, Image, OpenAIModel, Tool, Toolbox, ToolCall, ToolResult, tool
+from orchestrator.models import Message, Profile, TextProtocol, user
 from orchestrator.models.base import ModelRequest
 from orchestrator.models.messages import assistant
 from orchestrator.nodes import Execute

@@ -11,7 +11,8 @@ import anyio
 import anyio.from_thread
 import pytest
 
-from orchestrator import Context, Event, Executor, Graph, Tool, ToolCall, ToolResult, Update, node, tool
+from orchestrator import Context, Executor, Graph, Tool, ToolCall, ToolResult, Update, node, tool
+from orchestrator.executor import Event
 from orchestrator.nodes import Execute
 from orchestrator.tools import ToolFailure
 from orchestrator.tools.truncation import Gathered, cut, kept

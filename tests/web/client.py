@@ -8,7 +8,7 @@ from contextlib import aclosing
 
 import httpx2
 
-from orchestrator import Event
+from orchestrator.executor import Event
 from tests.executor.test_replies import Screen
 
 

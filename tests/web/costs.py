@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 
+from orchestrator.stores.requests import NewRun
 from orchestrator.stores.rows import RunInfo, RunTotals, Total
 from orchestrator.testing.store_conformance.helpers import started
 from tests.web.api import Api
@@ -61,4 +62,4 @@ async def _spent(
 ) -> None:  # fmt: skip
     counted = None if NOT_COUNTED in totals else RunTotals(tuple(sorted(totals, key=lambda one: one.node)), seconds)
     info = RunInfo(run_id, graph, status, labels, at(day), at(day) + seconds, 1, "s", "c", input=run_id, totals=counted)
-    await found.executor.store.create(info, [started(info)])
+    await found.executor.store.create(NewRun(info, [started(info)]))

@@ -6,7 +6,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from orchestrator import Context, Graph, Reply, Update, Usage, node
+from orchestrator import Context, Graph, Update, node
+from orchestrator.graph import Usage
+from orchestrator.models import Reply
 from orchestrator.testing import ScriptedModel
 
 TEXT = (

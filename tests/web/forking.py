@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from orchestrator import Graph, Reply, Tool, ToolCall, Usage, tool
+from orchestrator import Graph, Tool, ToolCall, tool
+from orchestrator.graph import Usage
+from orchestrator.models import Reply
 from orchestrator.strategies.react import react
 from orchestrator.testing import ScriptedModel
 from tests.web.api import Api

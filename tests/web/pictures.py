@@ -18,7 +18,9 @@ from random import Random
 
 from playwright.sync_api import Page, sync_playwright
 
-from orchestrator import Graph, Reply, Tool, ToolCall, Usage, tool
+from orchestrator import Graph, Tool, ToolCall, tool
+from orchestrator.graph import Usage
+from orchestrator.models import Reply
 from orchestrator.strategies.react import react
 from orchestrator.testing import ScriptedModel
 from tests.notebooks.palette import indexed

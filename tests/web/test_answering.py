@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
-from orchestrator import Reply, ToolCall, tool
+from orchestrator import ToolCall, tool
+from orchestrator.models import Reply
 from orchestrator.strategies.react import react
 from orchestrator.testing import ScriptedModel
 from tests.web.api import Api, api

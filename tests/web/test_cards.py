@@ -19,13 +19,14 @@ from pydantic import JsonValue, create_model
 
 from orchestrator import Approve, Executor, Graph, tool
 from orchestrator.errors import StaleAnswer
-from orchestrator.executor.recording import question_digest
+from orchestrator.executor.replay.recording import question_digest
 from orchestrator.kernel.question import Question, parts_of
 from orchestrator.kernel.records import Asked
 from orchestrator.nodes import Ask, Confirm
 from orchestrator.render.html.step_data import StepData
 from orchestrator.render.terminal.questions import question_text
 from orchestrator.stores.memory import MemoryStore
+from orchestrator.stores.requests import NewRun
 from orchestrator.views.approval_context import ApprovalContext
 from orchestrator.views.timeline import AskedQuestion
 from orchestrator.visible import barred, exact
@@ -276,7 +277,7 @@ def test_a_question_of_an_earlier_version_is_read_answered_and_replayed(call: bo
                 for one in await store.read("old")
             ]
             await executor.delete("old")
-            await store.create(info, records)
+            await store.create(NewRun(info, records))
         async with Executor(store, tools=[act], graphs=[pay]) as executor:
             (old,) = (await executor.load("old")).waiting
             assert dict(old.payload) == flat(new)

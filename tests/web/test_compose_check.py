@@ -16,11 +16,11 @@ import yaml
 
 from orchestrator import Graph, node
 from orchestrator.errors import GraphError
-from orchestrator.graph.data_faults import booleans_for_numbers
+from orchestrator.graph.faults import booleans_for_numbers
 from orchestrator.graph.given_code import given_code
 from orchestrator.graph.nodedata import node_from_data
 from orchestrator.graph.refs import find
-from orchestrator.graph.source import read_yaml
+from orchestrator.graph.text.source import read_yaml
 from orchestrator.nodes import KINDS, Complete
 from orchestrator.web.compose import checks
 from tests.support.sizes import sized
@@ -210,7 +210,7 @@ def test_the_state_of_another_module_is_not_followed(server: Api) -> None:
 
 
 def test_a_kind_that_another_module_defines_is_not_found_by_its_name() -> None:
-    from orchestrator import Node
+    from orchestrator.graph import Node
 
     class Stranger(Node, kind="a_stranger"):
         async def run(self, state: object, ctx: object) -> None: ...

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from orchestrator import Graph, node, tool
-from orchestrator.graph.source import read_yaml
-from orchestrator.graph.trust import Trust
+from orchestrator.graph.refs import Trust
+from orchestrator.graph.text.source import read_yaml
 from orchestrator.strategies.react import react
 from tests.web.api import Api, Note, api
 

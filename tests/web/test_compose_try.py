@@ -282,9 +282,9 @@ def test_a_graph_inside_of_two_is_asked_about_after_one_of_these_is_forgotten() 
     for graph in outer:
         executor.add_graph(graph, ask_from="write")
     asked = executor._host.resources.asked
-    executor.remove_graph(outer[0])
+    executor.graphs.remove(outer[0])
     assert (inner.content in asked, outer[0].content in asked) == (True, False)
-    executor.remove_graph(outer[1])
+    executor.graphs.remove(outer[1])
     assert not asked
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from orchestrator import Executor, Graph, node
+from orchestrator.stores.requests import RunQuery
 from tests.web.api import Api, Note, api, draft, letter
 from tests.web.forking import AMOUNT, Shop, answer, pay
 from tests.web.hostile import HOSTILE
@@ -192,11 +193,11 @@ def test_a_fork_that_cannot_go_on_in_the_version_of_the_server_is_refused_before
 
         async def with_other() -> tuple[str, int]:
             async with Executor(store, graphs=[other]) as executor:
-                form = await executor.fork_choices("one", 2)
+                form = await executor.forks.choices("one", 2)
                 assert (form.known, form.other_version) == (True, True)
                 with pytest.raises(Exception, match="letter"):
-                    await executor.preview_fork("one", at=2, graph=other)
-                return (await store.runs()).runs[0].run_id, len((await store.runs()).runs)
+                    await executor.forks.preview("one", at=2, graph=other)
+                return (await store.runs(RunQuery())).runs[0].run_id, len((await store.runs(RunQuery())).runs)
 
         assert found.portal.call(with_other) == ("one", 1)
 
@@ -208,7 +209,7 @@ def test_a_server_without_the_graph_makes_forks_and_says_that_it_cannot_run_them
 
         async def elsewhere() -> bool:
             async with Executor(store) as executor:
-                return (await executor.fork_choices("one", 2)).known
+                return (await executor.forks.choices("one", 2)).known
 
         assert found.portal.call(elsewhere) is False
 

@@ -10,7 +10,9 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
-from orchestrator import Graph, Reply, ToolCall, Usage, node, tool
+from orchestrator import Graph, ToolCall, node, tool
+from orchestrator.graph import Usage
+from orchestrator.models import Reply
 from orchestrator.nodes import Ask
 from orchestrator.strategies.react import react
 from orchestrator.testing import ScriptedModel

@@ -10,7 +10,8 @@ from urllib.parse import urlencode
 
 import pytest
 
-from orchestrator import Reply, ToolCall, tool
+from orchestrator import ToolCall, tool
+from orchestrator.models import Reply
 from orchestrator.strategies.react import react
 from orchestrator.testing import ScriptedModel
 from tests.web import essays

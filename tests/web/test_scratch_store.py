@@ -12,6 +12,7 @@ from orchestrator import Executor, Graph
 from orchestrator.errors import GraphUnknown, StoreError
 from orchestrator.kernel.records import Migrated, Record, Resumed, RunStarted
 from orchestrator.stores.items import Item
+from orchestrator.stores.requests import Append
 from orchestrator.web.compose import scratch, scratch_store
 from orchestrator.web.compose.scratch import Scratch
 from orchestrator.web.compose.scratch_store import ScratchStore
@@ -144,7 +145,7 @@ async def test_an_append_looks_at_what_it_appends_and_no_more() -> None:
     for _ in range(100):
         head = len(records)
         following: list[Record] = [last.model_copy(update={"seq": head + 1})]
-        await store.append("one", following, after=head)
+        await store.append(Append("one", following, after=head))
     assert store._journals["one"].records == len(records)
     assert Counted.looked <= 200
 

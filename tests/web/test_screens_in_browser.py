@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import httpx2
 import pytest
 
-from orchestrator import Reply, ToolCall, tool
+from orchestrator import ToolCall, tool
+from orchestrator.models import Reply
 from orchestrator.strategies.react import react
 from orchestrator.testing import ScriptedModel
 from tests.support.shell import Shell

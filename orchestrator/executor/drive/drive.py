@@ -38,11 +38,9 @@ from orchestrator.kernel.state import Activation
 from orchestrator.late import later
 
 if TYPE_CHECKING:
-    from orchestrator.executor import standstill
-    from orchestrator.executor.drive import taped_answers
+    from orchestrator.executor.replay import steps
 else:
-    (standstill,) = later("orchestrator.executor", "standstill")
-    (taped_answers,) = later("orchestrator.executor.drive", "taped_answers")
+    (steps,) = later("orchestrator.executor.replay", "steps")
 
 
 class Drive:
@@ -183,7 +181,7 @@ class Drive:
         while True:
             await self._workers.quiet()
             if log.tape is not None:
-                standstill.happen_at_rest(log, log.tape)
+                steps.happen_at_rest(log, log.tape)
             await self.end_if_over()
             head = log.journal.head
             await log.durable()
@@ -215,11 +213,7 @@ class Drive:
             return started  # an event that came before answers it
         log.clock.asked(question)
         asker = log.machine.askers.get(question.id)
-        if (
-            log.tape is not None
-            and asker is not None
-            and taped_answers.answer_from_tape(log, log.tape, asker, question)
-        ):
+        if log.tape is not None and asker is not None and steps.answer_from_tape(log, log.tape, asker, question):
             return started
         answer = by_policy(log.machine, question, log.clock.now(), log.clock.due(log.machine, question))
         if answer is not None:

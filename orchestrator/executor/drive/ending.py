@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from orchestrator.errors import InvalidUpdate
-from orchestrator.executor.effects.callers import child_id, old_child_id, total_up
+from orchestrator.executor.effects.limits import child_id, old_child_id, total_up
 from orchestrator.executor.resources import Children
 from orchestrator.executor.run_log import RunLog
-from orchestrator.graph.codec import Unfit
 from orchestrator.kernel.records import EffectIntended, EffectSettled, Ended, Failure
+from orchestrator.values import Unfit
 
 
 async def end_if_over(log: RunLog, children: Children) -> None:

@@ -31,9 +31,9 @@ from orchestrator.kernel.state import Activation
 from orchestrator.late import later
 
 if TYPE_CHECKING:
-    from orchestrator.executor import standstill
+    from orchestrator.executor.replay import steps as replayed_steps
 else:
-    (standstill,) = later("orchestrator.executor", "standstill")
+    (replayed_steps,) = later("orchestrator.executor.replay", "steps")
 
 
 class Steps(Protocol):
@@ -154,7 +154,7 @@ class Workers:
                 if task is not None and task.cancelling() and not is_cancelled(log.task, log.cancels):
                     await take_back_cancels(task)
                 if log.tape is not None and record is not None:
-                    record = await standstill.in_turn(log, log.tape, activation, record)
+                    record = await replayed_steps.in_turn(log, log.tape, activation, record)
             finally:
                 scopes.pop(key, None)
             # What a node left in the context is none of the next step's business, which then begins in another task.

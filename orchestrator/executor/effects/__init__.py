@@ -2,14 +2,15 @@
 
 The law: what touches the outside is journaled before it is made and after, and never made twice without asking.
 
-    replay             what the journal decides about an effect, as data
-    perform            does what was decided
-    effect             what an effect is, and the attempt of a step that makes it
-    under_way          effects between their intent and their end
-    questions          what a step asks, also of effects whose outcome is unknown
-    callers            the runs around a run, and what it spends of their limits
-    shared_limits      admits a call by the limits of the run and of those around it
-    model_calls        models as a node has them
-    tool_calls         tools and functions as a node has them
-    graph_tools        a graph as a tool
+    effect          what an effect is, and the attempt of a step that makes it
+    decide          what the journal decides about an effect, as data
+    perform         does what was decided
+    limits          admits a call by the limits of the run and of the runs around it
+    retry           which failures are followed by another try, and when
+    questions       what a step asks, also of effects whose outcome is unknown
+    earlier_calls   what is asked before a call that another run or attempt may have made
+    models          models as a node has them
+    tools           tools and functions as a node has them
+    graphs          a graph as a tool
+    memory          memory across runs as a node has it
 """

@@ -1,34 +1,54 @@
 """Effects of one attempt: what touches the outside is journaled before and after, and never done twice without asking.
 
-`orchestrator.executor.effects.replay` decides what is done with an effect; here it is done. Whatever ends the attempt
-(a question, a spent limit, a lost journal) is noted in `Attempt.signal`: from then on the step touches nothing outside
-any more, whatever its node catches.
+`effects.decide` decides what is done with an effect; here it is done. Whatever ends the attempt (a question, a spent
+limit, a lost journal) is noted in `Attempt.signal`: from then on the step touches nothing outside any more, whatever
+its node catches. A step is suspended only between effects: a task that asks a question waits until no other effect is
+in progress.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import inspect
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from contextvars import ContextVar
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import anyio
+import anyio.lowlevel
 
 from orchestrator.containment import contained
-from orchestrator.errors import ModelError, ResultRefused
-from orchestrator.executor.effects import mismatches, replay
+from orchestrator.errors import ModelError, ReplayMismatch, ResultRefused, message_of
+from orchestrator.executor.answers import outcome_answer
+from orchestrator.executor.effects import decide
+from orchestrator.executor.effects.decide import Ending
 from orchestrator.executor.effects.effect import Attempt, Effect, Ticket, witness
-from orchestrator.executor.effects.questions import find_outcome, outcome_question_id
-from orchestrator.executor.effects.replay import Ending
-from orchestrator.executor.effects.shared_limits import admit, callers_of
-from orchestrator.executor.effects.taking import without_call
-from orchestrator.executor.effects.under_way import UnderWay, innermost, inside, patience
-from orchestrator.executor.interrupts import in_step_task
-from orchestrator.executor.retry import outcome_is_open, wait_before
+from orchestrator.executor.effects.limits import Callers, admit, callers_of
+from orchestrator.executor.effects.questions import (
+    answer_to,
+    failed_words,
+    outcome_question,
+    outcome_question_id,
+    returned_by,
+    why_unknown,
+)
+from orchestrator.executor.effects.retry import outcome_is_open, wait_before
+from orchestrator.executor.interrupts import Lost, Suspend, in_step_task
 from orchestrator.fence import current_fence
+from orchestrator.graph.limits import Reserve
 from orchestrator.kernel.ledger import EffectEntry
-from orchestrator.kernel.records import EffectSettled
+from orchestrator.kernel.records import EffectIntended, EffectSettled
+from orchestrator.late import later
 from orchestrator.redaction import without_known_in
 from orchestrator.tools.truncation import in_words
+
+if TYPE_CHECKING:
+    from orchestrator.executor.effects import earlier_calls
+    from orchestrator.executor.replay import calls
+else:
+    (earlier_calls,) = later("orchestrator.executor.effects", "earlier_calls")
+    (calls,) = later("orchestrator.executor.replay", "calls")
 
 T = TypeVar("T")
 
@@ -92,27 +112,27 @@ class AttemptEffects:
         entry = self._find(effect, wanted, occurrence)
         if entry is not None:
             self._ask_for(effect, entry.intended.key)
-            if replay.waits_for_tape(entry):
+            if decide.waits_for_tape(entry):
                 return await self._begin_new(effect, wanted, occurrence, entry)
         decision = await self._decide(entry, effect)
         match decision:
-            case replay.Reuse(settled):
+            case decide.Reuse(settled):
                 watching = witness.get()
                 if watching is not None:
                     watching.reuse(effect, settled)
                 self._reused.add(settled.key)
                 return settled, None
-            case replay.LeftBehind(other):
+            case decide.LeftBehind(other):
                 why = f"the code now calls {effect.name!r} with another request instead"
-                raise mismatches.mismatch(self.attempt.log.run_id, other, why)
-            case replay.Begin():
+                raise mismatch(self.attempt.log.run_id, other, why)
+            case decide.Begin():
                 if entry is not None:  # a fork may make it again: what its parent knows of it is asked for
                     self._asked_for.discard(entry.intended.key)
                 return await self._begin_new(effect, wanted, occurrence)
-            case replay.RetryLater(key, until, meant, tries):
+            case decide.RetryLater(key, until, meant, tries):
                 await self._sleep(until, meant)
                 return None, await self._intend(effect, key, wanted, occurrence, tries)
-            case replay.Again(key, tries):
+            case decide.Again(key, tries):
                 return None, await self._intend(effect, key, wanted, occurrence, tries)
             case _:
                 found = await find_outcome(self.under_way, effect, decision)
@@ -121,7 +141,7 @@ class AttemptEffects:
                     return found, None
                 if decision.entry.intended.taken is not None:  # a replay makes no call that the replayed run made again
                     return await self._begin_new(effect, wanted, occurrence, decision.entry)
-                more = replay.again(decision.entry)
+                more = decide.again(decision.entry)
                 return None, await self._intend(effect, more.key, wanted, occurrence, more.tries)
 
     def _resumed(self, effect: Effect[T]) -> Effect[T]:
@@ -139,7 +159,7 @@ class AttemptEffects:
         for entry in self.under_way.before:
             made = entry.intended
             alike = (made.kind, made.name, made.effect, made.attempt, made.inside) == wanted
-            if alike and made.key not in self._asked_for and made.seq > forked_at and replay.lasts(entry):
+            if alike and made.key not in self._asked_for and made.seq > forked_at and decide.lasts(entry):
                 known = effect if effect.recall is None else effect.recall(made.request)
                 return replace(known, request=dict(made.request), resumed_with=effect.request)
         return effect
@@ -149,7 +169,7 @@ class AttemptEffects:
     ) -> tuple[EffectSettled | None, Ticket | None]:
         """Find the result without the call, as a replay or a fork may; else intend it."""
         run_id, activation = self.attempt.log.run_id, self.attempt.activation
-        own = replay.idempotency_key(run_id, activation, effect.name, wanted, occurrence)
+        own = decide.idempotency_key(run_id, activation, effect.name, wanted, occurrence)
         key = own if entry is None else entry.intended.key
         self._ask_for(effect, key)
         found, tries = await without_call(self.under_way, effect, key, wanted, occurrence, entry, self._asked_for)
@@ -158,18 +178,18 @@ class AttemptEffects:
             return found, None
         return None, await self._intend(effect, key, wanted, occurrence, tries)
 
-    async def _decide(self, entry: EffectEntry | None, effect: Effect[Any]) -> replay.Decision:
+    async def _decide(self, entry: EffectEntry | None, effect: Effect[Any]) -> decide.Decision:
         """What is done with an effect, after effects that run beside it had time to be asked for."""
         activation = self.attempt.activation
         answered = entry is not None and outcome_question_id(activation, entry) in activation.answers
         waits = patience()
         while True:
             other = self._left_behind() if entry is None and effect.irreversible else None
-            decision = replay.decide(
+            decision = decide.decide(
                 entry, effect, attempt=activation.attempt, answered=answered, left_behind=other,
                 forked_at=self.attempt.log.machine.forked_at, reopened=activation.reopened,
             )  # fmt: skip
-            pause = next(waits, None) if isinstance(decision, replay.LeftBehind) else None
+            pause = next(waits, None) if isinstance(decision, decide.LeftBehind) else None
             if pause is None:
                 return decision
             await anyio.sleep(pause)
@@ -245,7 +265,7 @@ class AttemptEffects:
         """Return how an effect that raised or was stopped ended; None if it stays unsettled for the next holder."""
         attempt = self.attempt
         if self.under_way.is_suspended_in(ticket.key):
-            asked = attempt.failure_named(replay.SUSPENDED, "it asked something first")
+            asked = attempt.failure_named(decide.SUSPENDED, "it asked something first")
             return Ending(error=asked) if ticket.irreversible else None
         if isinstance(error, Exception):
             returned = error.returned if isinstance(error, ResultRefused) else ticket.returned
@@ -264,7 +284,7 @@ class AttemptEffects:
         if why is None:
             return None
         if ticket.entered is False:
-            return Ending(error=attempt.failure_named(replay.NOT_MADE, "stopped before the call was made"))
+            return Ending(error=attempt.failure_named(decide.NOT_MADE, "stopped before the call was made"))
         return Ending(error=attempt.failure_named(*why), unknown=ticket.irreversible)
 
     def result(self, settled: EffectSettled | None, effect: Effect[T]) -> T:
@@ -293,7 +313,7 @@ class AttemptEffects:
         log = self.attempt.log
         entry = log.machine.ledger.entry
         failed = [
-            (raised, ticket, span) for raised, ticket in self._failed if (span := replay.failed_span(entry(ticket.key)))
+            (raised, ticket, span) for raised, ticket in self._failed if (span := decide.failed_span(entry(ticket.key)))
         ]
         spans = [span for raised, _, span in failed if any(raised is error for error in errors)]
         for raised, ticket, (begun, ended) in failed:
@@ -312,12 +332,12 @@ class AttemptEffects:
         attempt = self.attempt
         entry = self._left_behind()
         if entry is not None:
-            raise mismatches.mismatch(attempt.log.run_id, entry, f"{attempt.activation.node} ended without it")
+            raise mismatch(attempt.log.run_id, entry, f"{attempt.activation.node} ended without it")
         # What the node itself stopped waiting for: it will not ask for it any more.
         for entry in attempt.log.machine.ledger.of(attempt.activation.key):
             intended = entry.intended
             own = intended.attempt == attempt.activation.attempt
-            if own and replay.settled_of(entry) is None and intended.key not in self.under_way:
+            if own and decide.settled_of(entry) is None and intended.key not in self.under_way:
                 error = attempt.failure_named("Cancelled", f"{intended.node} stopped waiting for it")
                 ending = Ending(error=error, unknown=intended.effect == "irreversible")
                 self.under_way.settle(intended.key, intended.ts, ending)
@@ -327,7 +347,7 @@ class AttemptEffects:
     def lasts_inside(self, key: str) -> bool:
         """Whether something happened inside a call, or may have, that cannot be undone."""
         entry = self.attempt.log.machine.ledger.entry
-        return any(known is not None and replay.lasts(known) for known in map(entry, self._within.get(key, ())))
+        return any(known is not None and decide.lasts(known) for known in map(entry, self._within.get(key, ())))
 
     def _ask_for(self, effect: Effect[Any], key: str) -> None:
         self._asked_for.add(key)
@@ -340,17 +360,343 @@ class AttemptEffects:
         wanted = effect.digest
         entry, at = self._find(effect, wanted, self._counts.get((effect.name, wanted), 0)), self.attempt.activation
         forked_at = self.attempt.log.machine.forked_at
-        decision = replay.decide(entry, effect, attempt=at.attempt, forked_at=forked_at, reopened=at.reopened)
-        return not isinstance(decision, replay.Reuse), "" if entry is None else entry.intended.key
+        decision = decide.decide(entry, effect, attempt=at.attempt, forked_at=forked_at, reopened=at.reopened)
+        return not isinstance(decision, decide.Reuse), "" if entry is None else entry.intended.key
 
     def _find(self, effect: Effect[Any], wanted: str, occurrence: int) -> EffectEntry | None:
         at = self.attempt.activation
         entries = self.attempt.log.machine.ledger.of(at.key)
         subject = effect.name, wanted, occurrence, at.attempt
-        return replay.find(entries, *subject, reopened=at.reopened, continues=effect.continues)
+        return decide.find(entries, *subject, reopened=at.reopened, continues=effect.continues)
 
     def _left_behind(self) -> EffectEntry | None:
         activation = self.attempt.activation
         entries = self.attempt.log.machine.ledger.of(activation.key)
         attempt, forked_at = activation.attempt, self.attempt.log.machine.forked_at
-        return replay.left_behind(entries, self._asked_for, self._reused, attempt, forked_at)
+        return decide.left_behind(entries, self._asked_for, self._reused, attempt, forked_at)
+
+
+async def without_call(
+    under_way: UnderWay, effect: Effect[Any], key: str, wanted: str, occurrence: int, entry: EffectEntry | None,
+    asked_for: Collection[str],
+) -> tuple[EffectSettled | None, int | None]:  # fmt: skip
+    """The result that a call of a replay or a fork has without being made.
+
+    Args:
+        under_way: the effects of the step.
+        effect: the call.
+        key: its key.
+        wanted: digest of its request.
+        occurrence: see `replay.idempotency_key`.
+        entry: the call, if a replay's journal has it as one that was to be taken.
+        asked_for: keys of the calls that the step has asked for already.
+
+    Returns:
+        The result, journaled. Or None: the call is to be made, with the number of its try if it is intended already.
+
+    Raises:
+        Suspend: a person is asked whether it is to be made.
+        CallDenied: the person denied it.
+        Refused: the replay ends here.
+        TimedOut: the time limit of the step stopped it in the replayed run.
+    """
+    log, tries = under_way.attempt.log, None
+    if log.tape is not None:
+        found, tries = await calls.take_or_admit(under_way, log.tape, effect, key, wanted, occurrence, entry)
+        if found is not None:
+            return found, None
+    if effect.irreversible and log.machine.in_fork:
+        adopted = await earlier_calls.call_in_fork(under_way, effect, key, asked_for)
+        if adopted is not None:
+            return under_way.adopt(effect, key, wanted, occurrence, adopted.result), None
+    elif effect.irreversible and under_way.before:
+        await earlier_calls.ask_before_another(under_way, effect, key, asked_for)
+    return None, tries
+
+
+async def find_outcome(
+    under_way: UnderWay, effect: Effect[T], decision: decide.Reconcile | decide.AskOutcome
+) -> EffectSettled | None:
+    """Find out the outcome of an effect: settled by now, or (None) to be called again.
+
+    Raises:
+        Suspend: a person is asked.
+    """
+    attempt, entry = under_way.attempt, decision.entry
+    intended, doubts = entry.intended, dict[str, str]()
+    if effect.resumed_with is not None:
+        which = "those" if effect.recall is None else "the recorded ones"
+        doubts["arguments"] = f"the step asks for it with other arguments now; {which} are used if it is called again"
+    if isinstance(decision, decide.Reconcile) and effect.reconcile is not None:
+        try:
+            with contained():
+                found = effect.reconcile(intended.key)
+                value = cast("T | None", await found if inspect.isawaitable(found) else found)
+                result = None if value is None else effect.encoded(value)
+        except Exception as error:
+            doubts["reconcile"] = f"reconcile failed: {message_of(error)}"
+        else:
+            if value is not None:
+                return under_way.settle_now(intended.key, Ending(result))
+            if why_unknown(entry) != "refused":
+                return None
+            doubts["reconcile"] = "reconcile knows nothing of it, and it has returned"
+    asked = 0
+    while True:
+        question = outcome_question(attempt, entry, asked, doubts, effect)
+        if question.id not in attempt.activation.answers:
+            await under_way.settle_down()
+        answer = outcome_answer(answer_to(attempt, question))
+        if answer.choice == "retry":
+            return None
+        if answer.choice != "happened":
+            failure = attempt.failure_named("EffectFailed", failed_words(intended.name))
+            ending = Ending(error=failure, returned=returned_by(entry), answered=True)
+            return under_way.settle_now(intended.key, ending)
+        try:
+            with contained():
+                result = answer.result if effect.validate is None else effect.validate(answer.result)
+                effect.decode(result)
+        except Exception as error:
+            doubts["result"] = f"that cannot be its result: {message_of(error)}"
+        else:
+            return under_way.settle_now(intended.key, Ending(result, answered=True))
+        asked += 1
+
+
+# -- effects in progress -----------------------------------------------------------------------------------------------
+
+
+inside: ContextVar[tuple[str, ...]] = ContextVar("inside", default=())
+"""Keys of the effects that this task runs inside, outermost first. What they wait for must not wait for them."""
+
+
+def innermost() -> str:
+    """The key of the effect that this task works on, or an empty text."""
+    around = inside.get()
+    return around[-1] if around else ""
+
+
+def patience() -> Iterator[float]:
+    """Seconds in which effects that run beside each other in one node get to be asked for.
+
+    In the node's own task a call that is not asked for by now will not be. Tasks beside each other may have been at
+    other places when the run was stopped: only a long silence means that one is missing.
+    """
+    yield from (0.0, 0.0, 0.0, 0.01, 0.05, 0.2, 0.5)
+    if not in_step_task():
+        yield from (1.0,) * 60
+
+
+class UnderWay:
+    """The effects of an attempt that are intended and not settled."""
+
+    __slots__ = ("_asking", "_landed", "_open", "_readers", "_reading", "attempt", "before", "callers")
+
+    def __init__(self, attempt: Attempt, callers: Callers | None) -> None:
+        self.attempt, self.callers = attempt, callers
+        """The runs around the attempt's run."""
+        self.before = attempt.log.machine.ledger.of(attempt.activation.key)
+        """The effects of the step that earlier attempts made, or this one before the step was stopped or suspended."""
+        self._open: set[str] = set()
+        self._landed = anyio.Event()
+        self._asking: list[str] = []
+        """Effects that contain an open question: they wait for the suspension, and it does not wait for them."""
+        self._reading: dict[str, tuple[Ticket, int]] = {}
+        """Effects whose results the node is streaming, with the id of the reading task."""
+        self._readers: list[Callable[[], Awaitable[None]]] = []
+        """Functions that close the streams that the node opened."""
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._open
+
+    # -- the journal ---------------------------------------------------------------------------------------------
+
+    async def intend(
+        self,
+        effect: Effect[Any],
+        key: str,
+        digest: str,
+        occurrence: int,
+        *,
+        again: bool,
+        tries: int,
+        reserve: Reserve | None,
+    ) -> Ticket:
+        """Journal the intent of a call and wait until it is durable, also in the calling runs.
+
+        Raises:
+            Lost: the journal cannot be written, or another process has taken over the run.
+        """
+        attempt, log = self.attempt, self.attempt.log
+        self._note_intent(effect, key, digest, occurrence, again=again, reserve=reserve)
+        self._open.add(key)
+        try:
+            if self.callers is None or effect.kind == "effect":
+                await log.durable()
+            else:
+                self.callers.hurry()
+                await log.durable()
+                await self.callers.durable()
+            if not log.lease.fresh:  # this process may have been stopped for an hour just now
+                await log.ensure_held()
+        except BaseException as error:
+            why = attempt.stopped()
+            if why is not None and log.journal.fault is None:
+                ticket = Ticket(key, log.clock.now(), False, attempt)
+                self.land(ticket, Ending(error=attempt.failure_named(*why)))
+            else:
+                self.forget(key)
+            if isinstance(error, Exception):
+                raise attempt.signalled(Lost(error)) from error
+            raise
+        return Ticket(key, log.clock.now(), effect.irreversible, attempt, digest, occurrence, tries)
+
+    def adopt(self, effect: Effect[Any], key: str, digest: str, occurrence: int, result: object) -> EffectSettled:
+        """Journal a call that is not made, with the result that it had in another run."""
+        self._note_intent(effect, key, digest, occurrence)
+        return self.settle_now(key, Ending(result))
+
+    def _note_intent(
+        self,
+        effect: Effect[Any],
+        key: str,
+        digest: str,
+        occurrence: int,
+        *,
+        again: bool = False,
+        reserve: Reserve | None = None,
+    ) -> None:
+        attempt, log = self.attempt, self.attempt.log
+        log.push(
+            EffectIntended(
+                **log.at(attempt.activation),
+                key=key,
+                kind=effect.kind,
+                name=effect.name,
+                effect=effect.effect,
+                digest=digest,
+                occurrence=occurrence,
+                attempt=attempt.activation.attempt,
+                request=effect.request if effect.stored is None else effect.stored(),
+                again=again,
+                inside=innermost(),
+                reserve=reserve,
+            )
+        )
+
+    def land(self, ticket: Ticket, ending: Ending) -> None:
+        """Journal the end of an effect in progress."""
+        self.forget(ticket.key)
+        self.settle(ticket.key, ticket.started, ending, tries=ticket.tries)
+
+    def settle(self, key: str, started: float, ending: Ending, *, tries: int = 1) -> EffectSettled:
+        """Journal the end of an effect.
+
+        Args:
+            started: Unix seconds.
+            tries: the number of tries so far.
+        """
+        log = self.attempt.log
+        stamp = log.at(self.attempt.activation)
+        record = EffectSettled(
+            **stamp,
+            key=key,
+            ok=ending.error is None,
+            result=ending.result,
+            error=ending.error,
+            usage=ending.usage,
+            started=started,
+            ended=stamp["ts"],
+            unknown=ending.unknown,
+            returned=ending.returned,
+            answered=ending.answered,
+            tries=tries,
+            next_at=ending.next_at,
+        )
+        log.push(record)
+        if self.callers is not None:
+            self.callers.report(key)
+        log.hurry()
+        return record
+
+    def settle_now(self, key: str, ending: Ending) -> EffectSettled:
+        """Like `settle`, for an effect that is not in progress: its outcome was found in another way."""
+        return self.settle(key, self.attempt.log.clock.now(), ending)
+
+    def forget(self, key: str) -> None:
+        """Drop an effect without a record: it stays unsettled for the next holder of the run."""
+        self._open.discard(key)
+        self._reading.pop(key, None)
+        self._landed.set()
+
+    # -- suspension ----------------------------------------------------------------------------------------------
+
+    async def settle_down(self) -> None:
+        """Wait until no effect of this attempt is in progress: a step is suspended only between effects."""
+        task = anyio.get_current_task().id
+        around = [*inside.get(), *(key for key, (_, reader) in self._reading.items() if reader == task)]
+        self._asking.extend(around)
+        self._landed.set()
+        try:
+            for _ in range(2):
+                await anyio.lowlevel.checkpoint()  # those that begin at the same time
+            while self._open.difference(self._asking):
+                if self._landed.is_set():
+                    self._landed = anyio.Event()
+                await self._landed.wait()
+        except BaseException:
+            if self.attempt.signal is None:  # the node asks no longer; else another question was quicker
+                for key in around:
+                    self._asking.remove(key)
+            raise
+
+    def is_suspended_in(self, key: str) -> bool:
+        """Whether the step is suspended by a question inside this effect."""
+        return key in self._asking and isinstance(self.attempt.signal, Suspend)
+
+    # -- replies that are read piece by piece --------------------------------------------------------------------
+
+    def on_close(self, close: Callable[[], Awaitable[None]]) -> None:
+        """Register `close`, which closes a stream that the node reads and its connection."""
+        self._readers.append(close)
+
+    async def close_readers(self) -> None:
+        """Close the streams that the node left open, without waiting for the garbage collector."""
+        readers, self._readers = self._readers, []
+        if readers:
+            with anyio.move_on_after(1, shield=True):
+                for close in readers:
+                    with contextlib.suppress(Exception):  # it was read to its end, or has raised its error
+                        await close()
+
+    def read_here(self, ticket: Ticket) -> None:
+        """Note that this task streams the effect's result, and that the node runs between two pieces."""
+        self._reading[ticket.key] = (ticket, anyio.get_current_task().id)
+
+    def pause_reading(self, ticket: Ticket) -> None:
+        """Pause a stream that the node stopped reading; a replay of the attempt reads it again up to this point."""
+        self._open.discard(ticket.key)
+        self._landed.set()
+
+    def stop_reading(self, *, will_resume: bool) -> None:
+        """End the streams that were not read to their end, because the attempt is over.
+
+        Args:
+            will_resume: the attempt runs again later and may read them then.
+        """
+        for ticket, _ in list(self._reading.values()):
+            if will_resume:
+                self.forget(ticket.key)
+            else:
+                error = self.attempt.failure(ModelError("the node stopped reading the reply"))
+                self.land(ticket, Ending(error=error))
+
+
+def mismatch(run_id: str, entry: EffectEntry, why: str) -> ReplayMismatch:
+    """The error for code that no longer makes a call which happened and cannot be undone."""
+    intended = entry.intended
+    return ReplayMismatch(
+        f"run {run_id!r}: {intended.node} did {intended.name} (request {intended.digest}), "
+        f"which cannot be undone, and then crashed; {why}. Resume it with the code that it was started with"
+    )

@@ -12,25 +12,19 @@ returned      it returned; the step, which was stopped behind it, asks for it wi
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Collection, Mapping, Sequence
 from itertools import product
 from typing import Any, TypeVar, cast
 
-from orchestrator.containment import contained
-from orchestrator.errors import message_of
-from orchestrator.executor.answers import about, outcome_answer
+from orchestrator.executor.answers import about
+from orchestrator.executor.effects.decide import is_given_up, settled_of
 from orchestrator.executor.effects.effect import Attempt, Effect
-from orchestrator.executor.effects.reopened import is_given_up
-from orchestrator.executor.effects.replay import AskOutcome, Ending, Reconcile, settled_of
-from orchestrator.executor.effects.under_way import UnderWay
 from orchestrator.executor.interrupts import Suspend
 from orchestrator.graph.isolation import isolated
 from orchestrator.jsontypes import digest
 from orchestrator.kernel.ids import hash_id
 from orchestrator.kernel.ledger import EffectEntry
 from orchestrator.kernel.question import Answer, Question, QuestionKind, until
-from orchestrator.kernel.records import EffectSettled
 from orchestrator.kernel.state import Activation
 from orchestrator.tools.tool import Tool
 from orchestrator.tools.truncation import in_words
@@ -142,23 +136,6 @@ def was_passed_on(activation: Activation, question: str, asked: Collection[str])
     return False
 
 
-async def pass_on(under_way: UnderWay, question: Question, faults: Sequence[str] = ()) -> Answer:
-    """The answer to a question of a run that this step began. The step asks it, unchanged.
-
-    Args:
-        faults: why the answers that it had before did not fit.
-
-    Raises:
-        Suspend: there is no answer yet.
-    """
-    attempt = under_way.attempt
-    await attempt.wait_if_stopped()
-    own = passed_on(attempt, question, faults)
-    if own.id not in attempt.activation.answers:
-        await under_way.settle_down()
-    return answer_to(attempt, own)
-
-
 def asking_again(activation: Activation) -> tuple[str, ...]:
     """Part of the id of what a step asks whose answers were withdrawn: an old answer cannot fit it."""
     return ("again", str(activation.withdrawn)) if activation.withdrawn else ()
@@ -195,7 +172,7 @@ def answer_to(attempt: Attempt, question: Question) -> Answer:
     return cast(Answer, isolated(answered.answer))
 
 
-# -- unknown outcomes -------------------------------------------------------------------------------------------------
+# -- unknown outcomes ------------------------------------------------------------------------------------------------
 
 
 def why_unknown(entry: EffectEntry) -> str:
@@ -228,6 +205,11 @@ def _error_of(entry: EffectEntry) -> tuple[str, str, str | None]:
     metadata = result.get("metadata")
     kind = metadata.get("exception") if isinstance(metadata, Mapping) else None
     return str(kind or "Error"), str(result.get("error", "")), None
+
+
+def returned_by(entry: EffectEntry) -> str | None:
+    """What a call returned whose result was refused; None for any other."""
+    return _error_of(entry)[2]
 
 
 def outcome_question_id(activation: Activation, entry: EffectEntry, again: int = 0) -> str:
@@ -291,53 +273,3 @@ def outcome_question(
 def failed_words(name: str) -> str:
     """The message of an effect that failed because a person said so."""
     return f"{name} failed, according to the answer"
-
-
-async def find_outcome(
-    under_way: UnderWay, effect: Effect[T], decision: Reconcile | AskOutcome
-) -> EffectSettled | None:
-    """Find out the outcome of an effect: settled by now, or (None) to be called again.
-
-    Raises:
-        Suspend: a person is asked.
-    """
-    attempt, entry = under_way.attempt, decision.entry
-    intended, doubts = entry.intended, dict[str, str]()
-    if effect.resumed_with is not None:
-        which = "those" if effect.recall is None else "the recorded ones"
-        doubts["arguments"] = f"the step asks for it with other arguments now; {which} are used if it is called again"
-    if isinstance(decision, Reconcile) and effect.reconcile is not None:
-        try:
-            with contained():
-                found = effect.reconcile(intended.key)
-                value = cast("T | None", await found if inspect.isawaitable(found) else found)
-                result = None if value is None else effect.encoded(value)
-        except Exception as error:
-            doubts["reconcile"] = f"reconcile failed: {message_of(error)}"
-        else:
-            if value is not None:
-                return under_way.settle_now(intended.key, Ending(result))
-            if why_unknown(entry) != "refused":
-                return None
-            doubts["reconcile"] = "reconcile knows nothing of it, and it has returned"
-    asked = 0
-    while True:
-        question = outcome_question(attempt, entry, asked, doubts, effect)
-        if question.id not in attempt.activation.answers:
-            await under_way.settle_down()
-        answer = outcome_answer(answer_to(attempt, question))
-        if answer.choice == "retry":
-            return None
-        if answer.choice != "happened":
-            failure = attempt.failure_named("EffectFailed", failed_words(intended.name))
-            ending = Ending(error=failure, returned=_error_of(entry)[2], answered=True)
-            return under_way.settle_now(intended.key, ending)
-        try:
-            with contained():
-                result = answer.result if effect.validate is None else effect.validate(answer.result)
-                effect.decode(result)
-        except Exception as error:
-            doubts["result"] = f"that cannot be its result: {message_of(error)}"
-        else:
-            return under_way.settle_now(intended.key, Ending(result, answered=True))
-        asked += 1

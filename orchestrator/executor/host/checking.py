@@ -14,8 +14,8 @@ from orchestrator.errors import (
     StoreError,
 )
 from orchestrator.executor import lease as leases
+from orchestrator.executor.effects.memory import value_of
 from orchestrator.executor.host.host import Host
-from orchestrator.executor.memory_access import value_of
 from orchestrator.executor.run_row import questions_of, row_of, totals_of
 from orchestrator.kernel.machine import apply_stored
 from orchestrator.kernel.records import FINAL
@@ -23,6 +23,7 @@ from orchestrator.kernel.run_state import RunState
 from orchestrator.stores.base import Finding, RunInfo, Store
 from orchestrator.stores.codec import encoded_in, key_of
 from orchestrator.stores.items import AREAS
+from orchestrator.stores.requests import Append, RunQuery
 from orchestrator.stores.rows import MAX_DEATHS
 
 _AT_ONCE = 200
@@ -59,7 +60,7 @@ async def check(host: Host, *, repair: bool, progress: Callable[[int], object] |
     seen = 0
     cursor: str | None = None
     while True:
-        page = await host.store.runs(after=cursor, limit=_AT_ONCE)
+        page = await host.store.runs(RunQuery(after=cursor, limit=_AT_ONCE))
         for info in page.runs:
             if progress is not None:
                 progress(seen)
@@ -164,10 +165,10 @@ async def _rewrite(host: Host, info: RunInfo, machine: RunState) -> str:
     right = row_of(machine, structure=info.structure, content=info.content)
     due = right.due if info.status != right.status or info.status in FINAL else info.due
     try:  # without a lease: an executor that takes the run up meanwhile writes its row itself
-        await host.store.append(
+        await host.store.append(Append(
             info.run_id, [], after=info.head, status=right.status, due=due, waiting=right.waiting,
             summary=right.summary, totals=right.totals, questions=right.questions,
-        )  # fmt: skip
+        ))  # fmt: skip
     except (RunConflict, RunUnknown):
         return ""
     return "written again from the journal"

@@ -12,7 +12,7 @@ import anyio
 from orchestrator.errors import QuestionUnknown, RunConflict, RunEnded, RunUnknown, StaleAnswer
 from orchestrator.executor.answers import as_answer, is_answerable
 from orchestrator.executor.commands import Stop
-from orchestrator.executor.effects.callers import child_id, old_child_id
+from orchestrator.executor.effects.limits import child_id, old_child_id
 from orchestrator.executor.host import recovery
 from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.manner import AS_IT_IS, Manner

@@ -20,6 +20,7 @@ from orchestrator.kernel.records import Forked, Record, RunStarted
 from orchestrator.kernel.run_state import RunState
 from orchestrator.seals import Chain
 from orchestrator.stores.base import RunInfo
+from orchestrator.stores.requests import NewRun
 
 if TYPE_CHECKING:
     from orchestrator.executor.drive.drive import Drive
@@ -68,7 +69,7 @@ async def enqueue(host: Host, graph: GraphDefinition, started: RunStarted, due: 
     """
     records, _ = _sealed(host, started)
     _, info = _row(host, graph, records)
-    await host.store.create(replace(info, due=due), records, graph=graph.data())
+    await host.store.create(NewRun(replace(info, due=due), records, graph=graph.data()))
 
 
 def _sealed(host: Host, *first: RunStarted | Forked) -> tuple[list[Record], Chain | None]:

@@ -6,12 +6,13 @@ from collections.abc import Iterable
 
 from orchestrator.errors import RunArchived, RunConflict, RunUnknown, StoreCorrupt
 from orchestrator.executor import lease as leases
-from orchestrator.executor.effects.callers import child_id
+from orchestrator.executor.effects.limits import child_id
 from orchestrator.executor.host.host import Host
 from orchestrator.kernel.records import EffectIntended, Record
 from orchestrator.kernel.records.coded import check_readable
 from orchestrator.stores.archivable import Archivable, Archiving
 from orchestrator.stores.base import Store
+from orchestrator.stores.requests import RunQuery
 
 
 async def delete(host: Host, run_id: str, *, children: bool) -> list[str]:
@@ -67,7 +68,7 @@ async def children_of(host: Host, run_id: str) -> list[str]:
     labelled: list[str] = []
     cursor: str | None = None
     while True:
-        page = await host.store.runs(labels={"parent": run_id}, after=cursor, limit=200)
+        page = await host.store.runs(RunQuery(labels={"parent": run_id}, after=cursor, limit=200))
         labelled += [info.run_id for info in page.runs]
         cursor = page.cursor
         if cursor is None:

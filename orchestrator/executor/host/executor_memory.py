@@ -7,8 +7,8 @@ from datetime import timedelta
 from typing import Any, cast
 
 from orchestrator.errors import InvalidValue
+from orchestrator.executor.effects.memory import MemoryAccess
 from orchestrator.executor.host.host import Host
-from orchestrator.executor.memory_access import MemoryAccess
 from orchestrator.graph.codec import shown
 from orchestrator.memory import Access, Memory, MemoryOptions, names_of
 from orchestrator.stores.items import ItemUsage

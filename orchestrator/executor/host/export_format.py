@@ -22,7 +22,7 @@ from pydantic_core import ErrorDetails
 
 from orchestrator.errors import InvalidExport, OrchestratorError
 from orchestrator.graph.codec import shown
-from orchestrator.graph.digests import content_digest
+from orchestrator.graph.versions import content_digest
 from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel.records import RECORD_TYPES, Record, decode
 from orchestrator.values import MAX_RECORD_BYTES

@@ -10,8 +10,8 @@ from pydantic import ValidationError
 
 from orchestrator.errors import InvalidAnswer, InvalidUpdate, InvalidValue
 from orchestrator.executor.answers import as_answer, check_answer, outcome_answer
+from orchestrator.executor.effects.decide import settled_of
 from orchestrator.executor.effects.questions import failed_words
-from orchestrator.executor.effects.replay import settled_of
 from orchestrator.executor.step.results import given_result
 from orchestrator.graph.codec import as_json, explain
 from orchestrator.graph.reducers import Replace, replace
@@ -118,7 +118,7 @@ def _questions(records: Sequence[Record]) -> list[Asked]:
     return [record for record in records if isinstance(record, Asked)]
 
 
-# -- values ------------------------------------------------------------------------------------------------------------
+# -- values -----------------------------------------------------------------------------------------------------------
 
 
 def _update(machine: RunState, update: Mapping[str, object], branch: str | None) -> tuple[JsonObject, dict[str, str]]:
@@ -171,7 +171,7 @@ def _misfits(schema: StateSchema, update: JsonObject) -> list[str]:
     return found
 
 
-# -- a result ----------------------------------------------------------------------------------------------------------
+# -- a result ---------------------------------------------------------------------------------------------------------
 
 
 def _result(machine: RunState, records: Sequence[Record], given: object) -> tuple[str, object]:
@@ -216,7 +216,7 @@ def _reply(given: object, where: str) -> object:
         raise InvalidValue(f"{where} is a text, or a reply: {explain(error)}", where="result") from None
 
 
-# -- an answer ---------------------------------------------------------------------------------------------------------
+# -- an answer --------------------------------------------------------------------------------------------------------
 
 
 def _superseded(before: RunState, records: Sequence[Record], given: object) -> tuple[str, Answer]:

@@ -9,7 +9,7 @@ from orchestrator.away import away
 from orchestrator.executor.answers import is_answerable
 from orchestrator.executor.host.forks import Moment, moment_of
 from orchestrator.executor.host.host import Host
-from orchestrator.graph.statedata import start_form
+from orchestrator.graph.state import start_form
 from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel.handlers.forking import edited_tokens
 from orchestrator.kernel.queries import in_places
@@ -69,7 +69,7 @@ class ForkChoices:
 
 
 async def choices(host: Host, info: RunInfo, at: int | None) -> ForkChoices:
-    """See `Executor.fork_choices`."""
+    """See `ExecutorForks.choices`."""
     moment = await moment_of(host, info, at)
     machine, newest = moment.machine, host.resources.graphs.get(info.graph)
     answer = await _answer(host, moment)

@@ -12,9 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from orchestrator.executor.effects.family import FamilyCall, irreversible_calls, relatives
-from orchestrator.executor.effects.reopened import end_inside
-from orchestrator.executor.effects.replay import find, kept_in_fork
+from orchestrator.executor.effects.decide import end_inside, find, kept_in_fork
+from orchestrator.executor.effects.earlier_calls import FamilyCall, irreversible_calls, relatives
 from orchestrator.executor.host.forks import Draft, Order, check_order, draft_of
 from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.offered_tools import irreversible_ahead
@@ -72,7 +71,7 @@ class ForkPreview:
 
 
 async def preview(host: Host, order: Order, *, start: bool) -> ForkPreview:
-    """See `Executor.preview_fork`."""
+    """See `ExecutorForks.preview`."""
     check_order(order)
     name = os.urandom(8).hex() if order.run_id is None else check_new_id(order.run_id)
     draft = await draft_of(host, order, name, start=start, hold=not start)

@@ -10,7 +10,7 @@ from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.loader import Fit
 from orchestrator.executor.host.offered_tools import compare_offered
 from orchestrator.graph.definition import GraphDefinition
-from orchestrator.graph.migration import Migration
+from orchestrator.graph.versions import Migration
 from orchestrator.kernel.run_state import RunState
 from orchestrator.stores.base import RunInfo
 

@@ -13,13 +13,14 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from orchestrator.errors import InvalidValue, RunExists, RunUnknown, StoreCorrupt
-from orchestrator.executor.effects.callers import child_id, old_child_id
+from orchestrator.executor.effects.limits import child_id, old_child_id
 from orchestrator.executor.effects.questions import was_passed_on
 from orchestrator.executor.host.forks import Order, draft_of
 from orchestrator.executor.host.host import Host
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.kernel.records import Asked, Caller, EffectIntended, Forked, Record, Spent
 from orchestrator.kernel.state import Activation
+from orchestrator.stores.requests import NewRun
 
 
 class Origin(NamedTuple):
@@ -52,7 +53,7 @@ async def forked_call(host: Host, graph: GraphDefinition, run_id: str, caller: C
             info = await store.info(origin.run_id)
             order = Order(origin.run_id, at=min(origin.head, info.head), caller=caller)
             draft = await draft_of(host, order, run_id, start=False)
-            await store.create(draft.info, draft.records)
+            await store.create(NewRun(draft.info, draft.records))
         except RunExists:
             pass
         except (RunUnknown, StoreCorrupt, InvalidValue):

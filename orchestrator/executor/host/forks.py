@@ -26,7 +26,7 @@ from orchestrator.executor.host.recovery import drive_on
 from orchestrator.executor.host.start import check_new_id, join
 from orchestrator.executor.run_row import due_of, row_of
 from orchestrator.graph.definition import GraphDefinition
-from orchestrator.graph.migration import Migration
+from orchestrator.graph.versions import Migration
 from orchestrator.kernel.machine import apply
 from orchestrator.kernel.question import Answer
 from orchestrator.kernel.records import Answered, AnswersWithdrawn, Caller, Ended, Forked, Record, Resumed, RunStarted
@@ -35,6 +35,7 @@ from orchestrator.kernel.run_state import RunState
 from orchestrator.seals import audit, copied
 from orchestrator.stores.archivable import Archiving
 from orchestrator.stores.base import RunInfo
+from orchestrator.stores.requests import NewRun
 from orchestrator.values import check_flag, check_mapping, check_position, check_text, new_labels
 from orchestrator.views.run import Run
 
@@ -103,7 +104,7 @@ async def fork(host: Host, order: Order, *, start: bool, context: object = None)
     if start:
         host.contexts.check(order.parent, draft.records[0], context)
     try:
-        await host.store.create(draft.info, draft.records)
+        await host.store.create(NewRun(draft.info, draft.records))
     except RunExists:
         await check_same(host.store, name, draft.records, order.parent)
     return await _begin(host, name, Manner(context=context)) if start else await load(host, name)

@@ -18,6 +18,7 @@ from orchestrator.errors import GraphUnknown, RunConflict, RunEnded
 from orchestrator.executor import lease as leases
 from orchestrator.executor.clock import DriveClock, Standstill
 from orchestrator.executor.concurrency import Signal, YieldBudget
+from orchestrator.executor.effects.limits import caller_of
 from orchestrator.executor.failures import NotOpen, fault_of
 from orchestrator.executor.followers import IdleFollower
 from orchestrator.executor.host.contexts import Contexts
@@ -33,7 +34,6 @@ from orchestrator.executor.host.references import References
 from orchestrator.executor.host.reopening import begin, reopening_of
 from orchestrator.executor.host.resumption import journal_resumed, stops_of
 from orchestrator.executor.host.run_status import due_of_given_back
-from orchestrator.executor.host.taping import attach
 from orchestrator.executor.host.trust import audited, guard_run
 from orchestrator.executor.host.watched_runs import WatchedRuns
 from orchestrator.executor.journal import LAST_FLUSH, Flusher, Journal
@@ -383,7 +383,7 @@ class Host:
         try:
             with contained():
                 await self.observation.driving(live)
-                await attach(self.store, self.loader, self.live, live)
+                await self._attach_tape(live)
                 live.answer_by_policy()
             if tasks is None or self.tasks is not tasks or live.done.is_set():
                 await checkpoint_if_cancelled()  # as it is in the background
@@ -409,6 +409,14 @@ class Host:
         if self.stopping:
             await anyio.sleep_forever()
         return self.run_of(live)
+
+    async def _attach_tape(self, live: Drive) -> None:
+        """Give a run that is about to be driven its tape, if it is a replay or was called by one."""
+        machine = live.machine
+        if live.log.tape is None and machine.ended is None and (machine.fork or caller_of(machine)):
+            from orchestrator.executor.replay.attach import attach  # late: few runs are replays
+
+            await attach(self.store, self.loader, self.live, live)
 
     @property
     def drives_here(self) -> bool:

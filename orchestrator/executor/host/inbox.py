@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from orchestrator.errors import EncryptionKeyMissing, InvalidValue, RunError
 from orchestrator.executor.commands import command_of
-from orchestrator.executor.effects.callers import Spend
+from orchestrator.executor.effects.limits import Spend
 from orchestrator.stores.base import Message, Store
 from orchestrator.stores.codec import encoded_in, key_of
 from orchestrator.stores.rows import MARK, NOTICE

@@ -13,8 +13,7 @@ from orchestrator.executor.host.manner import Manner
 from orchestrator.executor.resources import Resources
 from orchestrator.executor.snapshots import Checkpoint, Snapshots
 from orchestrator.graph.definition import GraphDefinition
-from orchestrator.graph.digests import content_digest
-from orchestrator.graph.migration import Migration
+from orchestrator.graph.versions import Migration, content_digest
 from orchestrator.jsontypes import JsonObject, json_text
 from orchestrator.kernel.machine import apply_stored
 from orchestrator.kernel.plan import Plan

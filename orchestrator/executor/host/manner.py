@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from orchestrator.executor.resources import Resources
 from orchestrator.graph.limits import Limits
-from orchestrator.graph.migration import Migration
+from orchestrator.graph.versions import Migration
 from orchestrator.values import check_kind, check_seconds, check_text
 
 

@@ -15,6 +15,7 @@ from orchestrator.executor.host.host import Host
 from orchestrator.executor.run_row import questions_of, totals_of
 from orchestrator.kernel.question import AnyQuestion, Question, QuestionKind
 from orchestrator.stores.codec import Damaged, encoded_in, key_of
+from orchestrator.stores.requests import Append, QuestionQuery
 from orchestrator.stores.rows import QuestionPage, WaitingQuestion, encrypted_with
 from orchestrator.values import check_labels, check_text
 
@@ -71,7 +72,9 @@ async def open_questions(
     labels = check_labels(labels or {})
 
     async def listed() -> QuestionPage:
-        return await host.store.questions(graph=graph, labels=labels, kinds=wanted, after=after, limit=limit)
+        return await host.store.questions(
+            QuestionQuery(graph=graph, labels=labels, kinds=wanted, after=after, limit=limit)
+        )
 
     page = await listed()
     before: frozenset[str] = frozenset()
@@ -100,10 +103,10 @@ async def _list(host: Host, run_id: str) -> None:
         raise
     except OrchestratorError:
         return  # opening the run reports what is wrong with it
-    await host.store.append(
+    await host.store.append(Append(
         run_id, [], after=machine.head, waiting=len(machine.questions), totals=totals_of(machine),
         questions=questions_of(machine),
-    )  # fmt: skip
+    ))  # fmt: skip
 
 
 async def _folded(host: Host, run_id: str) -> list[WaitingQuestion]:

@@ -13,6 +13,7 @@ from orchestrator.kernel.records import FINAL
 from orchestrator.stores.archivable import Archiving
 from orchestrator.stores.base import Placing, RunInfo
 from orchestrator.stores.items import AREAS
+from orchestrator.stores.requests import RunQuery
 from orchestrator.values import check_labels
 
 
@@ -92,7 +93,7 @@ async def _found(
     cursor = None if keep else ahead
     matching = 0
     while True:
-        page = await host.store.runs(status=statuses, graph=graph, labels=labels, after=cursor, limit=500)
+        page = await host.store.runs(RunQuery(status=statuses, graph=graph, labels=labels, after=cursor, limit=500))
         for info in page.runs:
             if await _is_called(host, info):
                 continue

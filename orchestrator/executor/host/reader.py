@@ -12,6 +12,7 @@ from orchestrator.executor.host.run_status import is_interrupted, standby_of, wa
 from orchestrator.kernel.records.coded import check_readable
 from orchestrator.stores.base import RunInfo, StatsRow, Store
 from orchestrator.stores.families import forks_of
+from orchestrator.stores.requests import StatsQuery
 from orchestrator.values import check_labels, check_position, check_text
 from orchestrator.views.run import Run
 
@@ -63,7 +64,7 @@ async def diff(host: Host, run_a: str, run_b: str) -> RunDiff:
 
 
 async def forks(host: Host, run_id: str) -> list[RunInfo]:
-    """See `Executor.forks`."""
+    """See `ExecutorForks.list`."""
     check_text(run_id, "run_id")
     return await forks_of(host.store, run_id)
 
@@ -81,4 +82,6 @@ async def stats(
     names = (by,) if isinstance(by, str) else tuple(by)
     for what in (*names, *(() if graph is None else (graph,))):
         check_text(what, "a filter of statistics")
-    return await store.stats(by=names, since=since, until=until, graph=graph, labels=check_labels(labels or {}))
+    return await store.stats(
+        StatsQuery(by=names, since=since, until=until, graph=graph, labels=check_labels(labels or {}))
+    )

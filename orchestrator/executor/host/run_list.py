@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from orchestrator.executor.host.run_status import with_status
 from orchestrator.graph.names import plain_name
 from orchestrator.stores.base import Page, Placing, Relation, RunInfo, Store
+from orchestrator.stores.requests import RunQuery
 from orchestrator.values import check_labels, check_text
 
 
@@ -52,10 +53,10 @@ async def run_list(
         if after is None and begun_before is not None and isinstance(store, Placing):
             after = store.cursor_before(begun_before)
         while True:
-            page = await store.runs(
+            page = await store.runs(RunQuery(
                 status=wanted, graph=graph, labels=labels, parent=parent, relation=relation, search=search,
                 since=since, waiting=waiting, failed_tool=failed_tool, after=after, limit=limit - len(found),
-            )  # fmt: skip
+            ))  # fmt: skip
             seen = [with_status(info) for info in page.runs]
             found += [info for info in seen if (wanted is None or info.status in wanted) and begun(info)]
             past = begun_since is not None and seen and seen[-1].created < begun_since  # the list is by `created`

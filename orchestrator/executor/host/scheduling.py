@@ -53,7 +53,7 @@ async def put(
     labels: Mapping[str, str] | None,
     approve: str | None,
 ) -> Schedule:
-    """See `Executor.schedule`."""
+    """See `ExecutorSchedules.put`."""
     for what, value in (("cron", cron), ("timezone", timezone)):
         check_text(value, what)
     found = graph if isinstance(graph, GraphDefinition) else host.resources.graph(graph, f"of schedule {name or graph}")

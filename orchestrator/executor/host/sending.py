@@ -16,6 +16,7 @@ from orchestrator.executor.host.reader import load
 from orchestrator.executor.host.recovery import LOOK, drive_on, go_on, wait_for
 from orchestrator.executor.run_log import Command
 from orchestrator.executor.sent_events import SendEvent
+from orchestrator.stores.requests import RunQuery
 from orchestrator.values import check_labels
 from orchestrator.views.run import Run
 
@@ -120,7 +121,7 @@ async def unfinished(host: Host, labels: Mapping[str, str]) -> list[str]:
     found: list[str] = []
     cursor: str | None = None
     while True:
-        page = await host.store.runs(status=("running", "paused"), labels=labels, after=cursor, limit=200)
+        page = await host.store.runs(RunQuery(status=("running", "paused"), labels=labels, after=cursor, limit=200))
         found += [info.run_id for info in page.runs]
         cursor = page.cursor
         if cursor is None:

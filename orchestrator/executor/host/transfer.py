@@ -32,6 +32,7 @@ from orchestrator.redaction import redacted
 from orchestrator.seals import Audit
 from orchestrator.stores.base import RunInfo
 from orchestrator.stores.memory import MemoryStore
+from orchestrator.stores.requests import NewRun
 from orchestrator.stores.shared import graphs_named
 from orchestrator.values import new_labels
 
@@ -136,7 +137,7 @@ async def imported(host: Host, source: Source) -> Imported:
                 if name in graphs and name not in stored:
                     stored.add(name)
                     await host.store.put_graph(name, graphs[name])
-            await host.store.create(info, records)
+            await host.store.create(NewRun(info, records))
             done.append(run.run_id)
     return Imported(tuple(done), tuple(sorted(skipped)))
 
@@ -158,7 +159,7 @@ async def _row(host: Host, run: ExportedRun, graphs: Mapping[str, JsonObject]) -
         for name in graphs_named(info, run.records):
             if name in graphs:
                 await scratch.put_graph(name, graphs[name])
-        await scratch.create(info, run.records)
+        await scratch.create(NewRun(info, run.records))
         loader = RunLoader(scratch, host.resources, Snapshots(scratch))
         machine = await loader.machine_of(info, await loader.stored_graph(info))
         if machine.run_id != run.run_id:

@@ -11,6 +11,7 @@ from orchestrator.executor.migrations import assess
 from orchestrator.executor.open_forks import Grade
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.stores.base import RunInfo
+from orchestrator.stores.requests import RunQuery
 
 _PAGE = 200
 _UNENDED = ("running", "paused")
@@ -48,11 +49,11 @@ class VersionCheck:
 
 
 async def check_against(host: Host, graph: GraphDefinition) -> list[VersionCheck]:
-    """See `Executor.check_against`."""
+    """See `ExecutorGraphs.check_runs`."""
     found: list[VersionCheck] = []
     cursor: str | None = None
     while True:
-        page = await host.store.runs(status=_UNENDED, graph=graph.name, after=cursor, limit=_PAGE)
+        page = await host.store.runs(RunQuery(status=_UNENDED, graph=graph.name, after=cursor, limit=_PAGE))
         for info in page.runs:
             try:
                 found.append(await _checked(host, info, graph))

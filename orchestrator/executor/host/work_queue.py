@@ -20,7 +20,7 @@ from orchestrator.kernel.records import FINAL
 
 @dataclass(frozen=True, slots=True)
 class Driven:
-    """What a run came to when `Executor.drive` had driven it.
+    """What a run came to when `ExecutorWorkers.drive` had driven it.
 
     Attributes:
         status: the run's status.
@@ -58,7 +58,7 @@ async def put(host: Host, new: NewRun, at: float | None) -> str:
 
 
 async def drive(host: Host, run_id: str, wait: float, health: WorkerHealth | None) -> Driven:
-    """See `Executor.drive`."""
+    """See `ExecutorWorkers.drive`."""
     until = anyio.current_time() + wait
     while True:
         live = host.live.get(run_id)

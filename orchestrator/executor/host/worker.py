@@ -24,7 +24,8 @@ from orchestrator.executor.host.worker_places import Places
 from orchestrator.executor.host.worker_presence import WorkerFacts
 from orchestrator.executor.lease import LeaseHandle
 from orchestrator.stores.base import Alerting, Changing, RunInfo
-from orchestrator.stores.turns import Turns, Wanted
+from orchestrator.stores.requests import ClaimRequest, RunQuery
+from orchestrator.stores.turns import Turns
 
 if TYPE_CHECKING:
     from orchestrator.executor.drive.drive import Drive
@@ -176,15 +177,14 @@ class _Worker:
         self._alerts = store.alerts() if self._eager and isinstance(store, Alerting) else None
         await self._retake(tasks)
         free, graphs, most = places.free, places.open(self._names), places.most()
-        wanted = Wanted(graphs=graphs, limit=free)
-        if most:
-            wanted["most"] = most
-        if self._turns is not None:
-            wanted["turns"] = self._turns
+        presence = self._host.presence
+        request = ClaimRequest(
+            presence.owner, graphs=graphs, limit=free, ttl=presence.ttl, most=most or None, turns=self._turns
+        )
         began = SYSTEM_CLOCK.steady()
         self._health.ask()
         takes = graphs and free and not self._closed.is_set()
-        taken = await leases.claim(self._host.presence, **wanted) if takes else []
+        taken = await leases.claim(presence, request) if takes else []
         self._health.answer()
         self._health.claim(SYSTEM_CLOCK.steady() - began)
         for info, hold in taken:
@@ -270,7 +270,7 @@ class _Worker:
         next_due = await store.next_due(self._places.open(self._names)) if self._eager else None
         due = min(times if next_due is None else [next_due, *times], default=None)
         unobserved = await recovery.call_observers(host)
-        others = before is None or unobserved or bool((await store.runs(status="running", limit=1)).runs)
+        others = before is None or unobserved or bool((await store.runs(RunQuery(status="running", limit=1))).runs)
         if changing is not None and before is not None and before != changing.changes():
             return
         while not self._stops:

@@ -16,14 +16,14 @@ _RUNS = 20
 
 
 async def workers(store: Store) -> list[WorkerInfo]:
-    """See `Executor.workers`."""
+    """See `ExecutorWorkers.list`."""
     found = [_info(one) for one in await store.holders(runs=_RUNS)]
     shown = [one for one in found if one.worker or one.held]
     return sorted(shown, key=lambda one: (one.state in ("lapsed", "dead"), not one.worker, one.started or 0.0, one.id))
 
 
 async def parked(store: Store, limit: int) -> list[RunInfo]:
-    """See `Executor.parked`."""
+    """See `ExecutorWorkers.parked`."""
     found = await store.parked(limit=limit)
     return [with_status(info) for info in found if is_parked(info) and not is_held(info.lease)]
 

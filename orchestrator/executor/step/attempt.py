@@ -10,10 +10,10 @@ import anyio
 from orchestrator.containment import flatten, outside
 from orchestrator.errors import GraphUnknown, ModelError, ReplayMismatch, StepError, StepTimeout
 from orchestrator.executor.effects.effect import Attempt
+from orchestrator.executor.effects.retry import GiveUp, TryAgain, decide
 from orchestrator.executor.failures import failure_of, find_exception, traceback_of, unwrap_single
 from orchestrator.executor.interrupts import Lost, Refused, Suspend, TimedOut
 from orchestrator.executor.resources import Resources
-from orchestrator.executor.retry import GiveUp, TryAgain, decide
 from orchestrator.executor.run_log import RunLog
 from orchestrator.executor.step.context import StepContext
 from orchestrator.executor.step.node_call import call_node, subgraph_step
@@ -180,7 +180,7 @@ def _not_done(attempt: Attempt, context: StepContext, error: BaseException, star
     return _raised(log, activation, error, attempt.spec.retry, started)
 
 
-# -- failures --------------------------------------------------------------------------------------------------------
+# -- failures -------------------------------------------------------------------------------------------------------
 
 
 def _subgraph(log: RunLog, activation: Activation, node: Node) -> Record:

@@ -12,10 +12,9 @@ from pydantic_core import to_jsonable_python
 from orchestrator.context import Context
 from orchestrator.errors import InvalidValue, StepTimeout
 from orchestrator.executor.effects.effect import Attempt
-from orchestrator.executor.effects.perform import AttemptEffects
+from orchestrator.executor.effects.limits import remaining_limits
+from orchestrator.executor.effects.perform import AttemptEffects, innermost
 from orchestrator.executor.effects.questions import answer_to, as_before, make_question
-from orchestrator.executor.effects.shared_limits import remaining_limits
-from orchestrator.executor.effects.under_way import innermost
 from orchestrator.executor.interrupts import in_step_task
 from orchestrator.graph.codec import as_json, shown
 from orchestrator.graph.isolation import isolated
@@ -124,33 +123,33 @@ class StepContext(Context):
 
     @property
     def model(self) -> Model:
-        from orchestrator.executor.effects.model_calls import model_for
+        from orchestrator.executor.effects.models import model_for
 
         return model_for(self.effects)
 
     @property
     def models(self) -> Mapping[str, Model]:
-        from orchestrator.executor.effects.model_calls import models_for
+        from orchestrator.executor.effects.models import models_for
 
         return models_for(self.effects)
 
     @property
     def tools(self) -> Toolbox:
         if self._tools is None:
-            from orchestrator.executor.effects.tool_calls import tools_for
+            from orchestrator.executor.effects.tools import tools_for
 
             self._tools = tools_for(self.effects, self)
         return self._tools
 
     @property
     def memory(self) -> Memory:
-        from orchestrator.executor.effects.memory_calls import JournaledMemory
+        from orchestrator.executor.effects.memory import JournaledMemory
 
         self._attempt.varies = "ctx.memory"
         return JournaledMemory(self.effects)
 
     async def tool(self, name: str, args: Mapping[str, object] | None = None, /, **more: object) -> ToolResult:
-        from orchestrator.executor.effects.tool_calls import call_tool
+        from orchestrator.executor.effects.tools import call_tool
 
         return await call_tool(self.effects, self, name, args, more)
 
@@ -164,7 +163,7 @@ class StepContext(Context):
         effect: EffectClass = "idempotent",
         reconcile: Callable[[str], Awaitable[T | None] | T | None] | None = None,
     ) -> T:
-        from orchestrator.executor.effects.tool_calls import call_function
+        from orchestrator.executor.effects.tools import call_function
 
         return await call_function(self.effects, name, fn, args, returns, effect, reconcile)
 

@@ -26,9 +26,9 @@ from orchestrator.executor.step.results import Recorded, encoded
 from orchestrator.fence import pass_fence, waits_at_fence
 from orchestrator.graph.code_digests import node_code_digest
 from orchestrator.graph.codec import as_json
-from orchestrator.graph.digests import state_shape
 from orchestrator.graph.nodedata import node_data
 from orchestrator.graph.outcome import Failing
+from orchestrator.graph.versions import state_shape
 from orchestrator.jsontypes import canonical, digest
 from orchestrator.kernel.ledger import did_irreversible
 from orchestrator.kernel.plan import Plan

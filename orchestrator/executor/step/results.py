@@ -10,12 +10,11 @@ from pydantic import BaseModel
 
 from orchestrator.errors import InvalidOutcome, InvalidUpdate
 from orchestrator.executor.effects.effect import Attempt
-from orchestrator.executor.retry import TryAgain, decide
+from orchestrator.executor.effects.retry import TryAgain, decide
 from orchestrator.graph.codec import shown
 from orchestrator.graph.names import plain_name
 from orchestrator.graph.outcome import RESERVED, Failing, Outcome
-from orchestrator.graph.state import StateSchema
-from orchestrator.graph.statedata import fields_form
+from orchestrator.graph.state import StateSchema, fields_form
 from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel.queries import validate_outcome
 

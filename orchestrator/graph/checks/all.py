@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from orchestrator.graph.checks.cached import cache_problems
-from orchestrator.graph.checks.edges import edge_problems
-from orchestrator.graph.checks.failures import failure_problems
-from orchestrator.graph.checks.fields import field_problems
-from orchestrator.graph.checks.interrupts import interrupt_problems
-from orchestrator.graph.checks.kinds import kind_problems
-from orchestrator.graph.checks.names import look_alike_problems, name_problems
-from orchestrator.graph.checks.nested import entry_problems, mapping_problems, nested_problems
-from orchestrator.graph.checks.pools import pool_problems, unnamed_pools
+from orchestrator.graph.checks.edges import edge_problems, look_alike_problems, name_problems, reach_problems
+from orchestrator.graph.checks.nodes import (
+    cache_problems,
+    entry_problems,
+    failure_problems,
+    interrupt_problems,
+    kind_problems,
+    mapping_problems,
+    nested_problems,
+    pool_problems,
+    unnamed_pools,
+)
 from orchestrator.graph.checks.proofs import unconfirmed
-from orchestrator.graph.checks.reach import reach_problems
 from orchestrator.graph.checks.shape import shape_problems
-from orchestrator.graph.checks.writes import write_problems
+from orchestrator.graph.checks.state import field_problems, write_problems
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.problem import Problem
 

@@ -1,15 +1,85 @@
-"""C1: edges between nodes that there are, for outcomes that they declare, and no outcome without an edge."""
+"""Checks of names, edges, and reach."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
 
-from orchestrator.graph.checks.words import listed, mend_name
 from orchestrator.graph.definition import GraphDefinition
-from orchestrator.graph.edge import Edge
-from orchestrator.graph.topology import ANY, END, RESERVED, START, STOP
+from orchestrator.graph.edges import Edge
+from orchestrator.graph.faults import close_to
+from orchestrator.graph.names import RULE, is_name, look_alikes
+from orchestrator.graph.topology import ANY, END, RESERVED, START, STOP, reached
 from orchestrator.problem import Problem
+
+# -- Words that the messages of several checks share -----------------------------------------------------------
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names in a row, at most ten of them."""
+    names = list(names)
+    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+
+
+def mend_name(name: str, known: Iterable[str], otherwise: str) -> str:
+    """The likeliest mend for a name that is not there."""
+    close = close_to(name, known)
+    return f"did you mean {close!r}?" if close else otherwise
+
+
+# -- C1: names of the graph, its nodes and their outcomes ------------------------------------------------------
+
+
+def name_problems(graph: GraphDefinition, *, stored: bool = False) -> Iterator[Problem]:
+    """Names that the arrow text cannot say, or that mean something else in it.
+
+    Args:
+        graph: the graph.
+        stored: it comes from a store: earlier versions had another rule for names.
+    """
+    if not (stored or is_name(graph.name)):
+        yield Problem("C1.name", f"graph name {graph.name!r} is not a valid name: {RULE}")
+    if not graph.nodes:
+        yield Problem("C1.name", "the graph has no nodes: add one")
+    for name in graph.nodes:
+        if name in (START, END, STOP, ANY):
+            yield Problem("C1.name", f"node name {name!r} has a special meaning in edges: rename the node", (name,))
+        elif not (stored or is_name(name)):
+            yield Problem("C1.name", f"node name {name!r} is not a valid name: {RULE}", (name,))
+    for name, node in graph.nodes.items():
+        yield from _outcome_problems(name, node.outcomes, stored=stored)
+    for name in graph.limits.visits:
+        if name not in graph.nodes:
+            mend = mend_name(name, graph.nodes, "name a node, or remove the limit")
+            yield Problem("C1.name", f"limits.visits names {name!r}, which is not a node: {mend}")
+
+
+def _outcome_problems(name: str, outcomes: tuple[str, ...], *, stored: bool) -> Iterator[Problem]:
+    if not outcomes:
+        yield Problem("C1.outcome", f"{name} declares no outcome: declare one, such as 'done'", (name,))
+    for place, outcome in enumerate(outcomes):
+        said = f"{name} declares outcome {outcome!r}"
+        if outcome in RESERVED:
+            why = "which every node has: remove it; edges can use it anyway"
+            yield Problem("C1.outcome", f"{said}, {why}", (name,))
+        elif outcome == "each" or not (stored or is_name(outcome)) or outcome in (START, END, STOP):
+            yield Problem("C1.outcome", f"{said}, which no edge can name: rename it", (name,))
+        elif outcome in outcomes[:place]:
+            yield Problem("C1.outcome", f"{said} twice: remove one", (name,))
+
+
+def look_alike_problems(graph: GraphDefinition) -> Iterator[Problem]:
+    """Names of one kind that look alike because they mix letters of several scripts."""
+    ends = [end for edge in graph.edges for end in (edge.source, edge.target)]
+    outcomes = [outcome for node in graph.nodes.values() for outcome in node.outcomes]
+    labels = [edge.outcome for edge in graph.edges if edge.outcome is not None]
+    for what, names in (("nodes", [*graph.nodes, *ends]), ("outcomes", [*outcomes, *labels]), ("pools", graph.pools)):
+        for first, name, letter in look_alikes(names):
+            told = f"{what} {first!r} and {name!r} look alike, but the second has a {letter}"
+            yield Problem("C1.name", f"{told}: write them with the same letters, or rename one")
+
+
+# -- C1: edges between nodes that there are, for outcomes that they declare, and no outcome without an edge ----
 
 
 def edge_problems(graph: GraphDefinition) -> Iterator[Problem]:
@@ -85,3 +155,33 @@ def _coverage_problems(graph: GraphDefinition) -> Iterator[Problem]:
             edge = general[name]
             why = f"every outcome of {name} has its own edge"
             yield _problem(edge, f"edge {edge} is never taken: {why}; remove it, or name one")
+
+
+# -- C1: START reaches every node, and every node reaches an end -----------------------------------------------
+
+
+def reach_problems(graph: GraphDefinition) -> Iterator[Problem]:
+    """Wants edges that checked out. An edge from `*` is a way from every node; STOP is an end like END."""
+    ways = [(edge.source, edge.target) for edge in graph.edges]
+    if any(edge.source == ANY for edge in graph.edges):
+        ways += [(name, ANY) for name in graph.nodes]  # one vertex between keeps this linear
+    reached = _reached(ways, START)
+    lost = tuple(name for name in graph.nodes if name not in reached)
+    if lost:
+        mend = "add an edge to it, or remove it" if len(lost) == 1 else "add edges to them, or remove them"
+        yield Problem("C1.reach", f"no path leads from START to {listed(lost)}: {mend}", lost)
+    back = [(target, source) for source, target in ways]
+    ending = _reached(back, END, STOP)
+    caught = tuple(name for name in graph.nodes if name in reached and name not in ending)
+    if caught:
+        one = f"let {'it' if len(caught) == 1 else 'one of them'} lead to END"
+        yield Problem("C1.reach", f"no path leads from {listed(caught)} to END or STOP: {one}", caught)
+
+
+def _reached(ways: Iterable[tuple[str, str]], *starts: str) -> set[str]:
+    """Every vertex that some way leads to. By hand: every graph is checked so, also one that is only looked at, and
+    to load networkx takes longer than all the rest of that."""
+    following: defaultdict[str, list[str]] = defaultdict(list)
+    for source, target in ways:
+        following[source].append(target)
+    return reached(following, starts)

@@ -1,4 +1,4 @@
-"""The checks of a graph's shape, C2 to C7: where branches meet, and joins that could wait forever."""
+"""Checks of forks and joins, and the joins where an edge can be placed."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from math import inf
+from typing import TypeAlias
 
-from orchestrator.graph.topology import FanOut, Topology, digraph, reached
+from orchestrator.graph.topology import START, FanOut, Topology, digraph, reached
 from orchestrator.problem import Problem
+
+# -- The checks of a graph's shape, C2 to C7: where branches meet, and joins that could wait forever -----------
+
 
 MOST_PAIRS = 20_000
 """Of (node, open forks). A graph with more is refused as too tangled to be understood."""
@@ -251,3 +255,44 @@ def _circles(topology: Topology, waits: dict[str, dict[str, None]]) -> list[Prob
         mend = f"let {circle[-1]} go back to fork {topology.match[circle[-1]]}, or end one of the paths"
         found.append(Problem("C3", f"{fault}: {mend}", tuple(circle)))
     return found
+
+
+# -- Where tokens of a graph can be: every node, with every sequence of forks that can be open around it -------
+
+
+Placement: TypeAlias = tuple[str, tuple[str, ...]]
+"""A node, and the open forks around it, outermost first."""
+
+
+class Placements:
+    """The placements that a graph allows.
+
+    Attributes:
+        arriving: Those of tokens that came to a node, and of tokens that wait at a join.
+        fired: Those of the tokens that joins made.
+    """
+
+    def __init__(self, topology: Topology) -> None:
+        self.arriving: set[Placement] = set()
+        self.fired: set[Placement] = set()
+        stack: list[Placement] = [(START, ())]
+        if topology.exhausted_target is not None:
+            stack.append((topology.exhausted_target, ()))
+        self.arriving.update(stack)
+        while stack and len(self.arriving) <= MOST_PAIRS:
+            vertex, forks = stack.pop()
+            fork = topology.match.get(vertex)
+            if fork is not None and fork in forks:
+                place = forks.index(fork)
+                forks = forks[:place] if topology.closes[vertex] else forks[: place + 1]
+                self.fired.add((vertex, forks))
+            if vertex in topology.fans and vertex not in forks:
+                forks = (*forks, vertex)
+            for target in topology.successors.get(vertex, ()):
+                if (target, forks) not in self.arriving:
+                    self.arriving.add((target, forks))
+                    stack.append((target, forks))
+
+    def allow(self, node: str, forks: tuple[str, ...], *, fired: bool = False) -> bool:
+        """Whether a token can be at a node with these forks open around it. `fired`: a join at this node made it."""
+        return (node, forks) in (self.fired if fired else self.arriving)

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from orchestrator.graph.proofs.confirmations import confirmed
-from orchestrator.graph.proofs.cycles import bounded
-from orchestrator.graph.proofs.ends import ending, firing
+from orchestrator.graph.proofs.approvals import confirmed
+from orchestrator.graph.proofs.ends import bounded, ending, firing
 from orchestrator.graph.proofs.places import Place, places_of
 from orchestrator.graph.proofs.writes import separate
 

@@ -1,14 +1,125 @@
-"""Every join can fire, and every node can reach an end."""
+"""Proofs that runs end: loops are bounded, joins fire, and every run reaches an end."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from orchestrator.graph.checks.words import listed
+from orchestrator.graph.checks.edges import listed
 from orchestrator.graph.proofs.paths import Paths, Spot
-from orchestrator.graph.proofs.places import Place
+from orchestrator.graph.proofs.places import Place, asks_model_before
 from orchestrator.graph.report import Proof, WitnessStep
-from orchestrator.graph.topology import START
+from orchestrator.graph.topology import START, digraph
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+# -- Every cycle spends a limit --------------------------------------------------------------------------------
+
+
+CLAIM = "every cycle spends a limit"
+
+
+def bounded(places: Sequence[Place]) -> Iterator[Proof]:
+    """A cycle is bounded by a limit of its graph, or of one around it, that each round spends something of."""
+    reasons: list[str] = []
+    refuted = False
+    for place in places:
+        cycles = list(_cycles(place))
+        loose = _loose_cycle(place) if cycles else None
+        if loose is not None:
+            refuted = True
+            first = loose[0][0]
+            round_ = [WitnessStep(place.named(spot.vertex), outcome, note) for spot, outcome, note in loose]
+            witness = (*place.way_to(first), *round_, WitnessStep(place.named(first.vertex)))
+            names = " -> ".join(step.node for step in (*round_, round_[0]))
+            why = f"{names} goes round without end: set Limits(steps=...), or visits= of one of these nodes"
+            yield Proof("bounded", f"{CLAIM}{place.where}", "refuted", why, witness, tool=place.tool)
+        elif cycles:
+            reasons += [f"{', '.join(nodes)}: {_limits_of(place, nodes)}" for nodes in cycles]
+    if not refuted:
+        yield Proof("bounded", CLAIM, "proved", "; ".join(reasons) or "there is no cycle")
+
+
+def _whole(place: Place) -> str:
+    """The limits that every step of a graph spends something of, with their values."""
+    shared = (*place.line, *place.callers)
+    steps = [limits.steps for limits in place.line if limits.steps is not None]
+    seconds = [limits.seconds for limits in shared if limits.seconds is not None]
+    found = [f"steps ({min(steps):,})"] if steps else []
+    return ", ".join([*found, *([f"seconds ({min(seconds):g})"] if seconds else [])])
+
+
+def _called(place: Place) -> str:
+    """The limit that every call of a model spends something of. A model may report no tokens, and no cost."""
+    values = [limits.calls for limits in (*place.line, *place.callers) if limits.calls is not None]
+    return f"calls ({min(values):,})" if values else ""
+
+
+def _limits_of(place: Place, nodes: Sequence[str]) -> str:
+    """What bounds the cycles through some nodes, the tightest first."""
+    own = {place.named(name): most for name, most in place.limits.visits.items()}
+    visits = [f"visits of {name} ({own[name]:,})" for name in nodes if name in own]
+    return ", ".join(filter(None, (*visits, _called(place) if not (visits or _whole(place)) else "", _whole(place))))
+
+
+def _ways(place: Place, *, free: bool) -> nx.DiGraph[Spot]:
+    """The moves of a graph before its limit is spent: behind that no node runs twice.
+
+    Args:
+        place: the graph's place.
+        free: only those that spend no limit but those of every step.
+    """
+
+    paths, nodes = place.paths, place.graph.nodes
+    visits = place.limits.visits if free else ()
+    called = free and bool(_called(place))
+    found: nx.DiGraph[Spot] = digraph({})
+    for spot in paths.spots:
+        if spot.spent or spot.vertex in visits:
+            continue
+        for move in paths.moves(spot):
+            if move.target.vertex in visits:
+                continue
+            if called and spot.vertex in nodes and asks_model_before(nodes[spot.vertex], move.outcome):
+                continue
+            if not found.has_edge(spot, move.target):
+                found.add_edge(spot, move.target, step=(spot, move.outcome, move.note))
+    return found
+
+
+def _cycles(place: Place) -> Iterator[list[str]]:
+    """The nodes of each knot of cycles, in the order of the graph."""
+    import networkx as nx
+
+    ways = _ways(place, free=False)
+    seen: set[tuple[str, ...]] = set()
+    for component in nx.strongly_connected_components(ways):
+        first = next(iter(component))
+        if len(component) == 1 and not ways.has_edge(first, first):
+            continue
+        vertices = {spot.vertex for spot in component}
+        names = tuple(place.named(name) for name in place.graph.nodes if name in vertices)
+        if names not in seen:
+            seen.add(names)
+            yield list(names)
+
+
+def _loose_cycle(place: Place) -> list[tuple[Spot, str, str]] | None:
+    """The steps of a cycle that spends no limit."""
+    import networkx as nx
+
+    if _whole(place):
+        return None
+    ways = _ways(place, free=True)
+    try:
+        found = nx.find_cycle(ways)
+    except nx.NetworkXNoCycle:
+        return None
+    return [ways.edges[source, target]["step"] for source, target in found]
+
+
+# -- Every join can fire, and every node can reach an end ------------------------------------------------------
 
 
 def firing(places: Sequence[Place]) -> Iterator[Proof]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from orchestrator.graph.definition import GraphDefinition
-from orchestrator.graph.edge import Edge
+from orchestrator.graph.edges import Edge
 from orchestrator.render.drawing import Drawing
 from orchestrator.views.causes import Causes, Transition, TransitionEdge
 from orchestrator.views.safe_text import plain, told

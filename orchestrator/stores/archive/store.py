@@ -30,11 +30,12 @@ from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel.records import FINAL
 from orchestrator.stores.archivable import Archivable, Archiving
 from orchestrator.stores.archive.lines import GZIP, object_of, records_of
-from orchestrator.stores.archive.passing import PassedThrough
 from orchestrator.stores.archive.places import Archive, is_name, new_name
-from orchestrator.stores.base import RunSummary, Store
-from orchestrator.stores.rows import OpenQuestion, Page, RunTotals
+from orchestrator.stores.base import Store
+from orchestrator.stores.requests import Append
+from orchestrator.stores.rows import Page
 from orchestrator.stores.shared import copy_run, corrupt, graphs_named
+from orchestrator.stores.wrapper import StoreWrapper
 
 if TYPE_CHECKING:
     from orchestrator.kernel.records import Record
@@ -52,7 +53,7 @@ _LONGEST_WRITE = 86_400.0
 _limiter: RunVar[CapacityLimiter] = RunVar("orchestrator.stores.archive")
 
 
-class ArchivedStore(PassedThrough):
+class ArchivedStore(StoreWrapper):
     """A store whose ended runs can be moved to an archive. They are read as if their records were in the store.
 
     An append to an archived run moves its records back first.
@@ -139,33 +140,13 @@ class ArchivedStore(PassedThrough):
 
     # -------------------------------------------------------------------------------- journal
 
-    async def append(
-        self,
-        run_id: str,
-        records: Sequence[Record],
-        *,
-        after: int,
-        status: str | None = None,
-        due: float | None = None,
-        waiting: int | None = None,
-        summary: RunSummary | None = None,
-        totals: RunTotals | None = None,
-        questions: Sequence[OpenQuestion] | None = None,
-        consumed: Sequence[int] = (),
-        lease: str | None = None,
-        release: bool = False,
-        snapshot: bytes | None = None,
-    ) -> int:
+    async def append(self, append: Append) -> int:
         for _ in range(_TRIES):
             try:
-                return await self.inner.append(
-                    run_id, records, after=after, status=status, due=due, waiting=waiting, summary=summary,
-                    totals=totals, questions=questions, consumed=consumed, lease=lease, release=release,
-                    snapshot=snapshot,
-                )  # fmt: skip
+                return await self.inner.append(append)
             except RunArchived:
-                await self.restore_run(run_id)
-        raise RunConflict(run_id, "another process archives it again and again")
+                await self.restore_run(append.run_id)
+        raise RunConflict(append.run_id, "another process archives it again and again")
 
     async def read(
         self, run_id: str, *, after: int = 0, upto: int | None = None, limit: int | None = None

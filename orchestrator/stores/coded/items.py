@@ -6,15 +6,15 @@ from collections.abc import AsyncIterator
 
 from orchestrator.errors import StoreError
 from orchestrator.stores.codec import Damaged
-from orchestrator.stores.coded.passing import PassedOn
 from orchestrator.stores.coded.values import Values
 from orchestrator.stores.items import Area, FoundItem, Item, ItemWrite, Namespace
 from orchestrator.stores.ranking import nearest_of, ranked
+from orchestrator.stores.wrapper import StoreWrapper
 
 _AT_ONCE = 500
 
 
-class CodedItems(PassedOn):
+class CodedItems(StoreWrapper):
     """The part of `CodedStore` that keeps items."""
 
     _values: Values

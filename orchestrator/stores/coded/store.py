@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import takewhile
@@ -14,15 +14,14 @@ from orchestrator.errors import EncryptionKeyMissing, InvalidValue, RunConflict,
 from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel.records import Record
 from orchestrator.kernel.records.coded import as_coded
-from orchestrator.stores.base import Lease, Message, Page, Relation, RunInfo, RunSummary, Schedule, Store
+from orchestrator.stores.base import Lease, Message, Page, RunInfo, Schedule, Store
 from orchestrator.stores.codec import Codec
 from orchestrator.stores.coded.items import CodedItems
 from orchestrator.stores.coded.values import Values, log
-from orchestrator.stores.owner import Owner
 from orchestrator.stores.presence import held_here
-from orchestrator.stores.rows import OpenQuestion, QuestionPage, RunTotals
+from orchestrator.stores.requests import Append, ClaimRequest, NewRun, QuestionQuery, RunQuery
+from orchestrator.stores.rows import OpenQuestion, QuestionPage
 from orchestrator.stores.shared import copy_run, corrupt
-from orchestrator.stores.turns import Turns
 
 __all__ = ["CodedStore"]
 
@@ -52,15 +51,8 @@ class CodedStore(CodedItems):
 
     # ------------------------------------------------------------------------------- journal
 
-    async def create(
-        self,
-        info: RunInfo,
-        records: Sequence[Record],
-        *,
-        graph: JsonObject | None = None,
-        lease: Lease | None = None,
-        ttl: float = 30.0,
-    ) -> None:
+    async def create(self, new: NewRun) -> None:
+        info, lease, records = new.info, new.lease, new.records
         run_id = info.run_id
         coded = [self._values.record(run_id, one) for one in records]
         row = self._values.summary(run_id, info)
@@ -69,43 +61,32 @@ class CodedStore(CodedItems):
         if info.fault:
             row = replace(row, fault=self._values.fault(run_id, info.fault))
         try:
-            await self.inner.create(row, coded, graph=graph, lease=lease, ttl=ttl)
+            await self.inner.create(replace(new, info=row, records=coded))
         except RunExists:
             # Asked again, the same records are other bytes: the store inside cannot compare them.
             if lease is None or not await self._is_same(run_id, records, 0, lease.token):
                 raise
         self._clear_runs.pop(run_id, None)
 
-    async def append(
-        self,
-        run_id: str,
-        records: Sequence[Record],
-        *,
-        after: int,
-        status: str | None = None,
-        due: float | None = None,
-        waiting: int | None = None,
-        summary: RunSummary | None = None,
-        totals: RunTotals | None = None,
-        questions: Sequence[OpenQuestion] | None = None,
-        consumed: Sequence[int] = (),
-        lease: str | None = None,
-        release: bool = False,
-        snapshot: bytes | None = None,
-    ) -> int:
-        coded = [self._values.record(run_id, one) for one in records]
+    async def append(self, append: Append) -> int:
+        run_id, values = append.run_id, self._values
+        summary, questions, snapshot = append.summary, append.questions, append.snapshot
+        coded = replace(
+            append,
+            records=[values.record(run_id, one) for one in append.records],
+            summary=None if summary is None else values.summary(run_id, summary),
+            questions=None if questions is None else [values.question(run_id, one) for one in questions],
+            snapshot=None if snapshot is None else values.snapshot(run_id, append.head, snapshot),
+        )
         try:
-            return await self.inner.append(
-                run_id, coded, after=after, status=status, due=due, waiting=waiting,
-                summary=None if summary is None else self._values.summary(run_id, summary), totals=totals,
-                questions=None if questions is None else [self._values.question(run_id, one) for one in questions],
-                consumed=consumed, lease=lease, release=release,
-                snapshot=None if snapshot is None else self._values.snapshot(run_id, after + len(coded), snapshot),
-            )  # fmt: skip
+            return await self.inner.append(coded)
         except RunConflict:
-            if lease is None or not records or not await self._is_same(run_id, records, after, lease, release=release):
+            lease, records = append.lease, append.records
+            if lease is None or not records:
                 raise
-            return after + len(records)
+            if not await self._is_same(run_id, records, append.after, lease, release=append.release):
+                raise
+            return append.head
 
     async def _is_same(
         self, run_id: str, records: Sequence[Record], after: int, token: str, *, release: bool = False
@@ -177,38 +158,12 @@ class CodedStore(CodedItems):
     async def info(self, run_id: str) -> RunInfo:
         return self._values.row(await self.inner.info(run_id))
 
-    async def runs(
-        self,
-        *,
-        status: Collection[str] | str | None = None,
-        graph: str | None = None,
-        labels: Mapping[str, str] | None = None,
-        parent: str | None = None,
-        relation: Relation | None = None,
-        search: str | None = None,
-        since: float | None = None,
-        waiting: bool | None = None,
-        failed_tool: str | None = None,
-        after: str | None = None,
-        limit: int = 50,
-    ) -> Page:
-        page = await self.inner.runs(
-            status=status, graph=graph, labels=labels, parent=parent, relation=relation, search=search, since=since,
-            waiting=waiting, failed_tool=failed_tool, after=after, limit=limit,
-        )  # fmt: skip
+    async def runs(self, query: RunQuery) -> Page:
+        page = await self.inner.runs(query)
         return replace(page, runs=tuple(map(self._values.row, page.runs)))
 
-    async def claim(
-        self,
-        owner: Owner,
-        *,
-        graphs: Collection[str] | None,
-        limit: int,
-        ttl: float,
-        most: Mapping[str, int] | None = None,
-        turns: Turns | None = None,
-    ) -> list[tuple[RunInfo, Lease]]:
-        found = await self.inner.claim(owner, graphs=graphs, limit=limit, ttl=ttl, most=most, turns=turns)
+    async def claim(self, request: ClaimRequest) -> list[tuple[RunInfo, Lease]]:
+        found = await self.inner.claim(request)
         try:
             return [(self._values.row(info), lease) for info, lease in found]
         except StoreError:  # the codec failed: the caller does not learn of these leases, and would keep them
@@ -233,16 +188,8 @@ class CodedStore(CodedItems):
         found = await self.inner.open_questions(run_id)
         return None if found is None else tuple(self._values.asked(run_id, one) for one in found)
 
-    async def questions(
-        self,
-        *,
-        graph: str | None = None,
-        labels: Mapping[str, str] | None = None,
-        kinds: Collection[str] | None = None,
-        after: str | None = None,
-        limit: int = 50,
-    ) -> QuestionPage:
-        page = await self.inner.questions(graph=graph, labels=labels, kinds=kinds, after=after, limit=limit)
+    async def questions(self, query: QuestionQuery) -> QuestionPage:
+        page = await self.inner.questions(query)
         rows = [replace(row, question=self._values.asked(row.run_id, row.question)) for row in page.questions]
         return replace(page, questions=tuple(rows))
 

@@ -6,7 +6,7 @@ import itertools
 import json
 import os
 from bisect import bisect_right, insort
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from threading import RLock
@@ -20,9 +20,7 @@ from orchestrator.stores.base import (
     Lease,
     Message,
     Page,
-    Relation,
     RunInfo,
-    RunSummary,
     Schedule,
     Store,
 )
@@ -34,15 +32,14 @@ from orchestrator.stores.memory.leases import Holders, MemoryRun
 from orchestrator.stores.memory.questions import in_order, page_of
 from orchestrator.stores.owner import Owner
 from orchestrator.stores.presence import held_here
+from orchestrator.stores.requests import Append, ClaimRequest, NewRun, QuestionQuery, RunQuery, StatsQuery
 from orchestrator.stores.rows import MAX_DEATHS, NOTICE, OpenQuestion, QuestionPage, RunTotals
 from orchestrator.stores.shared import (
     DIED,
-    as_statuses,
+    check_append,
     check_key,
     check_new,
     check_postable,
-    check_release,
-    check_seqs,
     copy_run,
     graph_unknown,
     is_released,
@@ -54,8 +51,7 @@ from orchestrator.stores.shared import (
     taken_over,
 )
 from orchestrator.stores.statistics import By, Groups, StatsRow, failed_in
-from orchestrator.stores.turns import Turns
-from orchestrator.stores.words import contains, words
+from orchestrator.stores.words import contains
 
 __all__ = ["MemoryStore"]
 
@@ -86,17 +82,10 @@ class MemoryStore(MemoryArchived, MemoryItems):
 
     # ------------------------------------------------------------------------------- journal
 
-    async def create(
-        self,
-        info: RunInfo,
-        records: Sequence[Record],
-        *,
-        graph: JsonObject | None = None,
-        lease: Lease | None = None,
-        ttl: float = 30.0,
-    ) -> None:
-        check_new(info, records, graph, lease)
-        encoded = [encode(record) for record in records]
+    async def create(self, new: NewRun) -> None:
+        check_new(new)
+        info, lease, graph = new.info, new.lease, new.graph
+        encoded = [encode(record) for record in new.records]
         with self._writing():
             known = self._runs.get(info.run_id)
             if known is not None:
@@ -110,66 +99,52 @@ class MemoryStore(MemoryArchived, MemoryItems):
             run.totals, run.questions = info.totals, in_order(info.questions or ())
             if lease is not None:
                 run.token, run.holder = lease.token, lease.holder
-                self._holders.hold(lease.holder, lease.owner, ttl)
+                self._holders.hold(lease.holder, lease.owner, new.ttl)
             self._runs[info.run_id] = run
             insort(self._order, (-info.created, -run.number, info.run_id))
 
-    async def append(
-        self,
-        run_id: str,
-        records: Sequence[Record],
-        *,
-        after: int,
-        status: str | None = None,
-        due: float | None = None,
-        waiting: int | None = None,
-        summary: RunSummary | None = None,
-        totals: RunTotals | None = None,
-        questions: Sequence[OpenQuestion] | None = None,
-        consumed: Sequence[int] = (),
-        lease: str | None = None,
-        release: bool = False,
-        snapshot: bytes | None = None,
-    ) -> int:
-        check_seqs(run_id, records, after)
-        check_release(run_id, lease, release)
-        encoded = [encode(record) for record in records]
+    async def append(self, append: Append) -> int:
+        check_append(append)
+        run_id, after, status, lease, release = (
+            append.run_id, append.after, append.status, append.lease, append.release
+        )  # fmt: skip
+        encoded = [encode(record) for record in append.records]
         with self._writing():
             run = self._run(run_id)
             self._check_here(run)
-            if run.info.head != after:
+            info = run.info
+            if info.head != after:
                 ours = lease is not None and (run.token == lease or (release and run.token is None))
                 if ours and encoded and run.records[after:] == encoded:
-                    return run.info.head  # asked again
-                raise moved(run_id, run.info.head, after)
+                    return info.head  # asked again
+                raise moved(run_id, info.head, after)
             if lease is not None and run.token != lease:
-                stands = run.info.head, run.info.status, run.info.due, run.info.waiting
-                if release and not encoded and run.token is None and is_released(stands, after, status, due, waiting):
+                stands = is_released(info.head, info.status, info.due, info.waiting, append)
+                if release and not encoded and run.token is None and stands:
                     return after  # asked again
                 raise taken_over(run_id)
             run.records.extend(encoded)
-            facts = {} if summary is None else summary.facts()
-            run.info = run.info.changed(
-                head=after + len(records),
-                updated=records[-1].ts if records else run.info.updated,
-                status=run.info.status if status is None else status,
-                due=run.info.due if status is None and due is None else due,
-                waiting=run.info.waiting if waiting is None else waiting,
-                **facts,
+            run.info = info.changed(
+                head=append.head,
+                updated=append.records[-1].ts if append.records else info.updated,
+                status=info.status if status is None else status,
+                due=info.due if status is None and append.due is None else append.due,
+                waiting=info.waiting if append.waiting is None else append.waiting,
+                **({} if append.summary is None else append.summary.facts()),
             )
-            if totals is not None:
-                run.totals = totals
-            if questions is not None:
-                run.questions = in_order(questions)
-            if snapshot is not None:
-                run.snapshots[run.info.head] = bytes(snapshot)
-            for message in consumed:
+            if append.totals is not None:
+                run.totals = append.totals
+            if append.questions is not None:
+                run.questions = in_order(append.questions)
+            if append.snapshot is not None:
+                run.snapshots[append.head] = bytes(append.snapshot)
+            for message in append.consumed:
                 self._inbox.consume(run_id, message)
             if release:
                 run.release()
                 if status in FINAL:
                     self._inbox.forget_run(run_id, notices=False)
-            return run.info.head
+            return append.head
 
     async def read(
         self, run_id: str, *, after: int = 0, upto: int | None = None, limit: int | None = None
@@ -203,44 +178,15 @@ class MemoryStore(MemoryArchived, MemoryItems):
             found = {run_id: self._runs[run_id].info for run_id in run_ids if run_id in self._runs}
         return {run_id: (info.head, info.status) for run_id, info in found.items()}
 
-    async def runs(
-        self,
-        *,
-        status: Collection[str] | str | None = None,
-        graph: str | None = None,
-        labels: Mapping[str, str] | None = None,
-        parent: str | None = None,
-        relation: Relation | None = None,
-        search: str | None = None,
-        since: float | None = None,
-        waiting: bool | None = None,
-        failed_tool: str | None = None,
-        after: str | None = None,
-        limit: int = 50,
-    ) -> Page:
-        statuses = as_statuses(status)
-        wanted = None if search is None else words(search)
-
-        def fits(info: RunInfo) -> bool:
-            return (
-                (graph is None or info.graph == graph)
-                and all(info.labels.get(name) == value for name, value in (labels or {}).items())
-                and (parent is None or (info.parent is not None and info.parent.run_id == parent))
-                and (relation is None or (info.parent is not None and info.parent.relation == relation))
-                and (since is None or info.updated >= since)
-                and (failed_tool is None or failed_in(self._runs[info.run_id].totals, failed_tool))
-                and (waiting is None or (info.waiting > 0) is waiting)
-                and (wanted is None or contains(wanted, info.input, info.output, *info.labels, *info.labels.values()))
-            )
-
-        limit = max(limit, 1)
+    async def runs(self, query: RunQuery) -> Page:
+        statuses, wanted, limit = query.statuses, query.words, max(query.limit, 1)
         found: list[RunInfo] = []
         cursor: str | None = None
         with self._lock:
             present = self._holders.present() if statuses and "interrupted" in statuses else set()
             start = 0
-            if after is not None:
-                created, number = parse_cursor(after)
+            if query.after is not None:
+                created, number = parse_cursor(query.after)
                 start = bisect_right(self._order, (-created, -number, "\U0010ffff"))
             for index in range(start, len(self._order)):
                 run = self._runs[self._order[index][2]]
@@ -248,7 +194,7 @@ class MemoryStore(MemoryArchived, MemoryItems):
                     free = run.token is None or run.holder not in present
                     if not (run.info.status == "running" and "interrupted" in statuses and free):
                         continue
-                if not fits(run.info):
+                if not _fits(run, query, wanted):
                     continue
                 if len(found) == limit:
                     last = self._runs[found[-1].run_id]
@@ -265,24 +211,16 @@ class MemoryStore(MemoryArchived, MemoryItems):
         with self._lock:
             return self._run(run_id).totals
 
-    async def stats(
-        self,
-        *,
-        by: Sequence[str] = (),
-        since: float | None = None,
-        until: float | None = None,
-        graph: str | None = None,
-        labels: Mapping[str, str] | None = None,
-    ) -> list[StatsRow]:
-        groups = Groups(By.of(by))
+    async def stats(self, query: StatsQuery) -> list[StatsRow]:
+        groups = Groups(By.of(query.by))
         with self._lock:
             for run in self._runs.values():
                 info = run.info
                 if (
-                    (since is None or info.created >= since)
-                    and (until is None or info.created < until)
-                    and (graph is None or info.graph == graph)
-                    and all(info.labels.get(name) == value for name, value in (labels or {}).items())
+                    (query.since is None or info.created >= query.since)
+                    and (query.until is None or info.created < query.until)
+                    and (query.graph is None or info.graph == query.graph)
+                    and all(info.labels.get(name) == value for name, value in query.labels.items())
                 ):
                     groups.add_run(info, run.totals)
         return groups.rows()
@@ -292,24 +230,16 @@ class MemoryStore(MemoryArchived, MemoryItems):
             run = self._run(run_id)
             return None if run.info.waiting > len(run.questions) else run.questions
 
-    async def questions(
-        self,
-        *,
-        graph: str | None = None,
-        labels: Mapping[str, str] | None = None,
-        kinds: Collection[str] | None = None,
-        after: str | None = None,
-        limit: int = 50,
-    ) -> QuestionPage:
+    async def questions(self, query: QuestionQuery) -> QuestionPage:
         with self._lock:
             runs = [
                 run
                 for run in self._runs.values()
                 if (run.info.waiting or run.questions)
-                and (graph is None or run.info.graph == graph)
-                and all(run.info.labels.get(name) == value for name, value in (labels or {}).items())
+                and (query.graph is None or run.info.graph == query.graph)
+                and all(run.info.labels.get(name) == value for name, value in query.labels.items())
             ]
-            return page_of(runs, kinds, after, limit)
+            return page_of(runs, query.kinds, query.after, query.limit)
 
     async def delete(self, run_id: str) -> bool:
         with self._writing():
@@ -398,20 +328,12 @@ class MemoryStore(MemoryArchived, MemoryItems):
             else:
                 run.die(fault)
 
-    async def claim(
-        self,
-        owner: Owner,
-        *,
-        graphs: Collection[str] | None,
-        limit: int,
-        ttl: float,
-        most: Mapping[str, int] | None = None,
-        turns: Turns | None = None,
-    ) -> list[tuple[RunInfo, Lease]]:
+    async def claim(self, request: ClaimRequest) -> list[tuple[RunInfo, Lease]]:
+        owner, ttl = request.owner, request.ttl
         with self._writing():
             present = {*self._holders.present(), owner.executor}
-            ready = claimable(idle_runs(self._runs.values(), present, graphs), self._inbox)
-            found = selected(ready, limit, most, turns)
+            ready = claimable(idle_runs(self._runs.values(), present, request.graphs), self._inbox)
+            found = selected(ready, request.limit, request.most, request.turns)
             if not found:
                 return []
             self._holders.expire_except(present)
@@ -527,3 +449,18 @@ def _read(run_id: str, after: int, stored: Sequence[bytes]) -> list[Record]:
     for seq, data in enumerate(stored, max(after, 0) + 1):
         records.append(read_record(run_id, seq, data, records))
     return records
+
+
+def _fits(run: MemoryRun, query: RunQuery, wanted: Sequence[str] | None) -> bool:
+    """True if a run matches the filters of a query but those of the status. `wanted`: the words of its search."""
+    info = run.info
+    return (
+        (query.graph is None or info.graph == query.graph)
+        and all(info.labels.get(name) == value for name, value in query.labels.items())
+        and (query.parent is None or (info.parent is not None and info.parent.run_id == query.parent))
+        and (query.relation is None or (info.parent is not None and info.parent.relation == query.relation))
+        and (query.since is None or info.updated >= query.since)
+        and (query.failed_tool is None or failed_in(run.totals, query.failed_tool))
+        and (query.waiting is None or (info.waiting > 0) is query.waiting)
+        and (wanted is None or contains(wanted, info.input, info.output, *info.labels, *info.labels.values()))
+    )

@@ -200,7 +200,7 @@ def _items(connection: Connection) -> list[Finding]:
 
 
 def _graphs(connection: Connection) -> list[Finding]:
-    from orchestrator.graph.digests import content_digest  # late: nothing else of a store needs graphs
+    from orchestrator.graph.versions import content_digest  # late: nothing else of a store needs graphs
 
     names: Any = connection.execute("SELECT DISTINCT structure, content FROM runs").fetchall()
     used = {digest for row in names for digest in row}

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from orchestrator.jsontypes import canonical
 from orchestrator.stores.base import Lease, RunInfo
-from orchestrator.stores.owner import Owner
 from orchestrator.stores.postgres import reads, turn_index
 from orchestrator.stores.postgres.leases import die, give, hold, present_holders, rob
 from orchestrator.stores.postgres.turn_index import WALL
 from orchestrator.stores.postgres.writes import NOW
 from orchestrator.stores.presence import held_here
+from orchestrator.stores.requests import ClaimRequest
 from orchestrator.stores.rows import MAX_DEATHS
 from orchestrator.stores.shared import DIED
 from orchestrator.stores.turns import Selection, Turns, take_turns
@@ -34,8 +34,9 @@ Ways: TypeAlias = Callable[..., Iterator["Candidate"]]
 """Finds candidates: see `_ways`, of which the first three arguments are given."""
 
 
-def claimable(connection: Connection, owner: Owner, graphs: Collection[str] | None) -> bool:
-    """Whether a claim would find anything; locks nothing."""
+def claimable(connection: Connection, request: ClaimRequest) -> bool:
+    """True if a claim would find anything; locks nothing."""
+    owner, graphs = request.owner, request.graphs
     present, gone = present_holders(connection)
     bounds = dict.fromkeys(_names(connection, graphs), 1)
     kinds = (_ADDRESSED, _LAPSED, _IDLE, _NEW)  # what is due is among the last ones, too
@@ -43,19 +44,13 @@ def claimable(connection: Connection, owner: Owner, graphs: Collection[str] | No
     return any(True for _ in found)
 
 
-def claim(
-    connection: Connection,
-    owner: Owner,
-    graphs: Collection[str] | None,
-    limit: int,
-    ttl: float,
-    most: Mapping[str, int] | None = None,
-    turns: Turns | None = None,
-) -> list[tuple[RunInfo, Lease]]:
+def claim(connection: Connection, request: ClaimRequest) -> list[tuple[RunInfo, Lease]]:
     """See `Store.claim`. The index of the label of `turns` has been made."""
+    owner, ttl = request.owner, request.ttl
     present, gone = present_holders(connection)
     ways = partial(_ways, connection, [*present, owner.executor], gone)
-    found = _selected(connection, ways, _names(connection, graphs), Selection(limit, most), turns)
+    selection = Selection[Candidate](request.limit, request.most)
+    found = _selected(connection, ways, _names(connection, request.graphs), selection, request.turns)
     if not found:
         return []
     still, gone = present_holders(connection)

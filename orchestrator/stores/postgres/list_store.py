@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
-from orchestrator.stores.base import Finding, Page, Relation, Schedule
+from orchestrator.stores.base import Finding, Page, Schedule
 from orchestrator.stores.postgres import checking, listing, maintenance, questions, schedules, totals
 from orchestrator.stores.postgres.connections import Connection
+from orchestrator.stores.requests import QuestionQuery, RunQuery, StatsQuery
 from orchestrator.stores.rows import OpenQuestion, QuestionPage, RunTotals
-from orchestrator.stores.shared import as_statuses, check_key, page_cursor
+from orchestrator.stores.shared import check_key, page_cursor
 from orchestrator.stores.statistics import By, StatsRow
-from orchestrator.stores.words import words
 
 T = TypeVar("T")
 
@@ -35,56 +35,20 @@ class PostgresLists:
         """See `Placing`."""
         return page_cursor(created, 0)
 
-    async def runs(
-        self,
-        *,
-        status: Collection[str] | str | None = None,
-        graph: str | None = None,
-        labels: Mapping[str, str] | None = None,
-        parent: str | None = None,
-        relation: Relation | None = None,
-        search: str | None = None,
-        since: float | None = None,
-        waiting: bool | None = None,
-        failed_tool: str | None = None,
-        after: str | None = None,
-        limit: int = 50,
-    ) -> Page:
-        found = None if search is None else words(search)
-        wanted = listing.RunFilter(
-            as_statuses(status), graph, dict(labels or {}), parent, relation, found, since, waiting, failed_tool
-        )
-        return await self._read(lambda connection: listing.runs(connection, wanted, after, limit))
+    async def runs(self, query: RunQuery) -> Page:
+        return await self._read(partial(listing.runs, wanted=query))
 
     async def totals(self, run_id: str) -> RunTotals | None:
         return await self._read(partial(totals.totals, run_id=run_id))
 
-    async def stats(
-        self,
-        *,
-        by: Sequence[str] = (),
-        since: float | None = None,
-        until: float | None = None,
-        graph: str | None = None,
-        labels: Mapping[str, str] | None = None,
-    ) -> list[StatsRow]:
-        wanted, having = By.of(by), dict(labels or {})
-        return await self._read(lambda connection: totals.stats(connection, wanted, since, until, graph, having))
+    async def stats(self, query: StatsQuery) -> list[StatsRow]:
+        return await self._read(partial(totals.stats, by=By.of(query.by), wanted=query))
 
     async def open_questions(self, run_id: str) -> tuple[OpenQuestion, ...] | None:
         return await self._read(partial(questions.of_run, run_id=run_id))
 
-    async def questions(
-        self,
-        *,
-        graph: str | None = None,
-        labels: Mapping[str, str] | None = None,
-        kinds: Collection[str] | None = None,
-        after: str | None = None,
-        limit: int = 50,
-    ) -> QuestionPage:
-        having, some = dict(labels or {}), None if kinds is None else tuple(kinds)
-        return await self._read(lambda connection: questions.page(connection, graph, having, some, after, limit))
+    async def questions(self, query: QuestionQuery) -> QuestionPage:
+        return await self._read(partial(questions.page, query=query))
 
     # ----------------------------------------------------------------------------- schedules
 

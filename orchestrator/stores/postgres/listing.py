@@ -7,16 +7,17 @@ the one that selects fewest leads, and the others are asked for each run; how fe
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.stores.base import Page, Relation
+from orchestrator.stores.base import Page
 from orchestrator.stores.postgres.leases import present_holders
 from orchestrator.stores.postgres.plans import execute, exists, looking_up, walking
 from orchestrator.stores.postgres.reads import INFO_COLUMNS, INFO_TABLES, info_of
 from orchestrator.stores.postgres.texts import index_key
 from orchestrator.stores.postgres.word_keys import key_of
+from orchestrator.stores.requests import RunQuery
 from orchestrator.stores.shared import page_cursor, parse_cursor
 from orchestrator.stores.statistics import ANY_TOOL
 
@@ -25,21 +26,6 @@ if TYPE_CHECKING:
 
 COUNTED = 1000
 """Runs that a filter selects are looked up one by one if there are fewer; they are counted no further."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunFilter:
-    """What the runs of a list have in common; see `Store.runs`."""
-
-    statuses: frozenset[str] | None = None
-    graph: str | None = None
-    labels: Mapping[str, str] = field(default_factory=dict)
-    parent: str | None = None
-    relation: Relation | None = None
-    words: list[str] | None = None
-    since: float | None = None
-    waiting: bool | None = None
-    failed_tool: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +61,10 @@ _Place = tuple[float, int]
 """Where a run stands in the list: when it was created, and its number."""
 
 
-def runs(connection: Connection, wanted: RunFilter, after: str | None, limit: int) -> Page:
+def runs(connection: Connection, wanted: RunQuery) -> Page:
     """See `Store.runs`."""
-    place = None if after is None else _parsed(after)
-    limit = max(limit, 1)
+    place = None if wanted.after is None else _parsed(wanted.after)
+    limit = max(wanted.limit, 1)
     if wanted.words == [] or wanted.statuses == frozenset():
         return Page()
     with walking(connection):
@@ -110,25 +96,26 @@ def _rows(connection: Connection, page: list[_Place]) -> list[tuple[Any, ...]]:
     return [by_number[number] for _, number in page if number in by_number]
 
 
-def _page(connection: Connection, wanted: RunFilter, place: _Place | None, limit: int) -> list[_Place]:
+def _page(connection: Connection, wanted: RunQuery, place: _Place | None, limit: int) -> list[_Place]:
     """The places of the runs of a page."""
     conditions = _conditions(connection, wanted)
     ways = _fewest(connection, wanted)
+    words = wanted.words
     found: list[_Place] = []
     for way in ways:
-        if wanted.words is None:
+        if words is None:
             found += _walk(connection, way, conditions, place, limit)
             continue
-        some = _look(connection, way, conditions, _has_words(wanted.words), place, limit)
+        some = _look(connection, way, conditions, _has_words(words), place, limit)
         if some is None:  # few of the runs on the way have the words: the index knows which
             looking_up(connection)
-            few = _Way("few", _Sql("SELECT run FROM summaries WHERE words @> %s", (_keys(wanted.words),)))
+            few = _Way("few", _Sql("SELECT run FROM summaries WHERE words @> %s", (_keys(words),)))
             return _walk(connection, few, conditions, place, limit)
         found += some
     return sorted(found, reverse=True)[:limit]
 
 
-def _fewest(connection: Connection, wanted: RunFilter) -> list[_Way]:
+def _fewest(connection: Connection, wanted: RunQuery) -> list[_Way]:
     """The ways that lead to the fewest runs; together they lead to all of the list."""
     several = list(_ways(wanted))
     if not several:
@@ -145,7 +132,7 @@ def _fewest(connection: Connection, wanted: RunFilter) -> list[_Way]:
     return ordered[0] if ordered else [_Way("runs", _Sql("TRUE"))]
 
 
-def _ways(wanted: RunFilter) -> Iterator[list[_Way]]:
+def _ways(wanted: RunQuery) -> Iterator[list[_Way]]:
     """Each filter that an index leads the way for; the first ones select fewer runs as a rule."""
     if wanted.parent is not None:
         yield [_Way("runs", _Sql("runs.parent = %s", (wanted.parent,)))]
@@ -157,10 +144,10 @@ def _ways(wanted: RunFilter) -> Iterator[list[_Way]]:
     for item in wanted.labels.items():
         yield [_Way("labels", _Sql("labels.name = %s AND labels.value = %s", tuple(map(index_key, item))))]
     own = _Sql("TRUE") if wanted.graph is None else _Sql("runs.graph = %s", (wanted.graph,))
-    if wanted.statuses is not None:
+    if (statuses := wanted.statuses) is not None:
         # one walk for each status, for only within one status are an index's entries in the list's order
-        statuses = sorted({"running" if status == "interrupted" else status for status in wanted.statuses})
-        yield [_Way("runs", _Sql(f"{own.text} AND runs.status = %s", (*own.values, one))) for one in statuses]
+        walked = sorted({"running" if status == "interrupted" else status for status in statuses})
+        yield [_Way("runs", _Sql(f"{own.text} AND runs.status = %s", (*own.values, one))) for one in walked]
     elif wanted.graph is not None:
         yield [_Way("runs", own)]
     if wanted.failed_tool is not None:
@@ -177,15 +164,15 @@ def _of_failed_tool(name: str) -> _Sql:
 # -- what each run is asked for ----------------------------------------------------------------------------------------
 
 
-def _conditions(connection: Connection, wanted: RunFilter) -> list[_Sql]:
+def _conditions(connection: Connection, wanted: RunQuery) -> list[_Sql]:
     """All filters but the words as conditions on `runs`, of which no index is used."""
     found = [
         _Sql(f"runs.{column} = %s", (value,))
         for column, value in (("graph", wanted.graph), ("parent", wanted.parent), ("relation", wanted.relation))
         if value is not None
     ]
-    if wanted.statuses is not None:
-        found.append(_of_status(connection, wanted.statuses))
+    if (statuses := wanted.statuses) is not None:
+        found.append(_of_status(connection, statuses))
     if wanted.since is not None:
         found.append(_Sql("runs.updated >= %s", (wanted.since,)))
     if wanted.waiting is not None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import RunUnknown
 from orchestrator.stores.postgres.listing import COUNTED, as_bigint
 from orchestrator.stores.postgres.plans import execute, exists, walking
 from orchestrator.stores.postgres.texts import index_key
+from orchestrator.stores.requests import QuestionQuery
 from orchestrator.stores.rows import OpenQuestion, QuestionPage, WaitingQuestion
 from orchestrator.stores.shared import UNLISTED, json_object, parse_question_cursor, question_cursor
 from orchestrator.stores.stored import labels_of
@@ -32,20 +32,13 @@ def of_run(connection: Connection, run_id: str) -> tuple[OpenQuestion, ...] | No
     return None if rows[0][0] > len(found) else found
 
 
-def page(
-    connection: Connection,
-    graph: str | None,
-    labels: Mapping[str, str],
-    kinds: Collection[str] | None,
-    after: str | None,
-    limit: int,
-) -> QuestionPage:
+def page(connection: Connection, query: QuestionQuery) -> QuestionPage:
     """See `Store.questions`."""
-    limit = max(limit, 1)
-    place = None if after is None else parse_question_cursor(after)
+    limit = max(query.limit, 1)
+    place = None if query.after is None else parse_question_cursor(query.after)
     with walking(connection):
-        few = _few(connection, graph, labels)
-        fits, values = _fits(graph, labels)
+        few = _few(connection, query)
+        fits, values = _fits(query)
         unlisted = execute(
             connection,
             "SELECT run_id FROM unlisted CROSS JOIN LATERAL"
@@ -55,7 +48,7 @@ def page(
         ).fetchall()
         rows: list[tuple[Any, ...]] = []
         # one walk for each kind, for only within one kind are an index's entries in the order of the list
-        for kind in [None] if kinds is None else sorted(set(kinds)):
+        for kind in [None] if query.kinds is None else sorted(set(query.kinds)):
             rows += _walk(connection, kind, few, (fits, values), place, limit + 1)
     rows.sort(key=lambda row: row[:3])
     found = tuple(
@@ -101,27 +94,27 @@ def _walk(
     ).fetchall()
 
 
-def _fits(graph: str | None, labels: Mapping[str, str]) -> tuple[str, _Values]:
+def _fits(query: QuestionQuery) -> tuple[str, _Values]:
     """A condition on `runs`."""
     where, values = ["TRUE"], list[object]()
-    if graph is not None:
+    if query.graph is not None:
         where.append("runs.graph = %s")
-        values.append(graph)
-    for item in labels.items():
-        query = "SELECT 1 FROM labels WHERE name = %s AND value = %s AND created = runs.created AND run = runs.id"
-        where.append(exists(query))
+        values.append(query.graph)
+    for item in query.labels.items():
+        having = "SELECT 1 FROM labels WHERE name = %s AND value = %s AND created = runs.created AND run = runs.id"
+        where.append(exists(having))
         values += map(index_key, item)
     return " AND ".join(where), tuple(values)
 
 
-def _few(connection: Connection, graph: str | None, labels: Mapping[str, str]) -> tuple[str, _Values] | None:
+def _few(connection: Connection, asked: QuestionQuery) -> tuple[str, _Values] | None:
     """A query for the numbers of the runs that a filter selects, if these are few; None: it leads the way nowhere."""
     ways: list[tuple[str, _Values]] = [
         ("SELECT run FROM labels WHERE name = %s AND value = %s", tuple(map(index_key, item)))
-        for item in labels.items()
+        for item in asked.labels.items()
     ]
-    if graph is not None:
-        ways.append(("SELECT id AS run FROM runs WHERE graph = %s AND waiting > 0", (graph,)))
+    if asked.graph is not None:
+        ways.append(("SELECT id AS run FROM runs WHERE graph = %s AND waiting > 0", (asked.graph,)))
     for query, values in ways:
         row = execute(connection, f"SELECT count(*) FROM ({query} LIMIT {COUNTED}) AS counted", values).fetchone()
         if row is not None and row[0] < COUNTED:

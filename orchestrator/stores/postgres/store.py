@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -10,8 +11,7 @@ from anyio import CancelScope, to_thread
 
 from orchestrator.archived import Archived
 from orchestrator.jsontypes import JsonObject, canonical, json_text
-from orchestrator.kernel.records import FINAL
-from orchestrator.stores.base import Holder, Lease, Message, Page, RunInfo, RunSummary, Store
+from orchestrator.stores.base import Holder, Lease, Message, Page, RunInfo, Store
 from orchestrator.stores.forks import watch
 from orchestrator.stores.owner import Owner
 from orchestrator.stores.postgres import archived, changes, claims, leases, reads
@@ -27,11 +27,10 @@ from orchestrator.stores.postgres.turn_index import OVERDUE
 from orchestrator.stores.postgres.turn_indexes import TurnIndexes
 from orchestrator.stores.postgres.url import address_of
 from orchestrator.stores.postgres.writer import Writer
-from orchestrator.stores.postgres.writes import Change, NewRun
-from orchestrator.stores.rows import OpenQuestion, RunTotals
-from orchestrator.stores.shared import check_key, check_new, check_release, check_seqs, copy_run
+from orchestrator.stores.postgres.writes import AppendJob, CreateJob
+from orchestrator.stores.requests import Append, ClaimRequest, NewRun
+from orchestrator.stores.shared import check_append, check_key, check_new, copy_run
 from orchestrator.stores.stored import rows_of, rows_of_new
-from orchestrator.stores.turns import Turns
 
 if TYPE_CHECKING:
     from orchestrator.kernel.records import Record
@@ -106,52 +105,20 @@ class PostgresStore(PostgresLists, PostgresItems):
 
     # ------------------------------------------------------------------------------- journal
 
-    async def create(
-        self,
-        info: RunInfo,
-        records: Sequence[Record],
-        *,
-        graph: JsonObject | None = None,
-        lease: Lease | None = None,
-        ttl: float = 30.0,
-    ) -> None:
-        check_new(info, records, graph, lease)
-        if lease is not None:
-            self._writer.note_lease(ttl)
-        written = await rows_of_new(info.run_id, records)
+    async def create(self, new: NewRun) -> None:
+        check_new(new)
+        if new.lease is not None:
+            self._writer.note_lease(new.ttl)
+        info = new.info
+        written = await rows_of_new(info.run_id, new.records)
         beside = Beside(*written, info.summary, info.totals, info.questions or None, info.waiting or None)
-        text = None if graph is None else self._text_of(graph)
-        await self._writer.create(NewRun(info, beside, text, lease, float(ttl)))
+        await self._writer.create(CreateJob(new, beside, None if new.graph is None else self._text_of(new.graph)))
 
-    async def append(
-        self,
-        run_id: str,
-        records: Sequence[Record],
-        *,
-        after: int,
-        status: str | None = None,
-        due: float | None = None,
-        waiting: int | None = None,
-        summary: RunSummary | None = None,
-        totals: RunTotals | None = None,
-        questions: Sequence[OpenQuestion] | None = None,
-        consumed: Sequence[int] = (),
-        lease: str | None = None,
-        release: bool = False,
-        snapshot: bytes | None = None,
-    ) -> int:
-        check_seqs(run_id, records, after)
-        check_release(run_id, lease, release)
-        asked = None if questions is None else tuple(questions)
-        beside = Beside(*rows_of(run_id, records), summary, totals, asked, waiting)
-        return await self._writer.append(
-            Change(
-                run_id, after, beside,
-                updated=records[-1].ts if records else None, status=status, due=due, lease=lease, release=release,
-                consumed=None if release and status in FINAL else tuple(consumed),
-                snapshot=None if snapshot is None else bytes(snapshot),
-            )
-        )  # fmt: skip
+    async def append(self, append: Append) -> int:
+        check_append(append)
+        rows, payloads = rows_of(append.run_id, append.records)
+        beside = Beside(rows, payloads, append.summary, append.totals, append.questions, append.waiting)
+        return await self._writer.append(AppendJob(append, beside))
 
     async def read(
         self, run_id: str, *, after: int = 0, upto: int | None = None, limit: int | None = None
@@ -219,26 +186,15 @@ class PostgresStore(PostgresLists, PostgresItems):
     async def drop_lease(self, run_id: str, token: str, *, fault: str | None = None) -> None:
         await self._change(partial(changes.drop_lease, run_id=run_id, token=token, fault=fault))
 
-    async def claim(
-        self,
-        owner: Owner,
-        *,
-        graphs: Collection[str] | None,
-        limit: int,
-        ttl: float,
-        most: Mapping[str, int] | None = None,
-        turns: Turns | None = None,
-    ) -> list[tuple[RunInfo, Lease]]:
-        if limit < 1 or not await self._read(partial(claims.claimable, owner=owner, graphs=graphs)):
+    async def claim(self, request: ClaimRequest) -> list[tuple[RunInfo, Lease]]:
+        if request.limit < 1 or not await self._read(partial(claims.claimable, request=request)):
             return []  # as nearly always: nothing is locked
-        if turns is None:
+        if request.turns is None:
             self._turn_indexes.want(OVERDUE)
-        elif not await self._turn_indexes.ready(turns.label):
-            turns = None  # each value would be looked for among all runs
-        self._writer.note_lease(ttl)
-        return await self._change(
-            partial(claims.claim, owner=owner, graphs=graphs, limit=limit, ttl=ttl, most=most, turns=turns)
-        )
+        elif not await self._turn_indexes.ready(request.turns.label):
+            request = replace(request, turns=None)  # each value would be looked for among all runs
+        self._writer.note_lease(request.ttl)
+        return await self._change(partial(claims.claim, request=request))
 
     async def announce(self, owner: Owner, *, ttl: float) -> None:
         self._writer.note_lease(ttl)

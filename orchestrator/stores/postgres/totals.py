@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import RunUnknown
 from orchestrator.stores import parts
 from orchestrator.stores.postgres.plans import reading, streamed
 from orchestrator.stores.postgres.texts import index_key
+from orchestrator.stores.requests import StatsQuery
 from orchestrator.stores.rows import RunTotals
 from orchestrator.stores.statistics import By, Groups, StatsRow
 from orchestrator.stores.summing import Keys, add_parts
@@ -35,16 +35,9 @@ _OF_RUN = 9
 """Columns before those of `Keys`: the status of the run, and its numbers."""
 
 
-def stats(
-    connection: Connection,
-    by: By,
-    since: float | None,
-    until: float | None,
-    graph: str | None,
-    labels: Mapping[str, str],
-) -> list[StatsRow]:
+def stats(connection: Connection, by: By, wanted: StatsQuery) -> list[StatsRow]:
     """See `Store.stats`."""
-    where, values = _where(since, until, graph, labels)
+    where, values = _where(wanted)
     groups = Groups(by)
     keys = Keys(by, groups)
     with reading(connection):
@@ -62,15 +55,17 @@ def stats(
     return groups.rows()
 
 
-def _where(
-    since: float | None, until: float | None, graph: str | None, labels: Mapping[str, str]
-) -> tuple[str, tuple[object, ...]]:
+def _where(wanted: StatsQuery) -> tuple[str, tuple[object, ...]]:
     where, values = ["TRUE"], list[object]()
-    for text, value in (("runs.created >= %s", since), ("runs.created < %s", until), ("runs.graph = %s", graph)):
+    for text, value in (
+        ("runs.created >= %s", wanted.since),
+        ("runs.created < %s", wanted.until),
+        ("runs.graph = %s", wanted.graph),
+    ):
         if value is not None:
             where.append(text)
             values.append(value)
-    for item in labels.items():
+    for item in wanted.labels.items():
         where.append("runs.id IN (SELECT run FROM labels WHERE name = %s AND value = %s)")
         values.extend(map(index_key, item))
     return " AND ".join(where), tuple(values)

@@ -21,7 +21,7 @@ from orchestrator.stores.postgres.changes import ChangeJob, change_all
 from orchestrator.stores.postgres.connections import IDLE_SECONDS, Connection, idle_within
 from orchestrator.stores.postgres.lane import Lane, LaneStatistics
 from orchestrator.stores.postgres.url import Address
-from orchestrator.stores.postgres.writes import AppendJob, Change, CreateJob, NewRun, append_all, create_all
+from orchestrator.stores.postgres.writes import AppendJob, CreateJob, append_all, create_all
 
 T = TypeVar("T")
 
@@ -48,15 +48,13 @@ class Writer:
         for lane in (self._runs, self._others, self._beats):
             watch(lane)
 
-    async def append(self, change: Change) -> int:
-        """Make an append and give the new head; it is durable then."""
-        job = AppendJob(change)
+    async def append(self, job: AppendJob) -> int:
+        """Make an append and return the new head; it is durable then."""
         await self._runs.ask(job)
         return job.result()
 
-    async def create(self, new: NewRun) -> None:
+    async def create(self, job: CreateJob) -> None:
         """Add a run; it is durable then."""
-        job = CreateJob(new)
         await self._runs.ask(job)
         job.result()
 
@@ -137,9 +135,8 @@ def _take(waiting: deque[_RunJob]) -> list[_RunJob]:
 
 
 def _run_of(job: _RunJob) -> str:
-    return job.change.run_id if isinstance(job, AppendJob) else job.new.info.run_id
+    return job.append.run_id if isinstance(job, AppendJob) else job.new.info.run_id
 
 
 def _size(job: _RunJob) -> int:
-    beside = job.change.beside if isinstance(job, AppendJob) else job.new.beside
-    return size_of(beside.rows, beside.payloads)
+    return size_of(job.beside.rows, job.beside.payloads)

@@ -11,13 +11,13 @@ do not wait for each other in a circle.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import RunArchived, RunConflict, RunExists, RunUnknown
 from orchestrator.jsontypes import canonical
 from orchestrator.kernel.records import FINAL
-from orchestrator.stores.base import Lease, RunInfo
+from orchestrator.stores.base import RunInfo
 from orchestrator.stores.postgres import months
 from orchestrator.stores.postgres.arrays import Table, table
 from orchestrator.stores.postgres.beside import Beside, Statement, add_beside
@@ -25,6 +25,7 @@ from orchestrator.stores.postgres.connections import WORK
 from orchestrator.stores.postgres.lane import Job
 from orchestrator.stores.postgres.texts import index_key
 from orchestrator.stores.postgres.word_keys import keys_of
+from orchestrator.stores.requests import Append, NewRun
 from orchestrator.stores.shared import is_released, moved, taken_over
 from orchestrator.stores.stored import Row, archived_of, checksum
 
@@ -38,65 +39,35 @@ NOW = "extract(epoch FROM clock_timestamp())::double precision"
 """The clock of the database, in Unix seconds."""
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
-    """An append."""
-
-    run_id: str
-    after: int
-    beside: Beside
-    updated: float | None = None
-    status: str | None = None
-    due: float | None = None
-    lease: str | None = None
-    release: bool = False
-    consumed: Sequence[int] | None = ()
-    """None: all messages of the run but notices."""
-    snapshot: bytes | None = None
-
-    @property
-    def head(self) -> int:
-        """The head after it."""
-        return self.after + len(self.beside.rows)
-
-    @property
-    def is_short(self) -> bool:
-        """Whether it changes no more of the row than the head."""
-        return (
-            self.status is None and self.due is None and self.beside.waiting is None and not self.release
-            and self.consumed == ()
-        )  # fmt: skip
-
-
 class AppendJob(Job[int]):
     """An append that was asked for."""
 
-    __slots__ = ("change",)
+    __slots__ = ("append", "beside")
 
-    def __init__(self, change: Change) -> None:
+    def __init__(self, append: Append, beside: Beside) -> None:
         super().__init__()
-        self.change = change
+        self.append, self.beside = append, beside
 
+    @property
+    def ends_run(self) -> bool:
+        """True if all messages of the run but notices are deleted."""
+        return self.append.release and self.append.status in FINAL
 
-@dataclass(frozen=True, slots=True)
-class NewRun:
-    """A run to be added."""
-
-    info: RunInfo
-    beside: Beside
-    graph: str | None = None
-    lease: Lease | None = None
-    ttl: float = 0.0
+    @property
+    def is_short(self) -> bool:
+        """True if it changes no more of the row than the head."""
+        one = self.append
+        return one.status is None and one.due is None and one.waiting is None and not one.release and not one.consumed
 
 
 class CreateJob(Job[None]):
-    """A run that is to be added."""
+    """A run that is to be added. `graph`: the text of its graph."""
 
-    __slots__ = ("new",)
+    __slots__ = ("beside", "graph", "new")
 
-    def __init__(self, new: NewRun) -> None:
+    def __init__(self, new: NewRun, beside: Beside, graph: str | None = None) -> None:
         super().__init__()
-        self.new = new
+        self.new, self.beside, self.graph = new, beside, graph
 
 
 def run_number(connection: Connection, run_id: str) -> int:
@@ -117,11 +88,10 @@ def run_number(connection: Connection, run_id: str) -> int:
 
 def append_all(connection: Connection, jobs: Sequence[AppendJob]) -> None:
     """Make appends, and set what they give."""
-    jobs = sorted(jobs, key=lambda job: job.change.run_id)
-    changes = [job.change for job in jobs]
+    jobs = sorted(jobs, key=lambda job: job.append.run_id)
     statement = Statement()
-    short = all(change.is_short for change in changes)
-    statement.add("new", _new_heads(changes) if short else _new_rows(changes))
+    short = all(job.is_short for job in jobs)
+    statement.add("new", _new_heads(jobs) if short else _new_rows(jobs))
     statement.add(
         "moved",
         f"UPDATE runs SET head = new.head, updated = coalesce(new.updated, runs.updated){'' if short else _LONG}"
@@ -129,17 +99,17 @@ def append_all(connection: Connection, jobs: Sequence[AppendJob]) -> None:
         " AND (new.lease IS NULL OR runs.token = new.lease) AND runs.archived IS NULL"
         " RETURNING new.n, runs.id, runs.waiting",
     )
-    add_beside(statement, [change.beside for change in changes])
-    _add_snapshots(statement, changes)
+    add_beside(statement, [job.beside for job in jobs])
+    _add_snapshots(statement, jobs)
     if not short:
-        _consume(statement, changes)
+        _consume(statement, jobs)
     done = statement.run(connection, "SELECT n FROM moved")
     for number, job in enumerate(jobs, 1):
         if (number,) in done:
-            job.value = job.change.head
+            job.value = job.append.head
         else:
             _look_why(connection, job)
-    _forget_late_messages(connection, [job for job in jobs if job.change.consumed is None and job.error is None])
+    _forget_late_messages(connection, [job for job in jobs if job.ends_run and job.error is None])
 
 
 def _forget_late_messages(connection: Connection, ended: Sequence[AppendJob]) -> None:
@@ -151,7 +121,7 @@ def _forget_late_messages(connection: Connection, ended: Sequence[AppendJob]) ->
         connection.execute(
             "DELETE FROM inbox USING runs WHERE runs.run_id = ANY(%s) AND runs.status = ANY(%s)"
             " AND inbox.run = runs.id AND NOT notice",
-            ([job.change.run_id for job in ended], [*FINAL]),
+            ([job.append.run_id for job in ended], [*FINAL]),
         )
 
 
@@ -172,50 +142,44 @@ _HEAD = (("run_id", "text"), ("after", "bigint"), ("head", "bigint"), ("updated"
 _ROW = (*_HEAD, ("status", "text"), ("due", "double precision"), ("waiting", "bigint"), ("release", "boolean"))
 
 
-def _new_heads(changes: Sequence[Change]) -> Table:
-    return table("new", _HEAD, [(one.run_id, one.after, one.head, one.updated, one.lease) for one in changes])
+def _new_heads(jobs: Sequence[AppendJob]) -> Table:
+    return table("new", _HEAD, [_head(job.append) for job in jobs])
 
 
-def _new_rows(changes: Sequence[Change]) -> Table:
-    return table(
-        "new",
-        _ROW,
-        [
-            (one.run_id, one.after, one.head, one.updated, one.lease, one.status, one.due, one.beside.waiting,
-             one.release)
-            for one in changes
-        ],
-    )  # fmt: skip
+def _new_rows(jobs: Sequence[AppendJob]) -> Table:
+    rows = [(*_head(one), one.status, one.due, one.waiting, one.release) for one in (job.append for job in jobs)]
+    return table("new", _ROW, rows)
+
+
+def _head(one: Append) -> tuple[object, ...]:
+    return one.run_id, one.after, one.head, one.records[-1].ts if one.records else None, one.lease
 
 
 def _look_why(connection: Connection, job: AppendJob) -> None:
     """Say why an append was not made, or that it was made when it was asked for the first time."""
-    change, rows = job.change, job.change.beside.rows
+    append, rows = job.append, job.beside.rows
     found: Any = connection.execute(
-        "SELECT id, head, token, archived, status, due, waiting FROM runs WHERE run_id = %s", (change.run_id,)
+        "SELECT id, head, token, archived, status, due, waiting FROM runs WHERE run_id = %s", (append.run_id,)
     ).fetchone()
     if found is None:
-        job.error = RunUnknown(change.run_id)
+        job.error = RunUnknown(append.run_id)
         return
-    number, head, token, text, *stands = found
+    number, head, token, text, status, due, waiting = found
     archived = archived_of(text)
     # With `release` the lease went with the records; they say whose they are.
-    ours = change.lease is not None and (token == change.lease or (change.release and token is None))
-    if (rows and ((ours and head == change.head) or job.again) and _stored(connection, number, rows)) or (
-        not rows
-        and change.release
-        and token is None
-        and is_released((head, *stands), change.after, change.status, change.due, change.beside.waiting)
+    ours = append.lease is not None and (token == append.lease or (append.release and token is None))
+    if (rows and ((ours and head == append.head) or job.again) and _stored(connection, number, rows)) or (
+        not rows and append.release and token is None and is_released(head, status, due, waiting, append)
     ):
-        job.value = change.head
+        job.value = append.head
     elif archived is not None:
-        job.error = RunArchived(change.run_id, archived)
-    elif head != change.after:
-        job.error = moved(change.run_id, head, change.after)
-    elif change.lease is not None and token != change.lease:
-        job.error = taken_over(change.run_id)
+        job.error = RunArchived(append.run_id, archived)
+    elif head != append.after:
+        job.error = moved(append.run_id, head, append.after)
+    elif append.lease is not None and token != append.lease:
+        job.error = taken_over(append.run_id)
     else:
-        job.error = RunConflict(change.run_id, "another executor has just moved it, or taken its lease")
+        job.error = RunConflict(append.run_id, "another executor has just moved it, or taken its lease")
 
 
 def _stored(connection: Connection, number: int, rows: Sequence[Row]) -> bool:
@@ -266,8 +230,8 @@ def create_all(connection: Connection, jobs: Sequence[CreateJob]) -> bool:
             " expires = excluded.expires",
         )
     _add_labels(statement, new)
-    _add_graphs(statement, new)
-    add_beside(statement, [one.beside for one in new], [label_words(one.info) for one in new])
+    _add_graphs(statement, jobs)
+    add_beside(statement, [job.beside for job in jobs], [label_words(one.info) for one in new])
     free = any(one.lease is None and one.info.status == "running" for one in new)
     done = statement.run(connection, f"SELECT n, id >> {months.BITS} < {months.THIS_MONTH} FROM moved")
     made = {number for number, _ in done}
@@ -290,7 +254,7 @@ def _new_row(new: NewRun) -> tuple[object, ...]:
         info.run_id, info.graph, info.status, canonical(dict(info.labels)), info.created, info.updated, info.head,
         info.structure, info.content, info.due, info.waiting, lease and lease.token, lease and lease.holder,
         info.deaths, info.retry_at, info.fault, *((None, None, None) if parent is None else astuple(parent)),
-        lease and canonical(lease.owner), new.ttl,
+        lease and canonical(lease.owner), float(new.ttl),
     )  # fmt: skip
 
 
@@ -310,9 +274,9 @@ def _add_labels(statement: Statement, new: Sequence[NewRun]) -> None:
         )
 
 
-def _add_graphs(statement: Statement, new: Sequence[NewRun]) -> None:
+def _add_graphs(statement: Statement, jobs: Sequence[CreateJob]) -> None:
     # in the order of their digests, so that several who add the same ones wait for each other in a line
-    graphs = dict(sorted({one.info.content: one.graph for one in new if one.graph is not None}.items()))
+    graphs = dict(sorted({one.new.info.content: one.graph for one in jobs if one.graph is not None}.items()))
     if graphs:
         statement.add(
             "drawn",
@@ -330,13 +294,13 @@ def _is_there(connection: Connection, job: CreateJob) -> bool:
     found: Any = connection.execute("SELECT id, token FROM runs WHERE run_id = %s", (info.run_id,)).fetchone()
     if found is None or (lease is not None and found[1] != lease.token and not job.again):
         return False
-    return _stored(connection, found[0], job.new.beside.rows)
+    return _stored(connection, found[0], job.beside.rows)
 
 
-def _add_snapshots(statement: Statement, changes: Sequence[Change]) -> None:
+def _add_snapshots(statement: Statement, jobs: Sequence[AppendJob]) -> None:
     rows = [
         (at, one.head, checksum(one.run_id, one.head, one.snapshot), one.snapshot)
-        for at, one in enumerate(changes, 1)
+        for at, one in enumerate((job.append for job in jobs), 1)
         if one.snapshot is not None
     ]
     if rows:
@@ -349,8 +313,8 @@ def _add_snapshots(statement: Statement, changes: Sequence[Change]) -> None:
         )
 
 
-def _consume(statement: Statement, changes: Sequence[Change]) -> None:
-    some = [(at, message) for at, one in enumerate(changes, 1) for message in one.consumed or ()]
+def _consume(statement: Statement, jobs: Sequence[AppendJob]) -> None:
+    some = [(at, message) for at, job in enumerate(jobs, 1) if not job.ends_run for message in job.append.consumed]
     if some:
         statement.add(
             "consumed",
@@ -358,7 +322,7 @@ def _consume(statement: Statement, changes: Sequence[Change]) -> None:
             "DELETE FROM inbox USING {} JOIN moved ON moved.n = c.run"
             " WHERE inbox.id = c.message AND inbox.run = moved.id",
         )
-    ended = [(at,) for at, one in enumerate(changes, 1) if one.consumed is None]
+    ended = [(at,) for at, job in enumerate(jobs, 1) if job.ends_run]
     if ended:
         statement.add(
             "emptied",

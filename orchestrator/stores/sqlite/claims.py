@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from typing import Any, TypeAlias
 
 from orchestrator.clock import SYSTEM_CLOCK
 from orchestrator.jsontypes import canonical
 from orchestrator.stores.base import Lease, RunInfo
-from orchestrator.stores.owner import Owner
 from orchestrator.stores.presence import held_here
+from orchestrator.stores.requests import ClaimRequest
 from orchestrator.stores.rows import MAX_DEATHS
 from orchestrator.stores.shared import DIED
 from orchestrator.stores.sqlite import turn_index
 from orchestrator.stores.sqlite.clock import StoreClock
 from orchestrator.stores.sqlite.leases import IS_NOTICE, die, give, hold, present_holders, rob
-from orchestrator.stores.turns import Selection, Turns, take_turns
+from orchestrator.stores.turns import Selection, take_turns
 
 Candidate: TypeAlias = tuple[int, str, str | None, str | None, str]
 """Number, id, token, holder and graph of a run."""
@@ -31,19 +31,12 @@ _Way: TypeAlias = Callable[[list[str]], list[Candidate]]
 
 
 def claim(
-    connection: sqlite3.Connection,
-    clock: StoreClock,
-    owner: Owner,
-    graphs: Collection[str] | None,
-    limit: int,
-    ttl: float,
-    most: Mapping[str, int] | None,
-    turns: Turns | None,
-    info_of: Callable[[str], RunInfo],
+    connection: sqlite3.Connection, clock: StoreClock, request: ClaimRequest, info_of: Callable[[str], RunInfo]
 ) -> list[tuple[RunInfo, Lease]]:
     """See `Store.claim`. `info_of` reads the row of a run."""
+    owner, ttl = request.owner, request.ttl
     present, gone = present_holders(connection, clock)
-    found = _selected(connection, [*present, owner.executor], graphs, limit, most, turns)
+    found = _selected(connection, [*present, owner.executor], request)
     if not found:
         return []
     if gone:
@@ -69,25 +62,20 @@ def claim(
     return taken
 
 
-def claimable(connection: sqlite3.Connection, clock: StoreClock, owner: Owner, graphs: Collection[str] | None) -> bool:
-    """Whether a claim would find anything."""
+def claimable(connection: sqlite3.Connection, clock: StoreClock, request: ClaimRequest) -> bool:
+    """True if a claim would find anything."""
+    owner, graphs = request.owner, request.graphs
     present = present_holders(connection, clock)[0]
     names = graph_names(connection) if graphs is None else [*graphs]
     ways = _ways(connection, [*present, owner.executor], SYSTEM_CLOCK.now(), 1)
     return any(names and way(names) for kind, way in ways if kind != "due")  # "new" finds these, too
 
 
-def _selected(
-    connection: sqlite3.Connection,
-    present: list[str],
-    graphs: Collection[str] | None,
-    limit: int,
-    most: Mapping[str, int] | None,
-    turns: Turns | None,
-) -> list[Candidate]:
+def _selected(connection: sqlite3.Connection, present: list[str], request: ClaimRequest) -> list[Candidate]:
     """Runs that could go on and that none of these holders holds."""
+    graphs, limit, turns = request.graphs, request.limit, request.turns
     names = graph_names(connection) if graphs is None else sorted(graphs)
-    found = Selection[Candidate](limit, most)
+    found = Selection[Candidate](limit, request.most)
     wall = SYSTEM_CLOCK.now()
     connection.execute(_INDEX)
     ways = list(_ways(connection, present, wall, limit))

@@ -8,10 +8,11 @@ the one that selects fewest leads and the others are looked up; how few is count
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection
+from dataclasses import dataclass
 
-from orchestrator.stores.base import Page, Relation, RunInfo
+from orchestrator.stores.base import Page, RunInfo
+from orchestrator.stores.requests import RunQuery
 from orchestrator.stores.rows import MAX_DEATHS
 from orchestrator.stores.shared import page_cursor, parse_cursor
 from orchestrator.stores.sqlite import searching
@@ -29,21 +30,6 @@ class _Filter:
     key: str
     where: str
     values: tuple[object, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class RunFilter:
-    """What the runs of a list have in common; see `Store.runs`."""
-
-    statuses: frozenset[str] | None = None
-    graph: str | None = None
-    labels: Mapping[str, str] = field(default_factory=dict)
-    parent: str | None = None
-    relation: Relation | None = None
-    words: list[str] | None = None
-    since: float | None = None
-    waiting: bool | None = None
-    failed_tool: str | None = None
 
 
 def unsettled(connection: sqlite3.Connection, clock: StoreClock, graphs: Collection[str] | None) -> list[RunInfo]:
@@ -72,16 +58,16 @@ def parked(connection: sqlite3.Connection, clock: StoreClock, limit: int) -> lis
     return [info_of(row, now) for row in rows.fetchall()]
 
 
-def runs(connection: sqlite3.Connection, clock: StoreClock, wanted: RunFilter, after: str | None, limit: int) -> Page:
+def runs(connection: sqlite3.Connection, clock: StoreClock, query: RunQuery) -> Page:
     """See `Store.runs`."""
-    place = None if after is None else parse_cursor(after)
-    limit = max(limit, 1)
-    statuses, graph, labels = wanted.statuses, wanted.graph, wanted.labels
+    place = None if query.after is None else parse_cursor(query.after)
+    limit = max(query.limit, 1)
+    statuses, graph, labels = query.statuses, query.graph, query.labels
     if statuses is not None and {"running", "interrupted"} <= statuses:
         statuses -= {"interrupted"}
     # one walk for each status, for only within one status are an index's entries in the list's order
     walks = [
-        _and_also(walk, connection, clock, wanted, status)
+        _and_also(walk, connection, clock, query, status)
         for walk, status in (
             [(_of_row(status, graph), status) for status in sorted(statuses)]
             if statuses is not None
@@ -119,32 +105,33 @@ def _of_row(status: str | None, graph: str | None) -> _Filter:
 
 
 def _and_also(
-    walk: _Filter, connection: sqlite3.Connection, clock: StoreClock, wanted: RunFilter, status: str | None
+    walk: _Filter, connection: sqlite3.Connection, clock: StoreClock, query: RunQuery, status: str | None
 ) -> _Filter:
     """The walk with the filters that no index leads the way for, but that of a parent."""
+    words = query.words
     where, values = [walk.where], list(walk.values)
     if status == "interrupted":
         present = present_holders(connection, clock)[0]
         where.append(f"(runs.token IS NULL OR runs.holder NOT IN ({', '.join('?' * len(present))}))")
         values += present
     for text, value in (
-        ("runs.parent = ?", wanted.parent), ("runs.updated >= ?", wanted.since),
+        ("runs.parent = ?", query.parent), ("runs.updated >= ?", query.since),
     ):  # fmt: skip
         if value is not None:
             where.append(text)
             values.append(value)
     leads = False  # whether one of these filters selects fewer runs than the walk
-    if wanted.relation is not None:
-        few = wanted.parent is None and _count_of(connection, _OF_RELATION, (wanted.relation,)) < searching.COUNTED
+    if query.relation is not None:
+        few = query.parent is None and _count_of(connection, _OF_RELATION, (query.relation,)) < searching.COUNTED
         where.append(f"runs.id IN ({_OF_RELATION})" if few else "runs.relation = ?")
-        values.append(wanted.relation)
+        values.append(query.relation)
         leads |= few
-    if wanted.waiting is not None:
-        where.append("runs.waiting > 0" if wanted.waiting else "runs.waiting <= 0")
-        leads |= wanted.waiting and _count(connection, walk) >= searching.COUNTED
+    if query.waiting is not None:
+        where.append("runs.waiting > 0" if query.waiting else "runs.waiting <= 0")
+        leads |= query.waiting and _count(connection, walk) >= searching.COUNTED
     for condition in (
-        None if wanted.failed_tool is None else _of_failed_tool(connection, wanted.failed_tool),
-        None if wanted.words is None else searching.condition(connection, wanted.words),
+        None if query.failed_tool is None else _of_failed_tool(connection, query.failed_tool),
+        None if words is None else searching.condition(connection, words),
     ):
         if condition is not None:
             where.append(condition.where)

@@ -218,7 +218,7 @@ def _items(connection: sqlite3.Connection) -> list[Finding]:
 
 
 def _graphs(connection: sqlite3.Connection) -> list[Finding]:
-    from orchestrator.graph.digests import content_digest  # late: nothing else of a store needs graphs
+    from orchestrator.graph.versions import content_digest  # late: nothing else of a store needs graphs
 
     used = {digest for row in connection.execute("SELECT structure, content FROM runs") for digest in row}
     found: list[Finding] = []

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Mapping
 from typing import Any
 
+from orchestrator.stores.requests import QuestionQuery
 from orchestrator.stores.rows import OpenQuestion, QuestionPage, WaitingQuestion
 from orchestrator.stores.shared import UNLISTED, json_object, parse_question_cursor, question_cursor
 from orchestrator.stores.sqlite import searching
@@ -23,21 +23,14 @@ def of_run(connection: sqlite3.Connection, number: int) -> tuple[OpenQuestion, .
     return tuple(OpenQuestion(name, asked, kind, json_object(data)) for name, asked, kind, data in rows)
 
 
-def page(
-    connection: sqlite3.Connection,
-    graph: str | None,
-    labels: Mapping[str, str],
-    kinds: Collection[str] | None,
-    after: str | None,
-    limit: int,
-) -> QuestionPage:
+def page(connection: sqlite3.Connection, query: QuestionQuery) -> QuestionPage:
     """See `Store.questions`."""
-    limit = max(limit, 1)
+    limit = max(query.limit, 1)
     of_runs, values = ["TRUE"], list[object]()
-    if graph is not None:
+    if query.graph is not None:
         of_runs.append("runs.graph = ?")
-        values.append(graph)
-    for name, value in labels.items():
+        values.append(query.graph)
+    for name, value in query.labels.items():
         of_runs.append("EXISTS (SELECT 1 FROM labels WHERE name = ? AND value = ? AND created = runs.created"
                        " AND run = runs.id)")  # fmt: skip
         values += [name, value]
@@ -46,16 +39,16 @@ def page(
         f" WHERE runs.waiting > 0 AND {' AND '.join(of_runs)} ORDER BY runs.created, runs.id LIMIT ?",
         (*values, UNLISTED),
     ).fetchall()
-    few = _few(connection, graph, labels)
+    few = _few(connection, query)
     if few is not None:
         of_runs.append(f"questions.run IN ({few[0]})")
         values += few[1]
-    if after is not None:
+    if query.after is not None:
         of_runs.append("(questions.asked, questions.run, questions.name) > (?, ?, ?)")
-        values += parse_question_cursor(after)
+        values += parse_question_cursor(query.after)
     rows = []
     # one walk for each kind, for only within one kind are an index's entries in the order of the list
-    for kind in [None] if kinds is None else sorted(kinds):
+    for kind in [None] if query.kinds is None else sorted(set(query.kinds)):
         rows += connection.execute(
             "SELECT runs.run_id, runs.graph, runs.labels, questions.run, name, asked, kind, data FROM questions"
             f" CROSS JOIN runs ON runs.id = questions.run WHERE {'kind = ? AND ' if kind is not None else ''}"
@@ -78,15 +71,13 @@ def _place(row: tuple[Any, ...]) -> tuple[bool, float, int, str]:
     return (False, asked, number, name) if isinstance(asked, float | int) else (True, 0.0, number, str(name))
 
 
-def _few(
-    connection: sqlite3.Connection, graph: str | None, labels: Mapping[str, str]
-) -> tuple[str, tuple[object, ...]] | None:
+def _few(connection: sqlite3.Connection, asked: QuestionQuery) -> tuple[str, tuple[object, ...]] | None:
     """A query for the numbers of the runs that a filter selects, if these are few; None: it leads the way nowhere."""
     ways: list[tuple[str, tuple[object, ...]]] = [
-        ("SELECT run FROM labels WHERE name = ? AND value = ?", item) for item in labels.items()
+        ("SELECT run FROM labels WHERE name = ? AND value = ?", item) for item in asked.labels.items()
     ]
-    if graph is not None:
-        ways.append(("SELECT id FROM runs WHERE graph = ?", (graph,)))
+    if asked.graph is not None:
+        ways.append(("SELECT id FROM runs WHERE graph = ?", (asked.graph,)))
     for query, values in ways:
         (count,) = connection.execute(f"SELECT count(*) FROM ({query} LIMIT {searching.COUNTED})", values).fetchone()
         if count < searching.COUNTED:

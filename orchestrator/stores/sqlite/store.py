@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
@@ -15,7 +15,6 @@ from anyio import CancelScope, to_thread
 from orchestrator.archived import Archived
 from orchestrator.errors import StoreError, StoreUnavailable
 from orchestrator.jsontypes import PIECE, JsonObject, canonical, is_small, json_text
-from orchestrator.kernel.records import FINAL
 from orchestrator.late import later
 from orchestrator.private import keep_private
 from orchestrator.stores.base import (
@@ -24,22 +23,19 @@ from orchestrator.stores.base import (
     Lease,
     Message,
     Page,
-    Relation,
     RunInfo,
-    RunSummary,
     Schedule,
     Store,
 )
 from orchestrator.stores.forks import watch
 from orchestrator.stores.owner import Owner
 from orchestrator.stores.payloads import Payloads, size_of
+from orchestrator.stores.requests import Append, ClaimRequest, NewRun, QuestionQuery, RunQuery, StatsQuery
 from orchestrator.stores.rows import OpenQuestion, QuestionPage, RunTotals
 from orchestrator.stores.shared import (
-    as_statuses,
+    check_append,
     check_key,
     check_new,
-    check_release,
-    check_seqs,
     copy_run,
     page_cursor,
 )
@@ -55,7 +51,6 @@ from orchestrator.stores.sqlite.wal import check_log
 from orchestrator.stores.sqlite.writer import BYTES_HERE, Write, Writer, WriterStatistics
 from orchestrator.stores.statistics import By, StatsRow
 from orchestrator.stores.stored import rows_of, rows_of_new
-from orchestrator.stores.words import words
 
 if TYPE_CHECKING:
     from orchestrator.kernel.records import Record
@@ -70,7 +65,6 @@ if TYPE_CHECKING:
         searching,
         totals,
     )
-    from orchestrator.stores.turns import Turns
 else:
     archived, claims, listing, maintenance, payload_uses, questions, schedules, searching, totals = later(
         "orchestrator.stores.sqlite",
@@ -140,60 +134,29 @@ class SQLiteStore(SQLiteItems):
 
     # ------------------------------------------------------------------------------- journal
 
-    async def create(
-        self,
-        info: RunInfo,
-        records: Sequence[Record],
-        *,
-        graph: JsonObject | None = None,
-        lease: Lease | None = None,
-        ttl: float = 30.0,
-    ) -> None:
-        check_new(info, records, graph, lease)
-        rows, payloads = await rows_of_new(info.run_id, records)
-        text = None if graph is None else self._text_of(graph)
+    async def create(self, new: NewRun) -> None:
+        check_new(new)
+        rows, payloads = await rows_of_new(new.info.run_id, new.records)
+        text = None if new.graph is None else self._text_of(new.graph)
+        lease = new.lease
         owner = "" if lease is None else canonical(lease.owner)
 
         def write(connection: Connection) -> None:
-            writes.create(connection, self._numbers, info, rows, payloads, text, lease)
+            writes.create(connection, self._numbers, new, rows, payloads, text)
             if lease is not None:
-                leases.hold(connection, self._clock, lease.holder, owner, ttl)
+                leases.hold(connection, self._clock, lease.holder, owner, new.ttl)
 
         await self._write_rows(write, payloads, size_of(rows, payloads) + len(text or ""))
 
-    async def append(
-        self,
-        run_id: str,
-        records: Sequence[Record],
-        *,
-        after: int,
-        status: str | None = None,
-        due: float | None = None,
-        waiting: int | None = None,
-        summary: RunSummary | None = None,
-        totals: RunTotals | None = None,
-        questions: Sequence[OpenQuestion] | None = None,
-        consumed: Sequence[int] = (),
-        lease: str | None = None,
-        release: bool = False,
-        snapshot: bytes | None = None,
-    ) -> int:
-        check_seqs(run_id, records, after)
-        check_release(run_id, lease, release)
-        rows, payloads = rows_of(run_id, records)
-        updated = records[-1].ts if records else None
-        row = writes.row_after(after + len(rows), updated, status, due, waiting, release)
-        asked = None if questions is None else tuple(questions)
-        handled = None if release and status in FINAL else tuple(consumed)
-        folded = None if snapshot is None else bytes(snapshot)
-        size = size_of(rows, payloads) + len(folded or b"") + (0 if is_small(asked, PIECE) else 1 + BYTES_HERE)
+    async def append(self, append: Append) -> int:
+        check_append(append)
+        rows, payloads = rows_of(append.run_id, append.records)
+        size = size_of(rows, payloads) + len(append.snapshot or b"")
+        if not is_small(append.questions, PIECE):
+            size += 1 + BYTES_HERE
         return await self._write_rows(
-            lambda connection: writes.append(
-                connection, self._numbers, run_id, rows, payloads, after, row, handled, lease, release, summary, totals,
-                asked, (status, due, waiting), folded,
-            ),
-            payloads, size,
-        )  # fmt: skip
+            lambda connection: writes.append(connection, self._numbers, append, rows, payloads), payloads, size
+        )
 
     async def _write_rows(self, write: Write[T], payloads: Payloads, size: int) -> T:
         """Make a change that stores these payloads; those in the file that cannot be read are replaced first."""
@@ -248,60 +211,25 @@ class SQLiteStore(SQLiteItems):
         """See `Placing`."""
         return page_cursor(created, 0)
 
-    async def runs(
-        self,
-        *,
-        status: Collection[str] | str | None = None,
-        graph: str | None = None,
-        labels: Mapping[str, str] | None = None,
-        parent: str | None = None,
-        relation: Relation | None = None,
-        search: str | None = None,
-        since: float | None = None,
-        waiting: bool | None = None,
-        failed_tool: str | None = None,
-        after: str | None = None,
-        limit: int = 50,
-    ) -> Page:
-        found = None if search is None else words(search)
-        wanted = listing.RunFilter(
-            as_statuses(status), graph, dict(labels or {}), parent, relation, found, since, waiting, failed_tool
-        )
-        if found:
+    async def runs(self, query: RunQuery) -> Page:
+        if query.words:
             await self._index()
-        return await self._readers.read(lambda connection: listing.runs(connection, self._clock, wanted, after, limit))
+        return await self._readers.read(lambda connection: listing.runs(connection, self._clock, query))
 
     async def totals(self, run_id: str) -> RunTotals | None:
         return await self._readers.read(partial(totals.totals, run_id=run_id))
 
-    async def stats(
-        self,
-        *,
-        by: Sequence[str] = (),
-        since: float | None = None,
-        until: float | None = None,
-        graph: str | None = None,
-        labels: Mapping[str, str] | None = None,
-    ) -> list[StatsRow]:
-        wanted, having = By.of(by), dict(labels or {})
-        return await self._readers.read(lambda file: totals.stats(file, wanted, since, until, graph, having))
+    async def stats(self, query: StatsQuery) -> list[StatsRow]:
+        by = By.of(query.by)
+        return await self._readers.read(lambda connection: totals.stats(connection, by, query))
 
     async def open_questions(self, run_id: str) -> tuple[OpenQuestion, ...] | None:
         return await self._readers.read(
             lambda connection: questions.of_run(connection, writes.run_number(connection, run_id))
         )
 
-    async def questions(
-        self,
-        *,
-        graph: str | None = None,
-        labels: Mapping[str, str] | None = None,
-        kinds: Collection[str] | None = None,
-        after: str | None = None,
-        limit: int = 50,
-    ) -> QuestionPage:
-        having, some = dict(labels or {}), None if kinds is None else tuple(kinds)
-        return await self._readers.read(lambda file: questions.page(file, graph, having, some, after, limit))
+    async def questions(self, query: QuestionQuery) -> QuestionPage:
+        return await self._readers.read(lambda connection: questions.page(connection, query))
 
     async def _index(self) -> None:
         """Bring the full-text index up to date. In a file that cannot be written, runs are searched without it."""
@@ -371,28 +299,16 @@ class SQLiteStore(SQLiteItems):
     async def drop_lease(self, run_id: str, token: str, *, fault: str | None = None) -> None:
         await self._writer.write(partial(leases.drop, run_id=run_id, token=token, fault=fault))
 
-    async def claim(
-        self,
-        owner: Owner,
-        *,
-        graphs: Collection[str] | None,
-        limit: int,
-        ttl: float,
-        most: Mapping[str, int] | None = None,
-        turns: Turns | None = None,
-    ) -> list[tuple[RunInfo, Lease]]:
+    async def claim(self, request: ClaimRequest) -> list[tuple[RunInfo, Lease]]:
         def anything(connection: Connection) -> bool:
-            return claims.claimable(connection, self._clock, owner, graphs)
+            return claims.claimable(connection, self._clock, request)
 
-        if limit < 1 or not await self._readers.read(anything):
+        if request.limit < 1 or not await self._readers.read(anything):
             return []  # as nearly always: the one who writes is not disturbed
 
         def claim(connection: Connection) -> list[tuple[RunInfo, Lease]]:
             now = self._clock.now(connection, write=True)
-            return claims.claim(
-                connection, self._clock, owner, graphs, limit, ttl, most, turns,
-                lambda run_id: reads.found(connection, run_id, now),
-            )  # fmt: skip
+            return claims.claim(connection, self._clock, request, lambda run_id: reads.found(connection, run_id, now))
 
         return await self._writer.write(claim)
 

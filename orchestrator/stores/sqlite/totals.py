@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
 
 from orchestrator.stores import parts
+from orchestrator.stores.requests import StatsQuery
 from orchestrator.stores.rows import RunTotals
 from orchestrator.stores.sqlite.writes import run_number
 from orchestrator.stores.statistics import By, Groups, StatsRow
@@ -26,16 +26,9 @@ _OF_RUN = 9
 """Columns before those of `Keys`: the status of the run, and its numbers."""
 
 
-def stats(
-    connection: sqlite3.Connection,
-    by: By,
-    since: float | None,
-    until: float | None,
-    graph: str | None,
-    labels: Mapping[str, str],
-) -> list[StatsRow]:
+def stats(connection: sqlite3.Connection, by: By, wanted: StatsQuery) -> list[StatsRow]:
     """See `Store.stats`."""
-    where, values = _where(since, until, graph, labels)
+    where, values = _where(wanted)
     groups = Groups(by)
     keys = Keys(by, groups)
     if by.within:
@@ -52,15 +45,17 @@ def stats(
     return groups.rows()
 
 
-def _where(
-    since: float | None, until: float | None, graph: str | None, labels: Mapping[str, str]
-) -> tuple[str, list[object]]:
+def _where(wanted: StatsQuery) -> tuple[str, list[object]]:
     where, values = ["TRUE"], list[object]()
-    for text, value in (("runs.created >= ?", since), ("runs.created < ?", until), ("runs.graph = ?", graph)):
+    for text, value in (
+        ("runs.created >= ?", wanted.since),
+        ("runs.created < ?", wanted.until),
+        ("runs.graph = ?", wanted.graph),
+    ):
         if value is not None:
             where.append(text)
             values.append(value)
-    for item in labels.items():
+    for item in wanted.labels.items():
         where.append("runs.id IN (SELECT run FROM labels WHERE name = ? AND value = ?)")
         values.extend(item)
     return " AND ".join(where), values

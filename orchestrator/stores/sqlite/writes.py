@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from orchestrator.errors import RunArchived, RunExists, RunUnknown
 from orchestrator.jsontypes import canonical
+from orchestrator.kernel.records import FINAL
 from orchestrator.late import later
 from orchestrator.stores import parts
-from orchestrator.stores.base import Lease, RunInfo, RunSummary
+from orchestrator.stores.base import RunSummary
 from orchestrator.stores.payloads import Payloads
+from orchestrator.stores.requests import Append, NewRun
 from orchestrator.stores.rows import NOTICE, OpenQuestion, RunTotals
 from orchestrator.stores.shared import check_postable, is_released, json_object, moved, taken_over
 from orchestrator.stores.sqlite.leases import IS_NOTICE, RELEASED, rob
@@ -45,14 +47,13 @@ def run_number(connection: sqlite3.Connection, run_id: str) -> int:
 def create(
     connection: sqlite3.Connection,
     numbers: dict[str, int],
-    info: RunInfo,
+    new: NewRun,
     rows: Sequence[Row],
     payloads: Payloads,
-    graph: str | None = None,
-    lease: Lease | None = None,
+    graph: str | None,
 ) -> None:
     """Add a run. The holder of its lease is noted by the caller. `numbers`: see `append`."""
-    parent = info.parent
+    info, lease, parent = new.info, new.lease, new.info.parent
     token, holder = (None, None) if lease is None else (lease.token, lease.holder)
     made = _add(
         connection,
@@ -205,76 +206,52 @@ def note_unlisted(
 
 
 def append(
-    connection: sqlite3.Connection,
-    numbers: dict[str, int],
-    run_id: str,
-    rows: Sequence[Row],
-    payloads: Payloads,
-    after: int,
-    row: RowChange,
-    consumed: Sequence[int] | None,
-    lease: str | None,
-    release: bool,
-    summary: RunSummary | None,
-    totals: RunTotals | None,
-    questions: Sequence[OpenQuestion] | None,
-    asked: tuple[str | None, float | None, int | None],
-    snapshot: bytes | None,
+    connection: sqlite3.Connection, numbers: dict[str, int], append: Append, rows: Sequence[Row], payloads: Payloads
 ) -> int:
-    """The compare-and-set. `numbers` remembers runs' numbers between calls; a wrong one does no harm.
-
-    `consumed`: the messages to delete; None: all of the run's but notices. `asked`: status, due, and how many questions
-    are open, as `row` sets them.
-    """
-    waiting = asked[2]
+    """The compare-and-set. `numbers` remembers runs' numbers between calls; a wrong one does no harm."""
+    run_id, release = append.run_id, append.release
+    row = _row_after(append)
     number = numbers.get(run_id, 0)
-    if not _move(connection, row, number, run_id, after, lease):
-        if lease is not None and _is_done(connection, run_id, rows, after, lease, release, asked):
-            return after + len(rows)
-        number = _number_at(connection, run_id, after, lease)
+    if not _move(connection, row, number, append):
+        if append.lease is not None and _is_done(connection, append, rows):
+            return append.head
+        number = _number_at(connection, append)
         _remember(numbers, run_id, number)
-        _move(connection, row, number, run_id, after, lease)
+        _move(connection, row, number, append)
     insert(connection, number, rows, payloads)
-    if summary is not None:
-        summarize(connection, number, summary)
-    if totals is not None:
-        write_totals(connection, number, totals)
-    if questions is not None:
-        write_questions(connection, number, questions)
-    if questions is not None or waiting is not None:
-        note_unlisted(connection, number, questions, waiting)
-    if snapshot is not None:
-        _add_snapshot(connection, number, run_id, after + len(rows), snapshot)
+    if append.summary is not None:
+        summarize(connection, number, append.summary)
+    if append.totals is not None:
+        write_totals(connection, number, append.totals)
+    if append.questions is not None:
+        write_questions(connection, number, append.questions)
+    if append.questions is not None or append.waiting is not None:
+        note_unlisted(connection, number, append.questions, append.waiting)
+    if append.snapshot is not None:
+        _add_snapshot(connection, number, run_id, append.head, append.snapshot)
     if release:
         numbers.pop(run_id, None)
-    if consumed is None:
+    if release and append.status in FINAL:
         connection.execute(f"DELETE FROM inbox WHERE run = ? AND NOT {IS_NOTICE}", (number,))
-    elif consumed:
+    elif append.consumed:
         connection.executemany(
-            "DELETE FROM inbox WHERE id = ? AND run = ?", [(message, number) for message in consumed]
+            "DELETE FROM inbox WHERE id = ? AND run = ?", [(message, number) for message in append.consumed]
         )
-    return after + len(rows)
+    return append.head
 
 
-def _is_done(
-    connection: sqlite3.Connection,
-    run_id: str,
-    rows: Sequence[Row],
-    after: int,
-    lease: str,
-    release: bool,
-    asked: tuple[str | None, float | None, int | None],
-) -> bool:
-    """Whether these records were appended already, under this lease, by a caller that asks again."""
+def _is_done(connection: sqlite3.Connection, append: Append, rows: Sequence[Row]) -> bool:
+    """True if these records were appended already, under this lease, by a caller that asks again."""
     found = connection.execute(
-        "SELECT id, head, token, status, due, waiting FROM runs WHERE run_id = ?", (run_id,)
+        "SELECT id, head, token, status, due, waiting FROM runs WHERE run_id = ?", (append.run_id,)
     ).fetchone()
-    if found is None or found[1] != after + len(rows):
+    if found is None or found[1] != append.head:
         return False
+    number, head, token, status, due, waiting = found
     if not rows:
-        return release and found[2] is None and is_released((found[1], *found[3:]), after, *asked)
+        return append.release and token is None and is_released(head, status, due, waiting, append)
     # With `release` the lease went with the records; they say whose they are.
-    return (found[2] == lease or (release and found[2] is None)) and _stored(connection, found[0], rows)
+    return (token == append.lease or (append.release and token is None)) and _stored(connection, number, rows)
 
 
 def _remember(numbers: dict[str, int], run_id: str, number: int) -> None:
@@ -287,20 +264,19 @@ RowChange: TypeAlias = tuple[str, tuple[object, ...]]
 """Columns of a run's row, as SQL that sets them, and their values."""
 
 
-def row_after(
-    head: int, updated: float | None, status: str | None, due: float | None, waiting: int | None, release: bool
-) -> RowChange:
-    """What an append changes in its run's row."""
+def _row_after(append: Append) -> RowChange:
+    """The changes of an append to its run's row."""
+    status, due = append.status, append.due
     columns = "head = ?, updated = coalesce(?, updated)"
-    values: tuple[object, ...] = head, updated
+    values: tuple[object, ...] = append.head, append.records[-1].ts if append.records else None
     # columns are named only when they change: naming `status` would rewrite the indexes that hold it
     if status is not None:
         columns, values = f"{columns}, status = ?, due = ?", (*values, status, due)
     elif due is not None:
         columns, values = f"{columns}, due = ?", (*values, due)
-    if waiting is not None:
-        columns, values = f"{columns}, waiting = ?", (*values, waiting)
-    if release:
+    if append.waiting is not None:
+        columns, values = f"{columns}, waiting = ?", (*values, append.waiting)
+    if append.release:
         columns = f"{columns}, {RELEASED}"
     return columns, values
 
@@ -309,16 +285,15 @@ _AT = "WHERE id = ? AND head = ? AND run_id = ? AND archived IS NULL"
 _HELD = "AND token = ?"
 
 
-def _move(
-    connection: sqlite3.Connection, row: RowChange, number: int, run_id: str, after: int, lease: str | None
-) -> bool:
-    columns, values = row[0], (*row[1], number, after, run_id)
-    if lease is None:
+def _move(connection: sqlite3.Connection, row: RowChange, number: int, append: Append) -> bool:
+    columns, values = row[0], (*row[1], number, append.after, append.run_id)
+    if append.lease is None:
         return connection.execute(f"UPDATE runs SET {columns} {_AT}", values).rowcount == 1
-    return connection.execute(f"UPDATE runs SET {columns} {_AT} {_HELD}", (*values, lease)).rowcount == 1
+    return connection.execute(f"UPDATE runs SET {columns} {_AT} {_HELD}", (*values, append.lease)).rowcount == 1
 
 
-def _number_at(connection: sqlite3.Connection, run_id: str, after: int, lease: str | None) -> int:
+def _number_at(connection: sqlite3.Connection, append: Append) -> int:
+    run_id = append.run_id
     found = connection.execute("SELECT id, head, token, archived FROM runs WHERE run_id = ?", (run_id,)).fetchone()
     if found is None:
         raise RunUnknown(run_id)
@@ -326,9 +301,9 @@ def _number_at(connection: sqlite3.Connection, run_id: str, after: int, lease: s
     archived = archived_of(text)
     if archived is not None:
         raise RunArchived(run_id, archived)
-    if head != after:
-        raise moved(run_id, head, after)
-    if lease is not None and token != lease:
+    if head != append.after:
+        raise moved(run_id, head, append.after)
+    if append.lease is not None and token != append.lease:
         raise taken_over(run_id)
     return int(number)
 

@@ -11,6 +11,7 @@ from orchestrator.executor.overdue import PassTime
 from orchestrator.kernel.question import AnyQuestion, Approve
 from orchestrator.kernel.records import FINAL, Record
 from orchestrator.stores.base import Store
+from orchestrator.stores.requests import RunQuery
 from orchestrator.testing.crash.facts import ObservedCall
 from orchestrator.verbs import Graph
 from orchestrator.views.run import Run
@@ -94,7 +95,7 @@ async def journals(store: Store) -> dict[str, list[Record]]:
     found: dict[str, list[Record]] = {}
     cursor: str | None = None
     while True:
-        page = await store.runs(after=cursor, limit=200)
+        page = await store.runs(RunQuery(after=cursor, limit=200))
         for info in page.runs:
             found[info.run_id] = await store.read(info.run_id)
         cursor = page.cursor

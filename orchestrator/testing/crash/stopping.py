@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Literal, cast
 
 from orchestrator.errors import StoreUnavailable
-from orchestrator.kernel.records import Record
-from orchestrator.stores.base import RunInfo, Store
+from orchestrator.stores.base import Store
+from orchestrator.stores.requests import Append, NewRun
 
 Side = Literal["before", "after"]
 """Whether the write at which the process stops is lost, or kept and not acknowledged."""
@@ -47,16 +46,16 @@ class StoppingStore:
         """Itself, as a store."""
         return cast("Store", self)
 
-    async def create(self, info: RunInfo, records: Sequence[Record], **options: Any) -> None:
+    async def create(self, new: NewRun) -> None:
         """See `Store.create`."""
         last = self._begins()
-        await self.inner.create(info, records, **options)
+        await self.inner.create(new)
         self._ended(last)
 
-    async def append(self, run_id: str, records: Sequence[Record], **options: Any) -> int:
+    async def append(self, append: Append) -> int:
         """See `Store.append`."""
         last = self._begins()
-        head = await self.inner.append(run_id, records, **options)
+        head = await self.inner.append(append)
         self._ended(last)
         return head
 

@@ -23,6 +23,7 @@ from functools import partial
 from typing import TypeAlias
 
 from orchestrator.stores.base import Store
+from orchestrator.stores.requests import Append
 from orchestrator.testing.store_conformance import (
     archives,
     beside,
@@ -82,7 +83,7 @@ async def check_linear_bytes(store: Store, stored_bytes: Callable[[Store], Await
     after = 1
     for _ in range(3):
         for _ in range(400):
-            after = await store.append(run_id, [event(after + 1, "x" * 1000)], after=after)
+            after = await store.append(Append(run_id, [event(after + 1, "x" * 1000)], after=after))
         sizes.append(await stored_bytes(store))
     second, third = sizes[2] - sizes[1], sizes[3] - sizes[2]
     that(third <= 1.5 * second + 65536, f"400 records added {second} bytes, the next 400 added {third}")

@@ -10,6 +10,7 @@ from orchestrator.errors import RunArchived, RunConflict, RunUnknown
 from orchestrator.kernel.records import Ended, Record
 from orchestrator.stores.archivable import Archivable
 from orchestrator.stores.base import RunInfo, Store
+from orchestrator.stores.requests import Append, NewRun, RunQuery
 from orchestrator.testing.store_conformance.helpers import a_lease, equal, event, new_run, raises, that
 
 
@@ -22,7 +23,7 @@ async def ended_run(store: Store, *, created: float = 1.5) -> tuple[RunInfo, lis
     info, records = new_run(labels={"team": "blue"})
     records.append(Ended(seq=2, ts=2.5, status="completed"))
     info = replace(info, status="completed", head=2, created=created, output="done")
-    await store.create(info, records)
+    await store.create(NewRun(info, records))
     return info, records
 
 
@@ -40,9 +41,13 @@ async def check_archiving(store: Store) -> None:
     row = await store.info(run_id)
     equal(row.archived, where, "where an archived run's row says that its records are")
     equal(row, info, "the row of an archived run")
-    equal((await store.runs(labels={"team": "blue"}, graph=info.graph)).runs, (info,), "the list with an archived run")
+    equal(
+        (await store.runs(RunQuery(labels={"team": "blue"}, graph=info.graph))).runs,
+        (info,),
+        "the list with an archived run",
+    )
     equal(await store.heads([run_id]), {run_id: (2, "completed")}, "the head of an archived run")
-    for call in (store.read(run_id), store.read(run_id, after=2), store.append(run_id, [event(3)], after=2)):
+    for call in (store.read(run_id), store.read(run_id, after=2), store.append(Append(run_id, [event(3)], after=2))):
         error = await raises(RunArchived, call, "touching the records of an archived run")
         equal(getattr(error, "archived", None), where, "where the error says that the records are")
     await store.put_snapshot(run_id, 2, b"folded")
@@ -53,7 +58,7 @@ async def check_archiving(store: Store) -> None:
         await store.move_back(run_id, records, where)
     equal(await store.read(run_id), records, "the records of a restored run")
     equal((await store.info(run_id)).archived, None, "where a restored run's row says that its records are")
-    await store.append(run_id, [event(3)], after=2, status="running")
+    await store.append(Append(run_id, [event(3)], after=2, status="running"))
     await raises(RunConflict, store.move_out(run_id, where, head=2), "archiving a run that went on")
     equal(await store.objects(run_id), [where], "the objects of a run that was restored")
 
@@ -63,7 +68,7 @@ async def check_archiving_is_refused(store: Store) -> None:
     if not isinstance(store, Archivable):
         return
     running, records = new_run()
-    await store.create(running, records)
+    await store.create(NewRun(running, records))
     where = await store.note_object(running.run_id, an_object(running.run_id))
     await raises(RunConflict, store.move_out(running.run_id, where, head=1), "archiving a running run")
     equal(await store.read(running.run_id), records, "the records of a running run")
@@ -80,7 +85,7 @@ async def check_archiving_is_refused(store: Store) -> None:
     await store.drop_lease(run_id, lease.token)
     await store.move_out(run_id, where, head=2)
     that(await store.take_lease(lease, ttl=30.0), "the lease of an archived run must be free")
-    call = store.append(run_id, [event(3)], after=2, status="running", lease=lease.token)
+    call = store.append(Append(run_id, [event(3)], after=2, status="running", lease=lease.token))
     await raises(RunArchived, call, "an append to an archived run under a lease")
     await raises(RunUnknown, store.note_object("no such run", where), "noting an object for no run")
     await raises(RunUnknown, store.move_out("no such run", where, head=2), "archiving no run")
@@ -93,7 +98,7 @@ async def check_ended_runs(store: Store) -> None:
         return
     runs = [await ended_run(store, created=at) for at in (-30.0, -20.0, -10.0)]
     running, records = new_run()
-    await store.create(replace(running, created=-15.0), records)
+    await store.create(NewRun(replace(running, created=-15.0), records))
     oldest, middle, newest = (info.run_id for info, _ in runs)
 
     async def own(before: float = 1e12, limit: int = 2) -> list[str]:
@@ -128,7 +133,7 @@ async def check_objects_of_deleted_runs(store: Store) -> None:
     await store.move_out(run_id, where, head=2)
     await store.delete(run_id)
     that(where in await store.left_objects(), "the object of a deleted run must be left")
-    await store.create(info, records)
+    await store.create(NewRun(info, records))
     fresh = await store.note_object(run_id, an_object(run_id, at=6.0))
     that(fresh != where, "a run must not have the object of a deleted one of its id")
     equal(await store.objects(run_id), [where, fresh], "all objects of runs of this id")

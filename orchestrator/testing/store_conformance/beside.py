@@ -11,6 +11,7 @@ from orchestrator.kernel.records import Ended, Resumed
 from orchestrator.stores.base import Schedule, Store
 from orchestrator.stores.memory import MemoryStore
 from orchestrator.stores.owner import Owner
+from orchestrator.stores.requests import Append, ClaimRequest, NewRun
 from orchestrator.stores.rows import NOTICE
 from orchestrator.testing.store_conformance.helpers import (
     a_lease,
@@ -42,7 +43,7 @@ async def check_graphs(store: Store) -> None:
 async def check_snapshots(store: Store) -> None:
     """The latest snapshot at or before a position is found; a snapshot may be replaced."""
     run_id = await created(store)
-    await store.append(run_id, events(2, 9), after=1)
+    await store.append(Append(run_id, events(2, 9), after=1))
     equal(await store.snapshot(run_id), None, "no snapshot yet")
     for seq in (3, 8, 6):
         await store.put_snapshot(run_id, seq, b"\x00\xff fold %d" % seq)
@@ -57,17 +58,19 @@ async def check_snapshots(store: Store) -> None:
 async def check_snapshot_of_append(store: Store) -> None:
     """A snapshot is stored with the records of an append, at the last of them, or not at all."""
     run_id = await created(store)
-    equal(await store.append(run_id, events(2, 3), after=1, snapshot=b"\x00\xff four"), 4, "the new head")
+    equal(await store.append(Append(run_id, events(2, 3), after=1, snapshot=b"\x00\xff four")), 4, "the new head")
     equal(await store.snapshot(run_id), (4, b"\x00\xff four"), "the snapshot of an append")
-    await raises(RunConflict, store.append(run_id, events(4), after=3, snapshot=b"lost"), "an append that loses")
+    await raises(
+        RunConflict, store.append(Append(run_id, events(4), after=3, snapshot=b"lost")), "an append that loses"
+    )
     equal(await store.snapshot(run_id), (4, b"\x00\xff four"), "the snapshot after an append that loses")
-    await store.append(run_id, events(5), after=4)
+    await store.append(Append(run_id, events(5), after=4))
     equal(await store.snapshot(run_id), (4, b"\x00\xff four"), "the snapshot after an append without one")
     lease = a_lease(run_id, "a")
     that(await store.take_lease(lease, ttl=30.0), "a free run is taken")
     for _ in range(2):
         ended = store.append(
-            run_id, events(6), after=5, lease=lease.token, status="paused", release=True, snapshot=b"six"
+            Append(run_id, events(6), after=5, lease=lease.token, status="paused", release=True, snapshot=b"six")
         )
         equal(await ended, 6, "the head of an append that is asked again")
         equal(await store.snapshot(run_id), (6, b"six"), "the snapshot of an append with `release`")
@@ -88,9 +91,9 @@ async def check_inbox(store: Store) -> None:
     )
     equal(await store.inbox([]), [], "the messages of no run")
     equal(len(await store.inbox([one, "no such run"])), 2, "messages when one of the runs is not there")
-    await raises(RunConflict, store.append(one, events(9), after=8, consumed=ids), "an append that loses")
+    await raises(RunConflict, store.append(Append(one, events(9), after=8, consumed=ids)), "an append that loses")
     equal(len(await store.inbox([one, two])), 3, "messages after an append that lost")
-    await store.append(one, events(2), after=1, consumed=[ids[0], ids[1]])
+    await store.append(Append(one, events(2), after=1, consumed=[ids[0], ids[1]]))
     equal(
         [message.id for message in await store.inbox([one, two])],
         ids[1:],
@@ -112,7 +115,7 @@ async def check_notices(store: Store) -> None:
     """Notices lie in the inbox of their run, make it no run to be claimed, and stay when it ends."""
     one, two = await created(store), await created(store)
     for run_id in (one, two):
-        await store.append(run_id, events(2), after=1, status="paused")
+        await store.append(Append(run_id, events(2), after=1, status="paused"))
     mark = uuid4().hex
     notice = await store.post(one, {"type": NOTICE, "mark": mark})
     await store.post(two, {"type": "event", "data": {"type": NOTICE, "mark": mark}})
@@ -123,14 +126,14 @@ async def check_notices(store: Store) -> None:
     equal(await marked(), [(notice, one)], "the notices")
     equal([found.id for found in await store.inbox([one])], [notice], "the inbox of a run with a notice")
     graphs = [info.graph for run_id in (one, two) if (info := await store.info(run_id)) is not None]
-    taken = await store.claim(Owner.here(), graphs=graphs, limit=100, ttl=60.0)
+    taken = await store.claim(ClaimRequest(Owner.here(), graphs=graphs, limit=100, ttl=60.0))
     claimed = {info.run_id for info, _ in taken} & {one, two}
     equal(claimed, {two}, "the claimed ones of a paused run with a notice and one with an event")
     for info, lease in taken:
         await store.drop_lease(info.run_id, lease.token)
     lease = a_lease(one, mark)
     await store.take_lease(lease, ttl=60.0)
-    await store.append(one, events(3), after=2, status="completed", lease=lease.token, release=True)
+    await store.append(Append(one, events(3), after=2, status="completed", lease=lease.token, release=True))
     equal(await marked(), [(notice, one)], "the notices after the end of their run")
     await store.discard([notice])
     equal(await marked(), [], "the notices after one was discarded")
@@ -147,7 +150,7 @@ async def check_copy(store: Store) -> None:
     info, _ = new_run(labels={"user": "ann"})
     info = replace(info, structure=names[0], content=names[1], head=3, status="paused", waiting=1, due=5.0)
     records = [started(info), Resumed(seq=2, ts=2.0, content=names[2]), Ended(seq=3, ts=3.0, status="completed")]
-    await store.create(info, records)
+    await store.create(NewRun(info, records))
     await store.post(info.run_id, {"kind": "answer"})
     other = MemoryStore()
     await store.copy(info.run_id, other)
@@ -195,8 +198,8 @@ async def check_schedules(store: Store) -> None:
 async def check_maintenance(store: Store) -> None:
     """Giving space back changes no run, and what was repaired needs no second repair."""
     kept, gone = await created(store), await created(store)
-    await store.append(gone, [event(seq, "x" * 10_000) for seq in range(2, 50)], after=1)
-    await store.append(kept, events(2), after=1)
+    await store.append(Append(gone, [event(seq, "x" * 10_000) for seq in range(2, 50)], after=1))
+    await store.append(Append(kept, events(2), after=1))
     await store.delete(gone)
     before = await store.info(kept), await store.read(kept)
     that(await store.compact() >= 0, "compact gives a negative number of bytes")
@@ -211,4 +214,4 @@ async def check_close(store: Store) -> None:
     run_id = await created(store)
     await store.close()
     await store.close()
-    await raises(StoreError, store.append(run_id, events(2), after=1), "append to a closed store")
+    await raises(StoreError, store.append(Append(run_id, events(2), after=1)), "append to a closed store")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from typing import TypeVar
 from uuid import uuid4
 
@@ -12,6 +12,7 @@ from orchestrator.errors import OrchestratorError
 from orchestrator.kernel.records import EventReceived, Record, RunStarted
 from orchestrator.stores.base import Lease, RunInfo, Store
 from orchestrator.stores.owner import Owner
+from orchestrator.stores.requests import Append, ClaimRequest, NewRun
 
 T = TypeVar("T")
 
@@ -45,7 +46,7 @@ def an_owner() -> Owner:
 
 async def created(store: Store) -> str:
     info, records = new_run()
-    await store.create(info, records)
+    await store.create(NewRun(info, records))
     return info.run_id
 
 
@@ -58,7 +59,11 @@ def events(first: int, count: int = 1) -> list[Record]:
 
 
 async def append(store: Store, run_id: str, after: int, *, data: object = None) -> int:
-    return await store.append(run_id, [event(after + 1, data)], after=after)
+    return await store.append(Append(run_id, [event(after + 1, data)], after=after))
+
+
+async def claim(store: Store, owner: Owner, graphs: Sequence[str], limit: int = 10) -> list[tuple[RunInfo, Lease]]:
+    return await store.claim(ClaimRequest(owner, graphs=graphs, limit=limit, ttl=60.0))
 
 
 async def together(*calls: Awaitable[T]) -> list[T | OrchestratorError]:

@@ -10,6 +10,7 @@ import anyio
 from orchestrator.errors import RunConflict, RunExists, RunUnknown
 from orchestrator.stores.base import Store
 from orchestrator.stores.memory import MemoryStore
+from orchestrator.stores.requests import Append, NewRun, RunQuery
 from orchestrator.testing.store_conformance.helpers import (
     a_lease,
     append,
@@ -28,7 +29,7 @@ from orchestrator.testing.store_conformance.helpers import (
 async def check_create_and_read(store: Store) -> None:
     """A run that was created is read back, row and records, from both sides of the event loop."""
     info, records = new_run(labels={"user": "ann", "kind": "test"}, due=12.5, waiting=2)
-    await store.create(info, records)
+    await store.create(NewRun(info, records))
     equal(await store.info(info.run_id), info, "the row of a new run")
     equal(await store.read(info.run_id), records, "the records of a new run")
     equal(store.read_now(info.run_id), records, "the records of a new run, by read_now")
@@ -42,7 +43,7 @@ async def check_create_is_exclusive(store: Store) -> None:
 
     async def attempt(number: int) -> None:
         try:
-            await store.create(replace(info, graph=f"graph {number}"), records)
+            await store.create(NewRun(replace(info, graph=f"graph {number}"), records))
             won.append(number)
         except RunExists as error:
             refused.append(error)
@@ -57,8 +58,8 @@ async def check_create_is_exclusive(store: Store) -> None:
 async def check_append_and_read(store: Store) -> None:
     """Records come back in order, whole or in parts, and the row follows the head."""
     run_id = await created(store)
-    equal(await store.append(run_id, events(2, 2), after=1), 3, "the new head")
-    equal(await store.append(run_id, events(4, 1), after=3), 4, "the new head")
+    equal(await store.append(Append(run_id, events(2, 2), after=1)), 3, "the new head")
+    equal(await store.append(Append(run_id, events(4, 1), after=3)), 4, "the new head")
     everything = await store.read(run_id)
     equal([record.seq for record in everything], [1, 2, 3, 4], "seq of all records")
     equal(everything[1:], events(2, 3), "the records appended")
@@ -80,10 +81,10 @@ async def check_long_texts(store: Store) -> None:
     first, second = await created(store), await created(store)
     records = [event(seq, data) for seq, data in enumerate(values, 2)]
     for record in records:
-        await store.append(first, [record], after=record.seq - 1)
-    await store.append(second, records, after=1)
+        await store.append(Append(first, [record], after=record.seq - 1))
+    await store.append(Append(second, records, after=1))
     info, beginning = new_run()
-    await store.create(replace(info, head=1 + len(records)), [*beginning, *records])
+    await store.create(NewRun(replace(info, head=1 + len(records)), [*beginning, *records]))
     for run_id in (first, second, info.run_id):
         equal((await store.read(run_id))[1:], records, "records with long texts")
         equal(await store.read(run_id, after=3, limit=2), records[2:4], "some of them")
@@ -91,7 +92,7 @@ async def check_long_texts(store: Store) -> None:
     await store.delete(first)
     equal((await store.read(second))[1:], records, "records with long texts after another run with them was deleted")
     await store.delete(info.run_id)
-    await store.append(second, [event(7, values[0])], after=6)
+    await store.append(Append(second, [event(7, values[0])], after=6))
     equal((await store.read(second))[1:], [*records, event(7, values[0])], "and after all others were deleted")
 
 
@@ -103,15 +104,15 @@ async def check_append_moves_the_row(store: Store) -> None:
         info = await store.info(run_id)
         return info.status, info.due, info.waiting
 
-    await store.append(run_id, events(2), after=1, status="paused", due=99.0, waiting=3)
+    await store.append(Append(run_id, events(2), after=1, status="paused", due=99.0, waiting=3))
     equal(await row(), ("paused", 99.0, 3), "status, due and waiting as given")
-    await store.append(run_id, events(3), after=2)
+    await store.append(Append(run_id, events(3), after=2))
     equal(await row(), ("paused", 99.0, 3), "status, due and waiting left as they were")
-    await store.append(run_id, events(4), after=3, due=50.0)
+    await store.append(Append(run_id, events(4), after=3, due=50.0))
     equal(await row(), ("paused", 50.0, 3), "due alone")
-    await store.append(run_id, events(5), after=4, status="running", waiting=0)
+    await store.append(Append(run_id, events(5), after=4, status="running", waiting=0))
     equal(await row(), ("running", None, 0), "a status without due clears it")
-    equal(await store.append(run_id, [], after=5, status="failed"), 5, "the head after no records")
+    equal(await store.append(Append(run_id, [], after=5, status="failed")), 5, "the head after no records")
     equal(await row(), ("failed", None, 0), "status moved without a record")
 
 
@@ -125,8 +126,10 @@ async def check_compare_and_set(store: Store) -> None:
         winner = next(index for index, outcome in enumerate(outcomes) if outcome == after + 1)
         (record,) = await store.read(run_id, after=after)
         equal(getattr(record, "data", None), f"{after} by {winner}", "the record that is there")
-    await raises(RunConflict, store.append(run_id, events(2), after=1, status="failed"), "append behind an old head")
-    await raises(RunConflict, store.append(run_id, events(51), after=50), "append behind a head to come")
+    await raises(
+        RunConflict, store.append(Append(run_id, events(2), after=1, status="failed")), "append behind an old head"
+    )
+    await raises(RunConflict, store.append(Append(run_id, events(51), after=50)), "append behind a head to come")
     info = await store.info(run_id)
     equal((info.head, info.status), (21, "running"), "the row after conflicts")
 
@@ -139,7 +142,7 @@ async def check_the_fence(store: Store) -> None:
     async def refused(after: int, token: str, what: str) -> None:
         before = await store.info(run_id)
         write = store.append(
-            run_id, events(after + 1), after=after, status="failed", waiting=7, consumed=[message], lease=token
+            Append(run_id, events(after + 1), after=after, status="failed", waiting=7, consumed=[message], lease=token)
         )
         error = await raises(RunConflict, write, what)
         that(run_id in str(error), f"{what}: the message names the run: {error}")
@@ -151,29 +154,37 @@ async def check_the_fence(store: Store) -> None:
     await store.take_lease(a_lease(run_id, "a"), ttl=0.001)
     await store.take_lease(a_lease(other, "o"), ttl=60.0)
     await anyio.sleep(0.01)
-    equal(await store.append(run_id, events(2), after=1, lease="a"), 2, "the head after an append of the holder's")
-    equal(await store.append(run_id, events(3), after=2, lease="a"), 3, "and after its next, though the lease is old")
+    equal(
+        await store.append(Append(run_id, events(2), after=1, lease="a")), 2, "the head after an append of the holder's"
+    )
+    equal(
+        await store.append(Append(run_id, events(3), after=2, lease="a")),
+        3,
+        "and after its next, though the lease is old",
+    )
     await refused(3, "o", "append under the lease of another run")
     await refused(3, "", "append under an empty token")
-    late = store.append(run_id, [event(3, "other")], after=2, lease="a")
+    late = store.append(Append(run_id, [event(3, "other")], after=2, lease="a"))
     await raises(RunConflict, late, "append of the holder, old head")
     equal(await store.take_lease(a_lease(run_id, "a"), ttl=60.0, replaces="a"), True, "keep a lease that expired")
-    equal(await store.append(run_id, events(4), after=3, lease="a"), 4, "the head after the lease was kept")
+    equal(await store.append(Append(run_id, events(4), after=3, lease="a")), 4, "the head after the lease was kept")
     await store.take_lease(a_lease(run_id, "b"), ttl=60.0, replaces="a")
     await refused(4, "a", "append by an executor that lost its lease, with the right head")
     both = await together(
-        store.append(run_id, [event(5, "old")], after=4, lease="a"),
-        store.append(run_id, [event(5, "new")], after=4, lease="b"),
-        store.append(other, events(2), after=1, lease="o"),
+        store.append(Append(run_id, [event(5, "old")], after=4, lease="a")),
+        store.append(Append(run_id, [event(5, "new")], after=4, lease="b")),
+        store.append(Append(other, events(2), after=1, lease="o")),
     )
     equal([type(one) if isinstance(one, Exception) else one for one in both], [RunConflict, 5, 2], "old, new, another")
-    equal(await store.append(run_id, events(6), after=5), 6, "the head after an append that names no lease")
+    equal(await store.append(Append(run_id, events(6), after=5)), 6, "the head after an append that names no lease")
     await store.drop_lease(run_id, "b")
     await refused(6, "b", "append under a lease that was given back")
-    equal(await store.append(run_id, events(7), after=6), 7, "the head after an append to a run without a holder")
+    equal(
+        await store.append(Append(run_id, events(7), after=6)), 7, "the head after an append to a run without a holder"
+    )
     await raises(
         RunUnknown,
-        store.append("no run " + uuid4().hex, events(2), after=1, lease="a"),
+        store.append(Append("no run " + uuid4().hex, events(2), after=1, lease="a")),
         "append to no run, under a lease",
     )
 
@@ -195,7 +206,7 @@ async def check_order_among_many(store: Store) -> None:
 
     async def work(run_id: str) -> None:
         for after in range(1, 16):
-            await store.append(run_id, [event(after + 1, f"{run_id} {after + 1}")], after=after)
+            await store.append(Append(run_id, [event(after + 1, f"{run_id} {after + 1}")], after=after))
 
     async with anyio.create_task_group() as group:
         for run_id in runs:
@@ -208,10 +219,12 @@ async def check_order_among_many(store: Store) -> None:
 async def check_wrong_numbers_are_refused(store: Store) -> None:
     """Records that do not follow on, or a row that does not fit them, are the caller's mistake."""
     info, records = new_run()
-    await raises(ValueError, store.create(replace(info, head=5), records), "create with a wrong head")
-    await store.create(info, records)
-    await raises(ValueError, store.append(info.run_id, events(3), after=1), "append with a gap")
-    await raises(ValueError, store.append(info.run_id, [*events(2), *events(2)], after=1), "append with a repeat")
+    await raises(ValueError, store.create(NewRun(replace(info, head=5), records)), "create with a wrong head")
+    await store.create(NewRun(info, records))
+    await raises(ValueError, store.append(Append(info.run_id, events(3), after=1)), "append with a gap")
+    await raises(
+        ValueError, store.append(Append(info.run_id, [*events(2), *events(2)], after=1)), "append with a repeat"
+    )
     equal((await store.info(info.run_id)).head, 1, "the head after refused appends")
 
 
@@ -220,7 +233,7 @@ async def check_unknown_runs(store: Store) -> None:
     run_id = "no run " + uuid4().hex
     lease = a_lease(run_id, "token")
     for what, call in (
-        ("append", store.append(run_id, events(2), after=1)),
+        ("append", store.append(Append(run_id, events(2), after=1))),
         ("read", store.read(run_id)),
         ("info", store.info(run_id)),
         ("post", store.post(run_id, {})),
@@ -250,18 +263,22 @@ async def check_unicode(store: Store) -> None:
     info, _ = new_run(labels={text: text, "": ""})
     info = replace(info, run_id=info.run_id + text, graph=info.graph + text, head=2)
     records = [started(info), event(2, {text: [text, "\x00\x1f"]})]
-    await store.create(info, records)
+    await store.create(NewRun(info, records))
     equal(await store.info(info.run_id), info, "a row of any text")
     equal(await store.read(info.run_id), records, "records of any text")
-    equal((await store.runs(graph=info.graph, labels={text: text})).runs, (info,), "a run found by a label of any text")
+    equal(
+        (await store.runs(RunQuery(graph=info.graph, labels={text: text}))).runs,
+        (info,),
+        "a run found by a label of any text",
+    )
     await store.post(info.run_id, {"text": text})
     equal([message.body for message in await store.inbox([info.run_id])], [{"text": text}], "a message of any text")
     name = uuid4().hex
     await store.put_graph(name, {"text": text})
     equal(await store.graph(name), {"text": text}, "a graph of any text")
     await store.delete(info.run_id)
-    await store.create(replace(info, labels={}), records)
-    equal((await store.runs(labels={text: text})).runs, (), "runs found by a label of one that was deleted")
+    await store.create(NewRun(replace(info, labels={}), records))
+    equal((await store.runs(RunQuery(labels={text: text}))).runs, (), "runs found by a label of one that was deleted")
     equal(await store.inbox([info.run_id]), [], "messages of a run that was deleted")
 
 
@@ -271,7 +288,7 @@ async def check_ten_thousand_records(store: Store) -> None:
     after = 1
     while after < 10_000:
         count = min(1000, 10_000 - after)
-        after = await store.append(run_id, events(after + 1, count), after=after)
+        after = await store.append(Append(run_id, events(after + 1, count), after=after))
     records = await store.read(run_id)
     equal([record.seq for record in records], list(range(1, 10_001)), "seq of 10,000 records")
     equal(await store.read(run_id, after=9_990), records[9_990:], "the last ten")
@@ -285,9 +302,9 @@ async def check_cancelled_append(store: Store) -> None:
     for _ in range(20):
         with anyio.CancelScope() as scope:
             scope.cancel()
-            known = await store.append(run_id, events(known + 1), after=known)
+            known = await store.append(Append(run_id, events(known + 1), after=known))
         head = (await store.info(run_id)).head
         that(head in (known, known + 1), f"the head is {head}, it was {known} before a cancelled append")
         equal(len(await store.read(run_id)), head, "records after a cancelled append")
         known = head
-    equal(await store.append(run_id, events(known + 1), after=known), known + 1, "the head afterwards")
+    equal(await store.append(Append(run_id, events(known + 1), after=known)), known + 1, "the head afterwards")

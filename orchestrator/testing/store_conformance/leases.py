@@ -14,10 +14,12 @@ import anyio.lowlevel
 from orchestrator.errors import RunConflict, RunEnded, RunExists
 from orchestrator.kernel.records import StepDone
 from orchestrator.stores.base import Holder, RunInfo, Store
+from orchestrator.stores.requests import Append, NewRun, RunQuery
 from orchestrator.stores.rows import MAX_DEATHS
 from orchestrator.testing.store_conformance.helpers import (
     a_lease,
     an_owner,
+    claim,
     created,
     equal,
     event,
@@ -109,7 +111,7 @@ async def check_fence_race(store: Store) -> None:
             while True:
                 await anyio.lowlevel.checkpoint()
                 try:
-                    after = await store.append(run_id, [event(after + 1, "old")], after=after, lease="old")
+                    after = await store.append(Append(run_id, [event(after + 1, "old")], after=after, lease="old"))
                 except RunConflict:
                     return
 
@@ -120,7 +122,9 @@ async def check_fence_race(store: Store) -> None:
         equal((await store.info(run_id)).head, heads[0], "the head after a take-over, when the old holder has ended")
         after = heads[0]
         equal(
-            await store.append(run_id, events(after + 1), after=after, lease="new"), after + 1, "the successor's head"
+            await store.append(Append(run_id, events(after + 1), after=after, lease="new")),
+            after + 1,
+            "the successor's head",
         )
 
 
@@ -129,25 +133,33 @@ async def check_asked_again(store: Store) -> None:
     info, _ = new_run()
     first, lease = [started(info)], a_lease(info.run_id, "t")
     for _ in range(2):
-        await store.create(info, first, lease=lease)
+        await store.create(NewRun(info, first, lease=lease))
     other = replace(info, labels={"other": "yes"})
-    await raises(RunExists, store.create(other, [started(other)], lease=lease), "create of another run, same lease")
-    await raises(RunExists, store.create(info, first, lease=a_lease(info.run_id, "u")), "create under another lease")
-    await raises(RunExists, store.create(info, first), "create without a lease")
+    await raises(
+        RunExists, store.create(NewRun(other, [started(other)], lease=lease)), "create of another run, same lease"
+    )
+    await raises(
+        RunExists, store.create(NewRun(info, first, lease=a_lease(info.run_id, "u"))), "create under another lease"
+    )
+    await raises(RunExists, store.create(NewRun(info, first)), "create without a lease")
     for _ in range(2):
-        equal(await store.append(info.run_id, events(2, 3), after=1, lease="t"), 4, "the head after an append")
+        equal(await store.append(Append(info.run_id, events(2, 3), after=1, lease="t")), 4, "the head after an append")
     equal(await store.read(info.run_id), [*first, *events(2, 3)], "the records after an append was asked again")
     for what, records, after in (
         ("other records", [event(2, "x"), *events(3, 2)], 1),
         ("fewer records", events(2, 2), 1),
         ("only the last", [event(4, "x")], 3),
     ):
-        call = store.append(info.run_id, records, after=after, lease="t")
+        call = store.append(Append(info.run_id, records, after=after, lease="t"))
         await raises(RunConflict, call, f"an append behind an old head, with {what}")
-    await raises(RunConflict, store.append(info.run_id, events(2, 3), after=1), "the same append without a lease")
-    await raises(RunConflict, store.append(info.run_id, events(2, 3), after=1, lease="x"), "under another lease")
+    await raises(
+        RunConflict, store.append(Append(info.run_id, events(2, 3), after=1)), "the same append without a lease"
+    )
+    await raises(
+        RunConflict, store.append(Append(info.run_id, events(2, 3), after=1, lease="x")), "under another lease"
+    )
     for _ in range(2):
-        head = await store.append(info.run_id, events(5), after=4, status="failed", lease="t", release=True)
+        head = await store.append(Append(info.run_id, events(5), after=4, status="failed", lease="t", release=True))
         equal(head, 5, "the head after an append that gives the lease back")
     equal(len(await store.read(info.run_id)), 5, "the records after that was asked again")
     await store.drop_lease(info.run_id, "t")
@@ -181,7 +193,7 @@ async def check_deaths(store: Store) -> None:
     await store.take_lease(a_lease(run_id, "c"), ttl=60.0)
     await store.drop_lease(run_id, "c", fault="again")
     await store.take_lease(a_lease(run_id, "d"), ttl=60.0)
-    await store.append(run_id, events(2), after=1, lease="d", status="paused", release=True)
+    await store.append(Append(run_id, events(2), after=1, lease="d", status="paused", release=True))
     equal(await row(), (0, "", None), "after a lease was given back with an append")
     head = (await store.info(run_id)).head
     for number, (record, deaths) in enumerate(
@@ -193,7 +205,7 @@ async def check_deaths(store: Store) -> None:
         )
     ):
         await store.take_lease(a_lease(run_id, f"e{number}"), ttl=60.0)
-        await store.append(run_id, [record], after=head + number, lease=f"e{number}")
+        await store.append(Append(run_id, [record], after=head + number, lease=f"e{number}"))
         await store.drop_lease(run_id, f"e{number}", fault="gave up")
         equal((await row())[0], deaths, f"the deaths after a drive that wrote {record.type} was given up")
 
@@ -219,10 +231,10 @@ async def check_holders(store: Store) -> None:
     ids = []
     for _ in range(3):
         info, records = new_run()
-        await store.create(replace(info, graph=mark), records)
+        await store.create(NewRun(replace(info, graph=mark), records))
         ids.append(info.run_id)
     owner = replace(owner, worker={"graphs": [mark], "slots": 3})
-    taken = await store.claim(owner, graphs=[mark], limit=10, ttl=60.0)
+    taken = await claim(store, owner, [mark])
     found = await row(owner.executor, runs=2)
     that(found is not None and len({*found.runs} & {*ids}) == 2, f"two of its runs: {found}")
     assert found is not None
@@ -278,7 +290,7 @@ async def check_claims(store: Store) -> None:
     async def run(what: str, status: str = "running", **row: Any) -> str:
         info, records = new_run(labels={"what": what})
         info = replace(info, graph=mark, status=status, **row)
-        await store.create(info, records)
+        await store.create(NewRun(info, records))
         return info.run_id
 
     free = await run("enqueued")
@@ -299,12 +311,16 @@ async def check_claims(store: Store) -> None:
     await store.take_lease(a_lease(backs_off, "t"), ttl=60.0)
     await store.drop_lease(backs_off, "t", fault="gave up")
     retried = await run("retried", deaths=2, retry_at=past)
-    equal(await store.claim(owner, graphs=[uuid4().hex], limit=10, ttl=60.0), [], "runs of a graph without runs")
-    equal(await store.claim(owner, graphs=[], limit=10, ttl=60.0), [], "runs of no graph")
-    equal(await store.claim(owner, graphs=[mark], limit=0, ttl=60.0), [], "no runs")
-    (first,) = await store.claim(owner, graphs=[mark], limit=1, ttl=60.0)
+    equal(
+        await claim(store, owner, [uuid4().hex]),
+        [],
+        "runs of a graph without runs",
+    )
+    equal(await claim(store, owner, []), [], "runs of no graph")
+    equal(await claim(store, owner, [mark], 0), [], "no runs")
+    (first,) = await claim(store, owner, [mark], 1)
     equal(first[0].run_id, addressed, "the run that is given out first: one that has messages")
-    rest = await store.claim(owner, graphs=[mark, uuid4().hex], limit=100, ttl=60.0)
+    rest = await claim(store, owner, [mark, uuid4().hex], 100)
     given = {info.run_id: (info, lease) for info, lease in [first, *rest]}
     mine = {addressed, overdue, expired, free, retried, enqueued}
     equal(set(given), mine, "the runs that are given out")
@@ -315,11 +331,15 @@ async def check_claims(store: Store) -> None:
         equal(lease.holder, owner.executor, "its holder")
         equal(await store.info(run_id), info, "its row")
         that(lease.left > 50, f"what is left of it: {lease}")
-        equal(await store.append(run_id, events(2), after=1, lease=lease.token), 2, "the head, by the claimer")
+        equal(await store.append(Append(run_id, events(2), after=1, lease=lease.token)), 2, "the head, by the claimer")
     row = await store.info(poison)
     equal((row.deaths, row.lease), (MAX_DEATHS, None), "the deaths and lease of a run whose drive died the last time")
     equal(given[expired][0].deaths, 1, "the deaths of a run whose holder's lease expired")
-    equal(await store.claim(an_owner(), graphs=[mark], limit=10, ttl=60.0), [], "runs that are given out already")
+    equal(
+        await claim(store, an_owner(), [mark]),
+        [],
+        "runs that are given out already",
+    )
     unsettled = [info.run_id for info in await store.unsettled([mark])]
     that(mine | {later, held} <= {*unsettled}, "runs that may have something to do are unsettled")
     that(not {paused, ended} & {*unsettled}, "a run that only waits, or has ended, is unsettled")
@@ -342,7 +362,7 @@ async def check_new_runs_are_claimed_last(store: Store) -> None:
     async def run(what: str, **row: Any) -> str:
         info, records = new_run(labels={"what": what})
         info = replace(info, graph=mark, **row)
-        await store.create(info, records)
+        await store.create(NewRun(info, records))
         return info.run_id
 
     backlog = [await run("enqueued", created=now - 900 + n, due=now - 900 + n) for n in range(30)]
@@ -356,7 +376,7 @@ async def check_new_runs_are_claimed_last(store: Store) -> None:
     left, retried = await run("given back", created=now - 500), await run("retried", deaths=1, retry_at=now - 1)
     wanted = [addressed, answered, timer, for_later, died, left, retried, *backlog]
     order: list[str] = []
-    while taken := await store.claim(an_owner(), graphs=[mark], limit=3 if len(order) < 9 else 100, ttl=60.0):
+    while taken := await claim(store, an_owner(), [mark], 3 if len(order) < 9 else 100):
         order += [info.run_id for info, _ in taken]
     equal([wanted.index(one) for one in order], [*range(len(wanted))], "the order in which runs are given out")
 
@@ -367,14 +387,14 @@ async def check_claims_are_disjoint(store: Store) -> None:
     ids: set[str] = set()
     for _ in range(40):
         info, records = new_run()
-        await store.create(replace(info, graph=mark), records)
+        await store.create(NewRun(replace(info, graph=mark), records))
         ids.add(info.run_id)
     owners = [an_owner() for _ in range(6)]
     given: list[tuple[RunInfo, str]] = []
 
-    async def claim(number: int) -> None:
+    async def claims(number: int) -> None:
         while True:
-            taken = await store.claim(owners[number], graphs=[mark], limit=3, ttl=60.0)
+            taken = await claim(store, owners[number], [mark], 3)
             if not taken:
                 return
             that(len(taken) <= 3, "more runs than the limit are given out")
@@ -382,12 +402,12 @@ async def check_claims_are_disjoint(store: Store) -> None:
 
     async with anyio.create_task_group() as group:
         for number in range(len(owners)):
-            group.start_soon(claim, number)
+            group.start_soon(claims, number)
     equal(len(given), 40, "runs that were given out")
     equal({info.run_id for info, _ in given}, ids, "the runs that were given out")
     equal(len({token for _, token in given}), 40, "tokens")
     for info, token in given:
-        equal(await store.append(info.run_id, events(2), after=1, lease=token), 2, "the head, by the claimer")
+        equal(await store.append(Append(info.run_id, events(2), after=1, lease=token)), 2, "the head, by the claimer")
 
 
 async def check_interrupted(store: Store) -> None:
@@ -396,13 +416,13 @@ async def check_interrupted(store: Store) -> None:
     ids: dict[str, str] = {}
     for what in ("free", "held", "expired", "paused"):
         info, records = new_run(labels={"mark": mark})
-        await store.create(replace(info, status="paused" if what == "paused" else "running"), records)
+        await store.create(NewRun(replace(info, status="paused" if what == "paused" else "running"), records))
         ids[info.run_id] = what
         if what in ("held", "expired"):
             await store.take_lease(a_lease(info.run_id, "t"), ttl=60.0 if what == "held" else 0.0)
 
     async def found(**filters: Any) -> set[str]:
-        page = await store.runs(labels={"mark": mark}, **filters)
+        page = await store.runs(RunQuery(labels={"mark": mark}, **filters))
         for info in page.runs:
             equal(info.lease, await store.lease(info.run_id), "the lease in the list")
             held = info.lease is not None and info.lease.left > 0

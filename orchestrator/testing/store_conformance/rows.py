@@ -10,6 +10,7 @@ from uuid import uuid4
 from orchestrator.errors import InvalidValue
 from orchestrator.graph.limits import Usage
 from orchestrator.stores.base import Parent, Relation, RunInfo, RunSummary, Schedule, Store
+from orchestrator.stores.requests import Append, NewRun, RunQuery
 from orchestrator.testing.store_conformance.helpers import created, equal, event, events, new_run, raises, started, that
 
 _SUMMARY = RunSummary(
@@ -26,19 +27,19 @@ async def check_summaries(store: Store) -> None:
     """A run's summary is stored with its first records and with any append, whole; without one it stays."""
     info, records = new_run()
     info = replace(info, input="first", parent=Parent("other", 7, "fork"), deaths=2, retry_at=9.5, fault="gave up")
-    await store.create(info, records)
+    await store.create(NewRun(info, records))
     equal(await store.info(info.run_id), info, "the row of a run that was created with a summary")
-    await store.append(info.run_id, events(2), after=1)
+    await store.append(Append(info.run_id, events(2), after=1))
     equal((await store.info(info.run_id)).summary, info.summary, "a summary that an append left")
-    await store.append(info.run_id, events(3), after=2, summary=_SUMMARY)
+    await store.append(Append(info.run_id, events(3), after=2, summary=_SUMMARY))
     found = await store.info(info.run_id)
     equal(found.summary, _SUMMARY, "a summary that came with an append")
     equal((found.parent, found.status, found.head), (info.parent, info.status, 3), "the rest of the row")
-    equal((await store.runs(parent="other", graph=info.graph)).runs, (found,), "the row in the list")
+    equal((await store.runs(RunQuery(parent="other", graph=info.graph))).runs, (found,), "the row in the list")
     empty = await created(store)
     equal((await store.info(empty)).summary, RunSummary(), "the summary of a run that was created without one")
     long = RunSummary(input="x" * 2000, output="y" * 2000, question="z" * 2000, error="e" * 2000)
-    await store.append(empty, events(2), after=1, summary=long)
+    await store.append(Append(empty, events(2), after=1, summary=long))
     equal((await store.info(empty)).summary, long, "texts of 2,000 characters")
 
 
@@ -46,14 +47,14 @@ async def check_heads(store: Store) -> None:
     """Head and status of many runs are one question, and exact after every append."""
     ids = [await created(store) for _ in range(7)]
     for index, run_id in enumerate(ids):
-        await store.append(run_id, events(2, index), after=1, status="paused" if index % 2 else None)
+        await store.append(Append(run_id, events(2, index), after=1, status="paused" if index % 2 else None))
     wanted = {run_id: (1 + index, "paused" if index % 2 else "running") for index, run_id in enumerate(ids)}
     equal(await store.heads([*ids, "no such run"]), wanted, "the heads of seven runs")
     equal(await store.heads([]), {}, "the heads of no runs")
     equal(await store.heads(ids[3:4]), {ids[3]: wanted[ids[3]]}, "the head of one run")
-    await store.append(ids[3], events(5), after=4)
-    await store.append(ids[2], events(4), after=3, status="completed")
-    await store.append(ids[1], [], after=2, status="running")
+    await store.append(Append(ids[3], events(5), after=4))
+    await store.append(Append(ids[2], events(4), after=3, status="completed"))
+    await store.append(Append(ids[1], [], after=2, status="running"))
     await store.delete(ids[0])
     wanted |= {ids[3]: (5, "paused"), ids[2]: (4, "completed"), ids[1]: (2, "running")}
     del wanted[ids[0]]
@@ -65,14 +66,14 @@ async def check_long_names(store: Store) -> None:
     fits, too_long = token_hex(500), f"{token_hex(500)}x"
     info, records = new_run(labels={token_hex(2000): token_hex(2000)})
     info = replace(info, run_id=fits, graph=fits)
-    await store.create(info, [started(info)])
+    await store.create(NewRun(info, [started(info)]))
     equal(await store.info(fits), info, "the row of a run with long names")
-    equal((await store.runs(graph=fits, labels=info.labels)).runs, (info,), "runs by long names")
+    equal((await store.runs(RunQuery(graph=fits, labels=info.labels))).runs, (info,), "runs by long names")
     await store.post(fits, {}, key=fits)
     await store.put_schedule(Schedule(fits, fits, "* * * * *", 1.0))
     for what, call in (
-        ("id", store.create(replace(info, run_id=too_long), records)),
-        ("graph", store.create(replace(info, run_id="other", graph="ä" * 501), records)),
+        ("id", store.create(NewRun(replace(info, run_id=too_long), records))),
+        ("graph", store.create(NewRun(replace(info, run_id="other", graph="ä" * 501), records))),
         ("key of a message", store.post(fits, {}, key=too_long)),
         ("schedule", store.put_schedule(Schedule(too_long, "g", "* * * * *", 1.0))),
     ):
@@ -96,14 +97,14 @@ async def check_filters(store: Store) -> None:
             status="failed" if number % 3 else "completed", input=f"What about case {number}, Zoë?",
             waiting=2 if number in (3, 8) else 0,
         )  # fmt: skip
-        await store.create(info, records)
+        await store.create(NewRun(info, records))
         infos.append(info)
 
     async def found(**filters: Any) -> list[int]:
         numbers: list[int] = []
         cursor: str | None = None
         while True:
-            page = await store.runs(labels={"mark": mark}, after=cursor, limit=5, **filters)
+            page = await store.runs(RunQuery(labels={"mark": mark}, after=cursor, limit=5, **filters))
             numbers += [infos.index(info) for info in page.runs]
             cursor = page.cursor
             if cursor is None:
@@ -117,11 +118,15 @@ async def check_filters(store: Store) -> None:
     equal(await found(waiting=True, status="completed"), [3], "runs with open questions and a status")
     equal(await found(waiting=False), [11, 10, 9, 7, 6, 5, 4, 2, 1, 0], "runs without open questions")
     equal(await found(since=2080.0), [11, 10, 9, 8], "runs written to at a time or later")
-    await store.append(infos[0].run_id, [event(2)], after=1)
-    equal(len((await store.runs(labels={"mark": mark}, since=1002.0)).runs), 12, "runs written to since they were")
+    await store.append(Append(infos[0].run_id, [event(2)], after=1))
+    equal(
+        len((await store.runs(RunQuery(labels={"mark": mark}, since=1002.0))).runs),
+        12,
+        "runs written to since they were",
+    )
     infos[0] = await store.info(infos[0].run_id)
     for number in (3, 8):
-        await store.append(infos[number].run_id, [event(2)], after=1, waiting=number - 3)
+        await store.append(Append(infos[number].run_id, [event(2)], after=1, waiting=number - 3))
         infos[number] = await store.info(infos[number].run_id)
     equal(await found(waiting=True), [8], "runs with open questions after one was answered")
 
@@ -133,11 +138,11 @@ async def check_search_with_filters(store: Store) -> None:
     for number in range(6):
         info, records = new_run(labels={"mark": mark})
         status = "failed" if number % 3 else "completed"
-        await store.create(replace(info, status=status, input=f"What about case {number}, Zoë?"), records)
+        await store.create(NewRun(replace(info, status=status, input=f"What about case {number}, Zoë?"), records))
         ids.append(info.run_id)
 
     async def found(**filters: Any) -> list[int]:
-        page = await store.runs(labels={"mark": mark}, **filters)
+        page = await store.runs(RunQuery(labels={"mark": mark}, **filters))
         return sorted(ids.index(info.run_id) for info in page.runs)
 
     equal(await found(search="case 4"), [4], "runs by two words")
@@ -151,11 +156,11 @@ async def check_search(store: Store) -> None:
 
     async def add(given: str, output: str = "", **labels: str) -> str:
         info, records = new_run(labels={"mark": mark, **labels})
-        await store.create(replace(info, input=given, output=output), records)
+        await store.create(NewRun(replace(info, input=given, output=output), records))
         return info.run_id
 
     async def found(text: str) -> set[str]:
-        return {info.run_id for info in (await store.runs(labels={"mark": mark}, search=text)).runs}
+        return {info.run_id for info in (await store.runs(RunQuery(labels={"mark": mark}, search=text))).runs}
 
     first = await add("The quick brown fox", "Löwe straße 3.14 日本語")
     second = await add('NEAR AND OR NOT fox* "quoted" (col:on) -minus ^caret', "a_b c--d; DROP TABLE runs;")
@@ -177,11 +182,13 @@ async def check_search(store: Store) -> None:
     equal(await found("boblingen NORTH"), {labelled}, "words in the value of a label")
     equal(await found("tier"), {labelled}, "the name of a label")
     equal(await found("north labels 3"), {labelled}, "words in the input and in labels")
-    await store.append(first, events(2), after=1, summary=RunSummary(input="The quick brown fox", output="tiger"))
+    await store.append(
+        Append(first, events(2), after=1, summary=RunSummary(input="The quick brown fox", output="tiger"))
+    )
     equal(await found("lowe"), set(), "a word that is gone")
     equal(await found("tiger quick"), {first}, "a word that has come")
     third = await add("fox again")
     equal(await found("fox"), {first, second, third}, "runs after one was added")
     await store.delete(second)
     equal(await found("fox"), {first, third}, "runs after one was deleted")
-    await raises(ValueError, store.runs(search="fox", status="nothing"), "search with an unknown status")
+    await raises(ValueError, store.runs(RunQuery(search="fox", status="nothing")), "search with an unknown status")

@@ -9,6 +9,7 @@ from uuid import uuid4
 from orchestrator.errors import InvalidValue, RunUnknown, StoreError
 from orchestrator.stores.base import Store
 from orchestrator.stores.memory import MemoryStore
+from orchestrator.stores.requests import Append, NewRun, QuestionQuery, RunQuery, StatsQuery
 from orchestrator.stores.rows import OpenQuestion, RunTotals, Total
 from orchestrator.stores.statistics import By, Groups
 from orchestrator.testing.store_conformance.helpers import created, equal, event, new_run, raises, started, that
@@ -33,23 +34,23 @@ async def check_totals(store: Store) -> None:
     """Totals are kept as they are given, replaced as a whole, and gone with their run."""
     run_id = await created(store)
     equal(await store.totals(run_id), None, "the totals of a run that was created without")
-    await store.append(run_id, [event(2)], after=1)
+    await store.append(Append(run_id, [event(2)], after=1))
     equal(await store.totals(run_id), None, "the totals after an append without")
-    await store.append(run_id, [event(3)], after=2, totals=_totals(3))
+    await store.append(Append(run_id, [event(3)], after=2, totals=_totals(3)))
     equal(await store.totals(run_id), _totals(3), "the totals that an append gave")
-    await store.append(run_id, [event(4)], after=3, status="paused")
+    await store.append(Append(run_id, [event(4)], after=3, status="paused"))
     equal(await store.totals(run_id), _totals(3), "the totals after an append that leaves them")
-    await store.append(run_id, [], after=4, totals=_totals(1))
+    await store.append(Append(run_id, [], after=4, totals=_totals(1)))
     equal(await store.totals(run_id), _totals(1), "the totals that others replaced")
     info, records = new_run()
-    await store.create(replace(info, totals=_totals(6)), records)
+    await store.create(NewRun(replace(info, totals=_totals(6)), records))
     equal(await store.totals(info.run_id), _totals(6), "the totals of a new run")
     other = MemoryStore()
     await store.copy(info.run_id, other)
     equal(await other.totals(info.run_id), _totals(6), "the totals of a copy")
     await store.delete(info.run_id)
     await raises(RunUnknown, store.totals(info.run_id), "totals of a deleted run")
-    await store.create(info, records)
+    await store.create(NewRun(info, records))
     equal(await store.totals(info.run_id), None, "the totals of a new run under a freed id")
 
 
@@ -60,14 +61,14 @@ async def check_failed_tools(store: Store) -> None:
     for number in range(12):
         info, records = new_run(labels={"mark": mark})
         totals = _totals(number) if number != 5 else None
-        await store.create(replace(info, created=1000.0 + number, totals=totals), records)
+        await store.create(NewRun(replace(info, created=1000.0 + number, totals=totals), records))
         ids.append(info.run_id)
 
     async def found(tool: str, **filters: Any) -> list[int]:
         numbers: list[int] = []
         cursor: str | None = None
         while True:
-            page = await store.runs(labels={"mark": mark}, failed_tool=tool, after=cursor, limit=2, **filters)
+            page = await store.runs(RunQuery(labels={"mark": mark}, failed_tool=tool, after=cursor, limit=2, **filters))
             numbers += [ids.index(info.run_id) for info in page.runs]
             cursor = page.cursor
             if cursor is None:
@@ -80,7 +81,7 @@ async def check_failed_tools(store: Store) -> None:
     for name in ("", "*"):
         equal(await found(name), [9, 1], "runs in which a call of any tool failed")
     equal(await found("*", since=3000.0), [], "the same, and a time")
-    await store.append(ids[9], [event(2)], after=1, totals=_totals(0))
+    await store.append(Append(ids[9], [event(2)], after=1, totals=_totals(0)))
     equal(await found("*"), [1], "after the totals of a run were replaced")
 
 
@@ -96,9 +97,9 @@ async def check_stats(store: Store) -> None:
             status=("completed", "failed", "running", "paused")[number % 4],
             totals=None if number % 10 == 7 else _totals(number),
         )  # fmt: skip
-        await store.create(info, records)
+        await store.create(NewRun(info, records))
         runs.append(info)
-    await store.append(runs[3].run_id, [event(2)], after=1, status="failed", totals=_totals(8))
+    await store.append(Append(runs[3].run_id, [event(2)], after=1, status="failed", totals=_totals(8)))
     runs[3] = replace(runs[3], status="failed", totals=_totals(8))
 
     def right(by: tuple[str, ...], **filters: Any) -> object:
@@ -121,9 +122,9 @@ async def check_stats(store: Store) -> None:
         ("label:team", "node"),
     ]
     for by in several:
-        there = await store.stats(by=by, labels={"mark": mark})
+        there = await store.stats(StatsQuery(by=by, labels={"mark": mark}))
         equal(there, right(by), f"stats by {by}")
-    (everything,) = await store.stats(labels={"mark": mark})
+    (everything,) = await store.stats(StatsQuery(labels={"mark": mark}))
     equal((everything.runs, everything.uncounted), (30, 3), "runs, and those without totals")
     equal(everything.statuses, {"completed": 8, "failed": 9, "paused": 6, "running": 7}, "runs by status")
     equal((everything.p50, everything.p95), (24.0, 38.0), "percentiles: the nearest rank")
@@ -135,13 +136,13 @@ async def check_stats(store: Store) -> None:
     for filters in several_filters:
         labels = {"mark": mark, **filters.get("labels", {})}
         for by in ((), ("model", "day")):
-            there = await store.stats(by=by, **{**filters, "labels": labels})
+            there = await store.stats(StatsQuery(by=by, **{**filters, "labels": labels}))
             equal(there, right(by, **filters), f"stats by {by} of {filters}")
-    equal(await store.stats(labels={"mark": "none"}), [], "stats of no runs")
+    equal(await store.stats(StatsQuery(labels={"mark": "none"})), [], "stats of no runs")
     for odd in ("hour", "label", "label:", ""):
-        await raises(InvalidValue, store.stats(by=[odd]), f"stats by {odd!r}")
-    await raises(InvalidValue, store.stats(by=["day", "day"]), "stats by a day twice")
-    await raises(InvalidValue, store.stats(by=["model", "tool"]), "stats by model and tool")
+        await raises(InvalidValue, store.stats(StatsQuery(by=[odd])), f"stats by {odd!r}")
+    await raises(InvalidValue, store.stats(StatsQuery(by=["day", "day"])), "stats by a day twice")
+    await raises(InvalidValue, store.stats(StatsQuery(by=["model", "tool"])), "stats by model and tool")
 
 
 def _question(name: str, asked: float, kind: str = "approval") -> OpenQuestion:
@@ -160,7 +161,7 @@ async def check_questions(store: Store) -> None:
         )
         questions = None if number == 5 else () if number == 4 else asked
         info = replace(info, graph=f"{mark} {number % 3}", questions=questions)
-        await store.create(info, [started(info)])
+        await store.create(NewRun(info, [started(info)]))
         ids.append(info.run_id)
 
     async def found(limit: int = 3, **filters: Any) -> list[str]:
@@ -168,7 +169,7 @@ async def check_questions(store: Store) -> None:
         cursor: str | None = None
         while True:
             filters = {"labels": {"mark": mark}, **filters}
-            page = await store.questions(after=cursor, limit=limit, **filters)
+            page = await store.questions(QuestionQuery(after=cursor, limit=limit, **filters))
             that(len(page.questions) <= limit, "a page holds more than its limit")
             names += [f"{ids.index(one.run_id)}.{one.question.id[-1]}" for one in page.questions]
             cursor = page.cursor
@@ -182,7 +183,7 @@ async def check_questions(store: Store) -> None:
     equal(await found(labels={"mark": mark, "team": "t1"}), ["1.1", "3.1", "1.0", "3.0"], "of runs with a label")
     equal(await found(kinds=["input"]), ["0.1", "1.1", "2.1", "3.1"], "of a kind")
     equal(await found(kinds=[]), [], "of no kind")
-    page = await store.questions(labels={"mark": mark}, limit=3)
+    page = await store.questions(QuestionQuery(labels={"mark": mark}, limit=3))
     equal(page.unlisted, (ids[5],), "runs with questions that are not known")
     equal(page.questions[0].question, _question(f"0_{mark} 1", 90.0, "input"), "a question")
     equal((page.questions[0].graph, page.questions[0].labels["team"]), (f"{mark} 0", "t0"), "whose it is")
@@ -190,14 +191,16 @@ async def check_questions(store: Store) -> None:
     equal(await store.open_questions(ids[5]), None, "the questions of a run that are not known")
     asked = (_question(f"0_{mark} 1", 90.0, "input"), _question(f"0_{mark} 0", 100.0))
     equal(await store.open_questions(ids[0]), asked, "the questions of a run, the oldest first")
-    await store.append(ids[0], [event(2)], after=1)
+    await store.append(Append(ids[0], [event(2)], after=1))
     equal(await store.open_questions(ids[0]), asked, "the questions after an append that leaves them")
     new = _question(f"0_{mark} 2", 500.0)
-    await store.append(ids[0], [event(3)], after=2, waiting=1, questions=[new])
-    await store.append(ids[1], [event(2)], after=1, status="completed", waiting=0, questions=[])
-    await store.append(ids[5], [], after=1, questions=[_question(f"5_{mark} 3", 1.0), _question(f"5_{mark} 4", 2.0)])
+    await store.append(Append(ids[0], [event(3)], after=2, waiting=1, questions=[new]))
+    await store.append(Append(ids[1], [event(2)], after=1, status="completed", waiting=0, questions=[]))
+    await store.append(
+        Append(ids[5], [], after=1, questions=[_question(f"5_{mark} 3", 1.0), _question(f"5_{mark} 4", 2.0)])
+    )
     equal(await found(), ["5.3", "5.4", "2.1", "3.1", "2.0", "3.0", "0.2"], "questions after some were answered")
-    behind = await store.questions(labels={"mark": mark}, limit=9, after=page.cursor)
+    behind = await store.questions(QuestionQuery(labels={"mark": mark}, limit=9, after=page.cursor))
     equal([one.question.id[-1] for one in behind.questions], ["1", "0", "0", "2"], "the page behind a cursor")
     equal(behind.unlisted, (), "runs with questions that are not known, after they were told")
     await store.delete(ids[2])
@@ -206,5 +209,5 @@ async def check_questions(store: Store) -> None:
     await store.copy(ids[3], other)
     equal(await other.open_questions(ids[3]), await store.open_questions(ids[3]), "the questions of a copy")
     for cursor in ("nonsense", "1_x_y", ""):
-        await raises(StoreError, store.questions(after=cursor), f"questions(after={cursor!r})")
+        await raises(StoreError, store.questions(QuestionQuery(after=cursor)), f"questions(after={cursor!r})")
     await raises(RunUnknown, store.open_questions("no run " + mark), "open questions of a run that is not there")

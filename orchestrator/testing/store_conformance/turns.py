@@ -9,6 +9,7 @@ from typing import Any
 from uuid import uuid4
 
 from orchestrator.stores.base import RunInfo, Store
+from orchestrator.stores.requests import ClaimRequest, NewRun
 from orchestrator.stores.turns import Turns
 from orchestrator.testing.store_conformance.helpers import a_lease, an_owner, equal, new_run, that
 
@@ -30,7 +31,7 @@ async def check_claims_of_graphs_are_bounded(store: Store) -> None:
         bounds = {
             name: count for name, count in ((many, most.get("many")), (few, most.get("few"))) if count is not None
         }
-        taken = await store.claim(an_owner(), graphs=graphs, limit=limit, ttl=60.0, most=bounds)
+        taken = await store.claim(ClaimRequest(an_owner(), graphs=graphs, limit=limit, ttl=60.0, most=bounds))
         return Counter("many" if info.graph == many else "few" for info, _ in taken)
 
     equal(await claimed(10, many=0, few=0), {}, "runs of graphs of which none may be taken")
@@ -62,19 +63,21 @@ async def check_the_oldest_runs_of_all_graphs_are_given_out_first(store: Store) 
             one = await _run(store, rare, **row)
             order: list[str] = []
             for _ in range(3):
-                taken = await store.claim(an_owner(), graphs=[flood, rare], limit=2, ttl=60.0, turns=turns)
+                taken = await store.claim(
+                    ClaimRequest(an_owner(), graphs=[flood, rare], limit=2, ttl=60.0, turns=turns)
+                )
                 order += [info.run_id for info, _ in taken]
                 for number in range(2):
                     await _run(store, flood, **_aged(row, now - 300 + number))
             place = order.index(one) if one in order else None
             equal(place, 4, f"the place of a run of a graph with few that {what}, in turns by {by}")
-            rest = await store.claim(an_owner(), graphs=[flood, rare], limit=100, ttl=60.0, turns=turns)
+            rest = await store.claim(ClaimRequest(an_owner(), graphs=[flood, rare], limit=100, ttl=60.0, turns=turns))
             equal(len(rest), 9, f"the other runs of the graph with many that {what}, in turns by {by}")
     bounds = {flood: 1}
     for _ in range(3):
         await _run(store, flood, created=now - 600)
     late = [await _run(store, rare, created=now - number) for number in (20, 10)]
-    taken = await store.claim(an_owner(), graphs=[flood, rare], limit=3, ttl=60.0, most=bounds)
+    taken = await store.claim(ClaimRequest(an_owner(), graphs=[flood, rare], limit=3, ttl=60.0, most=bounds))
     equal([info.run_id for info, _ in taken][1:], late, "runs behind the only one that may be taken of another graph")
 
 
@@ -97,7 +100,10 @@ async def check_values_take_turns(store: Store) -> None:
     owner, turns = an_owner(), Turns("tenant")
 
     async def claim(limit: int) -> list[RunInfo]:
-        return [info for info, _ in await store.claim(owner, graphs=[mark], limit=limit, ttl=60.0, turns=turns)]
+        return [
+            info
+            for info, _ in await store.claim(ClaimRequest(owner, graphs=[mark], limit=limit, ttl=60.0, turns=turns))
+        ]
 
     order = [(await claim(1))[0] for _ in range(6)]
     that(
@@ -113,10 +119,12 @@ async def check_values_take_turns(store: Store) -> None:
         for _ in range(3):
             await _run(store, mark, {"tenant": one})
     equal(Counter(_tenant(info) for info in await claim(6)), {"big": 2, "b": 2, "c": 2}, "runs of three values")
-    bounded = await store.claim(owner, graphs=[mark], limit=9, ttl=60.0, turns=turns, most={mark: 2})
+    bounded = await store.claim(ClaimRequest(owner, graphs=[mark], limit=9, ttl=60.0, turns=turns, most={mark: 2}))
     equal(len(bounded), 2, "runs of a graph that may have two, in turns")
     equal(
-        await store.claim(owner, graphs=[uuid4().hex], limit=9, ttl=60.0, turns=turns), [], "runs of no graph, in turns"
+        await store.claim(ClaimRequest(owner, graphs=[uuid4().hex], limit=9, ttl=60.0, turns=turns)),
+        [],
+        "runs of no graph, in turns",
     )
 
 
@@ -137,14 +145,14 @@ async def check_turns_pass_over_what_cannot_be_claimed(store: Store) -> None:
     await store.post(answered, {"answer": 1})
     due = await _run(store, mark, {"tenant": "due"}, status="paused", due=past)
     turns = Turns("tenant")
-    taken = await store.claim(an_owner(), graphs=[mark], limit=10, ttl=60.0, turns=turns)
+    taken = await store.claim(ClaimRequest(an_owner(), graphs=[mark], limit=10, ttl=60.0, turns=turns))
     equal({info.run_id for info, _ in taken}, {expired, answered, due}, "the runs that are given out in turns")
 
 
 async def _run(store: Store, graph: str, labels: dict[str, str] | None = None, **row: Any) -> str:
     info, records = new_run(labels=labels)
     info = replace(info, graph=graph, **row)
-    await store.create(info, records)
+    await store.create(NewRun(info, records))
     return info.run_id
 
 

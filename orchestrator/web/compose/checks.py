@@ -3,7 +3,7 @@
 A text comes from a page, and may be anything. What bounds the work on it, in the order in which it is done:
 
     the request     1 MiB (`web.bodies`), and a few checks at the same time; those that cannot wait are refused
-    the text        `LONGEST` characters; levels, values and what aliases stand for as `graph.source` says
+    the text        `LONGEST` characters; levels, values and what aliases stand for as `graph.text.source` says
     the graph       `MOST_NODES` nodes, `MOST_EDGES` edges; guards, types and prompts as their kinds say
     the answer      `MOST_PROBLEMS` problems, each cut at `_LONGEST_MESSAGE`; a drawing up to `MOST_DRAWN` nodes
 
@@ -19,21 +19,19 @@ from itertools import islice
 from typing import Any, cast
 
 from orchestrator.errors import ArrowSyntaxError, GraphError, InvalidGraph, UntrustedCode
-from orchestrator.graph.arrows import iter_edges, parse_edges
 from orchestrator.graph.checks.all import report_of
-from orchestrator.graph.coderefs import code_refs
-from orchestrator.graph.edge import Edge
+from orchestrator.graph.edges import Edge, iter_edges, parse_edges
 from orchestrator.graph.given_code import GivenCode, refusal
 from orchestrator.graph.node import Node
 from orchestrator.graph.node_tools import NodeTool
 from orchestrator.graph.nodedata import node_from_data
-from orchestrator.graph.outline import Outline, outline
 from orchestrator.graph.plain_form import type_name
+from orchestrator.graph.refs import code_refs
 from orchestrator.graph.report import Proof, WitnessStep
-from orchestrator.graph.source import read_json, read_marked
-from orchestrator.graph.source_lines import NodeLines, edge_lines, node_lines, placed
-from orchestrator.graph.state import StateSchema
-from orchestrator.graph.statedata import start_form
+from orchestrator.graph.state import StateSchema, start_form
+from orchestrator.graph.text.outline import Outline, outline
+from orchestrator.graph.text.places import NodeLines, edge_lines, node_lines, placed
+from orchestrator.graph.text.source import read_json, read_marked
 from orchestrator.render import to_svg
 from orchestrator.verbs import Graph
 from orchestrator.web.compose.documents import (

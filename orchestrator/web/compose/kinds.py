@@ -11,16 +11,15 @@ from orchestrator.errors import NotSerialisable
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.file_form import to_yaml
 from orchestrator.graph.files import GRAPH_KEYS
-from orchestrator.graph.inline_types import SHIPPED_TYPES
 from orchestrator.graph.limits import Limits
 from orchestrator.graph.node import Node
 from orchestrator.graph.nodedata import node_from_data, tool_ref
 from orchestrator.graph.plain_form import node_text, to_plain_yaml
 from orchestrator.graph.reducers import BUILTIN
 from orchestrator.graph.refs import resolve, strategies
-from orchestrator.graph.routes import ANY, END, IF_NAMED, START, STOP
-from orchestrator.graph.statedata import FIELD_KEYS, STATE_KEYS
-from orchestrator.graph.typetext import TYPE_NAMES
+from orchestrator.graph.state import FIELD_KEYS, STATE_KEYS
+from orchestrator.graph.text.types import SHIPPED_TYPES, TYPE_NAMES
+from orchestrator.graph.topology import ANY, END, IF_NAMED, START, STOP
 from orchestrator.nodes.catalog import (
     FieldFacts,
     category,

@@ -150,7 +150,7 @@ class SavedGraphs:
                 self._added.setdefault(name, {})[graph.content] = graph
                 continue
             for one in self._added.pop(name, {}).values():
-                self._executor.remove_graph(one)
+                self._executor.graphs.remove(one)
             self.files.pop(name, None)
             self.faults.pop(name, None)
             if found.fault:

@@ -27,6 +27,7 @@ from anyio.abc import TaskStatus
 
 from orchestrator.errors import OrchestratorError
 from orchestrator.executor import Executor, Run
+from orchestrator.executor.executor import executor_like
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.editing import nodes_with
 from orchestrator.graph.limits import Limits
@@ -72,7 +73,7 @@ class Scratch:
         models: dict[str, Model] = {**executor.models, OFFLINE: model_from_ref(OFFLINE)}
         if executor.model is not None:
             models.setdefault(DEFAULT, executor.model)
-        self.executor = executor.beside(self.store, model=models[OFFLINE], models=models)
+        self.executor = executor_like(executor, self.store, model=models[OFFLINE], models=models)
         self._graphs: dict[str, GraphDefinition] = {}
         self._opening = False
         self._opened: anyio.Event | None = None
@@ -145,7 +146,7 @@ class Scratch:
         if self._opened is None:
             self._opened = anyio.Event()
             try:
-                await self._outer.in_background(self._work)
+                await self._outer.workers.start_task(self._work)
             except BaseException:
                 self._opened = None
                 raise
@@ -184,7 +185,7 @@ class Scratch:
             await self._delete(next(one for one in rows if one.run_id == row))
         left = {row.content for row in await self._rows()}
         for content in self._graphs.keys() - left:
-            self.executor.remove_graph(self._graphs.pop(content))
+            self.executor.graphs.remove(self._graphs.pop(content))
         self.store.drop_graphs()
 
     async def _rows(self) -> list[RunInfo]:

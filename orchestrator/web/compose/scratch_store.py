@@ -13,8 +13,8 @@ from orchestrator.kernel.records import Record
 from orchestrator.stores.memory import MemoryStore
 
 if TYPE_CHECKING:
-    from orchestrator.stores.base import RunInfo
     from orchestrator.stores.items import Area, Item
+    from orchestrator.stores.requests import Append, NewRun
 
 MOST_BYTES = 64 << 20
 """Bytes of all journals, snapshots, messages and graphs."""
@@ -69,20 +69,19 @@ class ScratchStore(MemoryStore):
         with self._lock:
             return max(self._journals, key=self._size_of, default=None)
 
-    async def create(
-        self, info: RunInfo, records: Sequence[Record], *, graph: JsonObject | None = None, **options: Any
-    ) -> None:
+    async def create(self, new: NewRun) -> None:
         """See `Store.create`."""
+        info = new.info
         self._check(info.run_id)
-        await super().create(info, records, graph=graph, **options)
-        self._count(info.run_id, [info.content, *_contents(records)])
+        await super().create(new)
+        self._count(info.run_id, [info.content, *_contents(new.records)])
         self._count_graph(info.content)
 
-    async def append(self, run_id: str, records: Sequence[Record], **options: Any) -> int:
+    async def append(self, append: Append) -> int:
         """See `Store.append`."""
-        self._check(run_id)
-        head = await super().append(run_id, records, **options)
-        self._count(run_id, _contents(records))
+        self._check(append.run_id)
+        head = await super().append(append)
+        self._count(append.run_id, _contents(append.records))
         return head
 
     async def put_snapshot(self, run_id: str, seq: int, data: bytes) -> None:

@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from orchestrator import Context, Executor, Graph, Limits, Outcome, Run, append, node
 from orchestrator.nodes import Ask
+from orchestrator.stores.requests import NewRun
 from tests.benchmarks.subjects import Figures, Preparation, Workload, sizes
 from tests.benchmarks.subjects.floor import fresh, imported, loaded, stored_bytes, to_load
 from tests.benchmarks.subjects.idle import idle
@@ -312,7 +313,7 @@ async def copied(executor: Executor, count: int) -> None:
         for number in range(first, min(count, first + 100)):
             run_id = f"run-{number}"
             begun = [record.model_copy(update={"run_id": run_id} if record.seq == 1 else {}) for record in records]
-            await store.create(replace(info, run_id=run_id, created=info.created + number), begun)
+            await store.create(NewRun(replace(info, run_id=run_id, created=info.created + number), begun))
 
     for first in range(0, count, 10_000):
         async with anyio.create_task_group() as tasks:

@@ -6,8 +6,9 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel
 
-from orchestrator import Graph, Limits, Node, Outcome, add, append, local, node
+from orchestrator import Graph, Limits, Outcome, add, append, local, node
 from orchestrator import merge as merged
+from orchestrator.graph import Node
 
 
 class Board(BaseModel):

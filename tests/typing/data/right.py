@@ -14,7 +14,6 @@ from orchestrator import (
     Deny,
     Executor,
     Graph,
-    Node,
     Outcome,
     Question,
     Run,
@@ -24,7 +23,7 @@ from orchestrator import (
     node,
     replace,
 )
-from orchestrator.graph import Extend, Replace
+from orchestrator.graph import Extend, Node, Replace
 from orchestrator.nodes import Confirm
 
 

@@ -1,0 +1,359 @@
+"""What the journal decides about an effect: pure functions, without I/O and without a clock.
+
+An effect is recognised by its activation, name, digest of the request, and occurrence (the how-manieth call of
+that kind in the attempt). `decide` maps what the journal knows of it to what is done:
+
+    settled                                        Reuse       its result is given back, nothing is called
+    failed, with a further try to come             RetryLater  called again when that is due
+    suspended by a question that it asked, or stopped
+      before the call was made                     Again       begun anew
+    outcome unknown, may run again                 Again       called again under the same key
+    outcome unknown, or result refused, and
+      irreversible                                 Reconcile   `reconcile` is asked what became of it
+                                                   AskOutcome  there is none, or a person has answered already
+    it returned, and the step, which was stopped
+      behind it, asks with other arguments         AskOutcome  whether it is this call
+    not known                                      Begin       called
+    open, or unknown, in the run that was forked   Begin       called, under a key of the fork's own
+                                                   LeftBehind  it would leave a settled irreversible effect behind
+
+In a new attempt (a retry) the effects of earlier attempts do not count, except irreversible ones.
+
+A step that goes on in a reopened run finds its effects as it left them, with these differences:
+
+    stopped by the end of the run                  as if its outcome was not known
+    of an attempt that failed, certainly failed    Begin       called, under a new key
+    a person answered `failed`                     as if its outcome was not known
+    a graph was called, and its run ended otherwise
+      than `completed`                             Again       the run is reopened
+
+Steps that were stopped go on in their attempt, steps that failed begin the next one. See `docs/resuming.md`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from orchestrator.executor.effects.effect import Effect
+from orchestrator.graph.limits import Usage
+from orchestrator.kernel.ids import hash_id
+from orchestrator.kernel.ledger import EffectEntry, did_irreversible
+from orchestrator.kernel.records import EffectIntended, EffectSettled, Failure, failed_result
+from orchestrator.kernel.state import Activation
+
+SUSPENDED = "Suspended"
+"""Type of the failure that stands for an effect which asked something itself, and is begun anew with the answer."""
+NOT_MADE = "NotMade"
+"""Type of the failure that stands for an effect which was stopped while its call still waited for its turn."""
+
+
+# -- decisions ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """Make the call, under a new key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """Make the call again, under the key that it had."""
+
+    key: str
+    tries: int
+    """The number of this try."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetryLater:
+    """Make the call again, under the key that it had, at a journaled time."""
+
+    key: str
+    until: float
+    """Unix seconds."""
+    meant: float
+    """Seconds between the failure and that time, by the clock that wrote both."""
+    tries: int
+    """The number of the next try."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reuse:
+    """Return the journaled outcome."""
+
+    settled: EffectSettled
+
+
+@dataclass(frozen=True, slots=True)
+class Reconcile:
+    """Ask the effect's `reconcile` what became of it; if that fails, a person."""
+
+    entry: EffectEntry
+
+
+@dataclass(frozen=True, slots=True)
+class AskOutcome:
+    """Ask a person what became of it, or take the answer that was given."""
+
+    entry: EffectEntry
+
+
+@dataclass(frozen=True, slots=True)
+class LeftBehind:
+    """Refuse the call: the code no longer asks for this irreversible effect, which happened."""
+
+    entry: EffectEntry
+
+
+Decision: TypeAlias = Begin | Again | RetryLater | Reuse | Reconcile | AskOutcome | LeftBehind
+
+
+def decide(
+    entry: EffectEntry | None,
+    effect: Effect[Any],
+    *,
+    attempt: int,
+    answered: bool = False,
+    left_behind: EffectEntry | None = None,
+    forked_at: int = 0,
+    reopened: int = 0,
+) -> Decision:
+    """What is done with an effect that a step asks for.
+
+    Args:
+        entry: what the journal knows of it, see `find`.
+        attempt: the number of the step's attempt, from 1.
+        answered: whether a person has answered what became of it.
+        left_behind: an irreversible effect that the step has not asked for again, see `left_behind`.
+        forked_at: see `RunState.forked_at`. Calls of the runs that a fork comes from are never made again under their
+            keys: the fork makes its own.
+        reopened: the record that reopened the run while the step had not landed; 0: none.
+    """
+    if entry is not None and entry.intended.seq < forked_at:
+        ended = kept_in_fork(entry, attempt, continues=effect.continues, reopened=reopened)
+        return Begin() if ended is None else Reuse(ended)
+    if entry is None:
+        if left_behind is not None and effect.effect == "irreversible":
+            return LeftBehind(left_behind)
+        return Begin()
+    intended, tried = entry.intended, entry.failed_try
+    open_and_final = tried is not None and tried.unknown and intended.effect == "irreversible"
+    if tried is not None and tried.next_at is not None and not open_and_final:
+        return RetryLater(intended.key, tried.next_at, tried.next_at - tried.ended, tried.tries + 1)
+    if is_suspended(entry):
+        return again(entry)
+    settled = _valid(entry, attempt, continues=effect.continues, reopened=reopened)
+    known = settled is not None and not (settled.unknown and intended.attempt != attempt)
+    if settled is not None and known and not (effect.resumed_with is not None and settled.ok and not settled.answered):
+        return Reuse(settled)
+    if intended.effect == "irreversible":
+        return AskOutcome(entry) if answered or effect.reconcile is None else Reconcile(entry)
+    return again(entry)
+
+
+def kept_in_fork(
+    entry: EffectEntry, attempt: int, *, continues: bool = False, reopened: int = 0
+) -> EffectSettled | None:
+    """How a call ended that a fork has from its parent; None if the fork makes it, under a key of its own.
+
+    Arguments as of `decide` and `find`.
+    """
+    ended = None if is_suspended(entry) else _valid(entry, attempt, continues=continues, reopened=reopened)
+    return None if ended is None or (ended.unknown and entry.intended.attempt != attempt) else ended
+
+
+def again(entry: EffectEntry) -> Again:
+    """Make a call again whose outcome is known to be open, or was found out not to have happened."""
+    before = entry.settled
+    return Again(entry.intended.key, before.tries + 1 if before is not None and before.next_at is not None else 1)
+
+
+# -- how an effect ended --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How an effect ended, as it is journaled."""
+
+    result: object = None
+    error: Failure | None = None
+    usage: Usage | None = None
+    unknown: bool = False
+    """Whether it is open what it did, or what its result is."""
+    returned: str | None = None
+    """What came back, if its result was refused."""
+    answered: bool = False
+    """Whether a person said so."""
+    next_at: float | None = None
+    """When the call is tried again, Unix seconds."""
+
+
+# -- what the journal knows -----------------------------------------------------------------------------------------
+
+
+def idempotency_key(run_id: str, activation: Activation, name: str, digest: str, occurrence: int) -> str:
+    """The key of an effect that is called for the first time. It stays the same whenever the effect is called again.
+
+    Args:
+        digest: of the request.
+        occurrence: how many effects of this name and request the attempt asked for before.
+    """
+    return hash_id(run_id, activation.key, str(activation.attempt), name, digest, str(occurrence))
+
+
+def find(
+    entries: Iterable[EffectEntry],
+    name: str,
+    digest: str,
+    occurrence: int,
+    attempt: int,
+    *,
+    reopened: int = 0,
+    continues: bool = False,
+) -> EffectEntry | None:
+    """The entry of an effect: one of this attempt, or an irreversible one of an earlier attempt.
+
+    A call of a graph counts as irreversible if something irreversible happened in its run, or may have. In a reopened
+    run it also counts if its run did not complete: that run is reopened.
+
+    Args:
+        entries: the effects of the activation, of all its attempts.
+        digest: of the request.
+        occurrence: how many effects of this name and request the attempt asked for before.
+        reopened: the record that reopened the run while the step had not landed; 0: none.
+        continues: whether the effect is the call of a graph.
+    """
+    found = own = None
+    for entry in entries:
+        intended = entry.intended
+        if (intended.name, intended.digest, intended.occurrence) == (name, digest, occurrence):
+            settled = settled_of(entry)
+            before = intended.seq < reopened
+            if intended.attempt == attempt:
+                own = entry  # of two, the later one: a fork of a run makes calls again under keys of its own
+            elif intended.effect == "irreversible":
+                over = settled is not None and settled.seq < reopened and not is_suspended(entry)
+                gone = over and certainly_failed(intended, settled)
+                found = found if gone else entry
+            elif (settled is not None and did_irreversible(settled.result)) or (
+                before and continues and broke_off(settled)
+            ):
+                found = entry
+    return own or found
+
+
+def _valid(entry: EffectEntry, attempt: int, *, continues: bool, reopened: int) -> EffectSettled | None:
+    """How an effect ended; None also where the end of its run stopped it, or where the run that it began can go on.
+
+    So it is where a person gave up a call of an earlier attempt: a reopened run asks about it again.
+    """
+    settled = settled_of(entry)
+    if settled is None or settled.seq > reopened:
+        return settled
+    earlier = entry.intended.attempt != attempt
+    goes_on = earlier and continues and end_inside(settled) not in ("", "completed")
+    return None if is_stopped(settled) or goes_on or (earlier and is_given_up(settled)) else settled
+
+
+def left_behind(
+    entries: Iterable[EffectEntry],
+    asked_for: Collection[str],
+    reused: Collection[str],
+    attempt: int,
+    forked_at: int = 0,
+) -> EffectEntry | None:
+    """An irreversible effect of this attempt that happened, and that the code did not ask for again.
+
+    In a fork only effects of its own are left behind: with other values its steps may do something else.
+
+    Args:
+        entries: the effects of the activation, in the journal's order.
+        asked_for: keys of the effects that the code asked for.
+        reused: keys of those of them whose results were given back: what was done inside of them is not asked for.
+    """
+    hidden = set(reused)
+    for entry in entries:
+        intended, settled = entry.intended, settled_of(entry)
+        if intended.inside in hidden:
+            hidden.add(intended.key)
+        elif (
+            intended.effect == "irreversible"
+            and intended.seq > forked_at
+            and intended.attempt == attempt
+            and intended.key not in asked_for
+            and settled is not None
+            and (settled.ok or settled.returned is not None)
+        ):
+            return entry
+    return None
+
+
+def settled_of(entry: EffectEntry) -> EffectSettled | None:
+    """How it ended. What was settled before it was last intended is about the time before."""
+    settled = entry.settled
+    return settled if settled is not None and settled.seq > entry.intended.seq else None
+
+
+def is_suspended(entry: EffectEntry) -> bool:
+    """Whether it did nothing so far, since it asked something first or never got its turn, and may begin anew."""
+    settled = settled_of(entry)
+    return settled is not None and settled.error is not None and settled.error.type in (SUSPENDED, NOT_MADE)
+
+
+def lasts(entry: EffectEntry) -> bool:
+    """Whether it happened, or may have, and cannot be undone; of a call of a graph, whether that is so inside of it."""
+    intended, settled = entry.intended, settled_of(entry)
+    if intended.effect == "irreversible":
+        return not is_suspended(entry) and not certainly_failed(intended, settled)
+    return settled is None or did_irreversible(settled.result)
+
+
+def waits_for_tape(entry: EffectEntry) -> bool:
+    """Whether it is a call of a replay that was to be taken from the replayed run, and has no result yet."""
+    return entry.intended.taken is not None and (settled_of(entry) is None or is_suspended(entry))
+
+
+def failed_span(entry: EffectEntry | None) -> tuple[int, int] | None:
+    """From which record to which a call went on that failed for good and may be made again; None for any other."""
+    settled = None if entry is None else settled_of(entry)
+    if entry is None or settled is None or settled.ok or settled.next_at is not None:
+        return None
+    return None if entry.intended.effect == "irreversible" else (entry.intended.seq, settled.seq)
+
+
+# -- effects of a step that goes on in a reopened run ------------------------------------------------------------------
+
+
+STOPPED = "Cancelled"
+"""Type of the failure that stands for an effect which the run itself stopped."""
+
+
+def is_stopped(settled: EffectSettled) -> bool:
+    """Whether the end of a run stopped an effect."""
+    return not settled.ok and settled.error is not None and settled.error.type == STOPPED
+
+
+def certainly_failed(intended: EffectIntended, settled: EffectSettled | None) -> bool:
+    """Whether an effect is over, and is known to have failed: an answer of `failed` does not say so."""
+    if settled is None or settled.unknown:
+        return False
+    return not settled.may_have_happened or (intended.kind == "tool" and failed_result(settled.result) is not None)
+
+
+def is_given_up(settled: EffectSettled) -> bool:
+    """Whether a person answered that an effect counts as failed. Of a call that returned no other end is final."""
+    return settled.given_up or (settled.returned is not None and not settled.ok and not settled.unknown)
+
+
+def end_inside(settled: EffectSettled | None) -> str:
+    """The status of the run that a call of a graph began; empty if it began none, or is not known to have ended."""
+    result = None if settled is None else settled.result
+    metadata = result.get("metadata") if isinstance(result, Mapping) else None
+    return str(metadata.get("status", "")) if isinstance(metadata, Mapping) and "run_id" in metadata else ""
+
+
+def broke_off(settled: EffectSettled | None) -> bool:
+    """Whether the run that a call of a graph began can go on: it did not end, failed or was cancelled."""
+    return settled is None or is_stopped(settled) or end_inside(settled) in ("failed", "cancelled")

@@ -1,0 +1,484 @@
+"""Calls that cannot be undone and may have been made before: the question whether to make them again.
+
+Made by another run     A fork goes the way of its parent once more. So before it makes a call that cannot be undone, a
+                        person should know whether a run of its family has made it: one that it was forked from, or
+                        another fork of that. Only stored journals are read, as they are now; what a relative does
+                        later is not known.
+Made by the same step   In an earlier attempt, or before a crash. Repaired code may call with other arguments, and so
+                        may code whose arguments differ each time, such as those of a model: then the journal cannot
+                        give the old result back, and only a person knows whether both calls are meant.
+
+It is imported only where such a question may arise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, cast
+
+import anyio
+
+from orchestrator.errors import EffectFailed, RunConflict, RunUnknown, StoreCorrupt, StoreError
+from orchestrator.executor.call_guard import CallDenied
+from orchestrator.executor.effects.decide import certainly_failed, is_suspended, settled_of
+from orchestrator.executor.effects.effect import Attempt, Effect
+from orchestrator.executor.effects.limits import child_id
+from orchestrator.executor.effects.perform import UnderWay, patience
+from orchestrator.executor.effects.questions import answer_to, asking_again, identified, unused_id
+from orchestrator.executor.interrupts import Lost
+from orchestrator.jsontypes import canonical
+from orchestrator.kernel.ids import hash_id
+from orchestrator.kernel.ledger import EffectEntry
+from orchestrator.kernel.question import FAMILY, Approve, Deny, Question, Value, in_family
+from orchestrator.kernel.records import (
+    Answered,
+    Asked,
+    Caller,
+    EffectIntended,
+    EffectSettled,
+    Forked,
+    Record,
+    failed_result,
+)
+from orchestrator.kernel.run_state import RunState
+from orchestrator.kernel.state import Activation
+from orchestrator.stores.base import Store
+from orchestrator.stores.families import forks_of
+from orchestrator.tools.truncation import cut
+
+RECORDED = "recorded"
+"""The answer that takes the result which the call had in another run."""
+MOST = 100
+"""Journals that are read for one question: those of the nearest relatives."""
+
+
+@dataclass(frozen=True, slots=True)
+class FamilyCall:
+    """A call that a relative made."""
+
+    run: str
+    seq: int
+    """Of the record with its intent."""
+    same: bool
+    """Whether the request is the same."""
+    args: object
+    status: Literal["returned", "failed", "unknown"]
+    result: object = None
+    error: str = ""
+
+    def shown(self) -> dict[str, object]:
+        """It as plain JSON, for the payload of a question."""
+        found: dict[str, object] = {"run": self.run, "seq": self.seq, "same": self.same, "status": self.status}
+        if not self.same:
+            found["args"] = self.args
+        if self.status == "returned":
+            found["result"] = self.result
+        if self.error:
+            found["error"] = self.error
+        return found
+
+
+@dataclass(slots=True)
+class Relatives:
+    """The journals of a family, the nearest relatives first."""
+
+    journals: dict[str, Sequence[Record]] = field(default_factory=dict)
+    gone: list[str] = field(default_factory=list)
+    """Runs that it was forked from and that are deleted."""
+    _forks: dict[str, list[Forked]] = field(default_factory=dict)
+
+    def maker(self, name: str, seq: int) -> str:
+        """The run of which a record in a relative's journal is: a fork has copies of records of its parent."""
+        if name not in self._forks:
+            self._forks[name] = [one for one in self.journals.get(name, ()) if isinstance(one, Forked)]
+        fork = next((one for one in self._forks[name] if one.seq > seq), None)
+        return name if fork is None or fork.parent == name else self.maker(fork.parent, seq)
+
+
+async def relatives(store: Store, run_id: str, records: Sequence[Record], most: int = MOST) -> Relatives:
+    """The journals of a run's family, without its own.
+
+    Of a run that a fork called, they are those of the runs that the same call began in the fork's family.
+
+    Args:
+        store: the store of all of them.
+        run_id: the run.
+        records: its records.
+        most: how many journals are read.
+    """
+    forks = [record for record in records if isinstance(record, Forked)]
+    if not forks:
+        caller = getattr(records[0], "caller", None) if records else None
+        return await _called_alike(store, caller) if isinstance(caller, Caller) else Relatives()
+    found = Relatives()
+    todo = [fork.parent for fork in reversed(forks)]
+    seen = {run_id, *todo}
+    for name in todo:  # grows
+        if len(found.journals) >= most:
+            break
+        journal = await _journal(store, name)
+        if journal is None:
+            found.gone.append(name)
+        else:
+            found.journals[name] = journal
+        # A fork at a record before its parent's own beginning does not contain how that one began.
+        others = [record.parent for record in journal or () if isinstance(record, Forked)]
+        others += [info.run_id for info in await forks_of(store, name)]
+        for other in others:
+            if other not in seen:
+                seen.add(other)
+                todo.append(other)
+    for fork in forks:
+        if fork.parent in found.gone:  # what it did before it was forked is known all the same
+            found.journals.setdefault(fork.parent, records[: fork.at])
+    return found
+
+
+async def _called_alike(store: Store, caller: Caller) -> Relatives:
+    """The journals of the runs that a call began in the other runs of the caller's family."""
+    records = await _journal(store, caller.run_id) or ()
+    made = next((one for one in records if isinstance(one, EffectIntended) and one.key == caller.key), None)
+    if made is None:
+        return Relatives()
+    around = await relatives(store, caller.run_id, records)
+    found = Relatives(gone=around.gone)
+    for name, journal in around.journals.items():
+        for record in journal:
+            if isinstance(record, EffectIntended) and record.name == made.name and _is_near(record, made):
+                inner = child_id(name, record.key)
+                theirs = await _journal(store, inner)
+                if theirs is not None and len(found.journals) < MOST:
+                    found.journals[inner] = theirs
+    return found
+
+
+def _is_near(one: EffectIntended, other: EffectIntended) -> bool:
+    return one.activation == other.activation or (one.path, one.node) == (other.path, other.node)
+
+
+async def _journal(store: Store, run_id: str) -> Sequence[Record] | None:
+    """The records of a run; None if it is deleted, or damaged: what it called is not known then."""
+    try:
+        return await store.read(run_id)
+    except (RunUnknown, StoreCorrupt):
+        return None
+
+
+async def known_calls(
+    store: Store, machine: RunState, activation: Activation, effect: Effect[object], asked_for: Collection[str]
+) -> tuple[list[FamilyCall], list[str]]:
+    """What the family knows of a call that a step is about to make.
+
+    Args:
+        store: the store of the runs.
+        machine: the run.
+        activation: the step.
+        effect: the call.
+        asked_for: keys of the calls that the step has asked for already: they are others.
+
+    Returns:
+        The calls of the same effect at the same place, those with the same request first; if there are some with the
+        same request, only these. And the relatives that are deleted.
+    """
+    records = await store.read(machine.run_id)
+    family = await relatives(store, machine.run_id, records)
+    copied = {record.key for record in records[: machine.forked_at] if isinstance(record, EffectSettled)}
+    exact: dict[str, FamilyCall] = {}
+    near: dict[str, FamilyCall] = {}
+    for name, journal in family.journals.items():
+        for entry in _calls(journal, lambda one: (one.kind, one.name) == (effect.kind, effect.name)):
+            intended = entry.intended
+            made_by = family.maker(name, intended.seq)
+            if intended.key in asked_for or (made_by != name and made_by in family.journals):
+                continue  # the journal of the run that made it knows best
+            if intended.activation == activation.key:
+                exact.setdefault(intended.key, known_of(made_by, entry, effect.digest))
+            elif (intended.path, intended.node) == (activation.path, activation.node) and intended.key not in copied:
+                near.setdefault(intended.key, known_of(made_by, entry, effect.digest))
+    calls = [*(exact or near).values()]
+    return [call for call in calls if call.same] or calls, family.gone
+
+
+def irreversible_calls(family: Relatives, records: Sequence[Record]) -> list[tuple[str, FamilyCall]]:
+    """The calls that cannot be undone which the relatives of a fork made, and which it does not have: it asks before
+    it makes them.
+
+    Args:
+        family: the relatives.
+        records: those that the fork begins with.
+
+    Returns:
+        The name and the call of each, in the order of the journals.
+    """
+    has = {record.key for record in records if isinstance(record, EffectSettled)}
+    found: dict[str, tuple[str, FamilyCall]] = {}
+    for name, journal in family.journals.items():
+        for entry in _calls(journal, lambda one: one.effect == "irreversible"):
+            intended = entry.intended
+            made_by = family.maker(name, intended.seq)
+            if intended.key not in has and (made_by == name or made_by not in family.journals):
+                found.setdefault(intended.key, (intended.name, known_of(made_by, entry, "")))
+    return [*found.values()]
+
+
+def _calls(records: Sequence[Record], wanted: Callable[[EffectIntended], bool]) -> Iterator[EffectEntry]:
+    """The calls that are wanted, with how each ended.
+
+    Not those whose result was taken from another run, by a replay or on a person's word.
+    """
+    found: dict[str, EffectEntry] = {}
+    asked: dict[str, tuple[str, object]] = {}
+    given: list[tuple[str, object]] = []
+    for record in records:
+        if isinstance(record, Asked) and in_family(record.question):
+            asked[record.question.id] = record.activation, record.question.payload.get("args")
+        elif isinstance(record, Answered) and record.question in asked:
+            if isinstance(record.answer, Value) and record.answer.value == RECORDED:
+                given.append(asked[record.question])
+        elif isinstance(record, EffectIntended):
+            call = record.activation, record.request.get("args", record.request)
+            if call in given and record.key not in found:
+                given.remove(call)
+            elif record.taken is None and wanted(record):
+                found.setdefault(record.key, EffectEntry(record)).intended = record
+        elif isinstance(record, EffectSettled) and record.key in found:
+            found[record.key].settled = record
+    yield from found.values()
+
+
+def known_of(run: str, entry: EffectEntry, digest: str) -> FamilyCall:
+    """A call of a run, by the run's journal. `digest`: of the request that it is compared with."""
+    intended, settled = entry.intended, entry.settled
+    status: Literal["returned", "failed", "unknown"] = "unknown"
+    result: object = None
+    error = ""
+    if settled is not None and settled.seq > intended.seq:
+        told = failed_result(settled.result) if intended.kind == "tool" else None
+        failed = told if settled.error is None else str(settled.error)
+        error = failed or ""
+        if settled.returned is not None:
+            error = f"it returned {settled.returned}, which was refused: {error}"
+        if not settled.unknown:
+            status = "failed" if failed else "returned"
+            result = None if failed else settled.result
+    args = intended.request.get("args", intended.request)
+    return FamilyCall(run, intended.seq, intended.digest == digest, args, status, result, error)
+
+
+# -- in a fork ---------------------------------------------------------------------------------------------------------
+
+
+_SHOWN = 500
+"""Characters of arguments or of a result in a prompt; the payload has all of them."""
+_MOST = 3
+"""Calls that a prompt tells of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """The result that a call had in another run, and has here without being made."""
+
+    result: object
+
+
+async def call_in_fork(
+    under_way: UnderWay, effect: Effect[Any], key: str, asked_for: Collection[str]
+) -> Adopted | None:
+    """Whether a fork may make a call that cannot be undone: None if so; or the result that it has without being made.
+
+    A person is asked, unless they approved just this call since the run was forked, and no relative has made it.
+
+    Args:
+        under_way: the effects of the step.
+        effect: the call.
+        key: the key that the call would have.
+        asked_for: keys of the calls that the step has asked for already.
+
+    Raises:
+        Suspend: there is no answer yet.
+        CallDenied: the person denied the call.
+    """
+    attempt = under_way.attempt
+    log, activation = attempt.log, attempt.activation
+    name = question_id(activation, key)
+    calls: Sequence[FamilyCall] = ()
+    gone: Sequence[str] = ()
+    if name not in activation.answers:
+        try:
+            calls, gone = await known_calls(log.journal.store, log.machine, activation, effect, asked_for)
+        except StoreError as error:
+            raise attempt.signalled(Lost(error)) from error
+        approved = log.guard is not None and log.guard.approved_by_person(effect.name, _args(effect))
+        if approved and not calls and not gone:
+            return None
+        await under_way.settle_down()
+    answer = answer_to(attempt, fork_question(attempt, effect, name, calls, gone))
+    if isinstance(answer, Approve):
+        return None
+    if isinstance(answer, Deny):
+        raise CallDenied(effect.name, answer.reason)
+    return Adopted(await _recorded(attempt, name))
+
+
+def question_id(activation: Activation, key: str) -> str:
+    """The id of the question before the call with this key."""
+    return hash_id(activation.key, "in a fork", key, *asking_again(activation))
+
+
+def fork_question(
+    attempt: Attempt, effect: Effect[Any], name: str, calls: Sequence[FamilyCall], gone: Sequence[str]
+) -> Question:
+    """The question before a call.
+
+    Args:
+        attempt: the step's attempt.
+        effect: the call.
+        name: the question's id.
+        calls: what other runs of the family know of it.
+        gone: relatives that are deleted.
+    """
+    activation, args = attempt.activation, _args(effect)
+    payload: dict[str, object] = {
+        "tool": effect.name, "args": args, "risk": effect.risk, "effect": effect.effect,
+        FAMILY: [call.shown() for call in calls],
+    }  # fmt: skip
+    if gone:
+        payload["deleted"] = list(gone)
+    choices = (RECORDED,) if any(call.same and call.status == "returned" for call in calls) else ()
+    question = Question(
+        id=name,
+        kind="approval",
+        node=activation.node,
+        path=activation.path,
+        prompt=_prompt(effect.name, calls, gone, recorded=bool(choices)),
+        payload=payload,
+        choices=choices,
+    )
+    return identified(attempt, question, effect.digest)
+
+
+def _args(effect: Effect[Any]) -> object:
+    return effect.request.get("args", effect.request)
+
+
+def _prompt(name: str, calls: Sequence[FamilyCall], gone: Sequence[str], *, recorded: bool) -> str:
+    """The question in words."""
+    told = [said_of(call) for call in calls[:_MOST]]
+    if len(calls) > _MOST:
+        told.append(f"{len(calls) - _MOST} more calls are in the payload.")
+    told += [f"Run {run}, which it comes from, is deleted or damaged: what it did since is not known." for run in gone]
+    if not told:
+        told.append("No run that it is related to has made this call.")
+    how = f' Answer "{RECORDED}" to take the result of that call without making it again.' if recorded else ""
+    return f"Call {name}? This run is a fork. {' '.join(told)}{how}"
+
+
+def said_of(call: FamilyCall) -> str:
+    """A call that was made before, in words."""
+    args = "the same arguments" if call.same else f"other arguments, {_cut(call.args)},"
+    became = {
+        "returned": f"returned {_cut(call.result)}",
+        "failed": f"failed: {cut(call.error, _SHOWN)}",
+        "unknown": f"may have happened{f' ({cut(call.error, _SHOWN)})' if call.error else ''}",
+    }[call.status]
+    return f"In run {call.run} it was called with {args} and {became} (record {call.seq})."
+
+
+def _cut(value: object) -> str:
+    return cut(canonical(cast("Any", value)), _SHOWN)
+
+
+async def _recorded(attempt: Attempt, name: str) -> object:
+    """The result that the question showed when it was answered."""
+    log = attempt.log
+    try:
+        await log.durable()
+        records = await log.journal.store.read(log.run_id)
+    except (StoreError, RunConflict) as error:
+        raise attempt.signalled(Lost(error)) from error
+    asked = [one.question for one in records if isinstance(one, Asked) and one.question.id == name]
+    shown: Any = asked[-1].payload.get(FAMILY) if asked else None
+    for call in shown if isinstance(shown, list) else ():
+        if isinstance(call, Mapping) and call.get("same") and call.get("status") == "returned":
+            return call.get("result")
+    raise EffectFailed(f"run {log.run_id!r}: question {name!r} showed no result of another run", type="UserDenied")
+
+
+# -- in another attempt, or behind a crash -----------------------------------------------------------------------------
+
+
+async def ask_before_another(under_way: UnderWay, effect: Effect[Any], key: str, asked_for: Collection[str]) -> None:
+    """Return if a call may be made.
+
+    Args:
+        under_way: the effects of the step.
+        effect: the call.
+        key: the key that the call would have.
+        asked_for: keys of the calls that the step has asked for already.
+
+    Raises:
+        Suspend: there is no answer yet.
+        CallDenied: the person denied the call.
+    """
+    attempt = under_way.attempt
+    activation = attempt.activation
+    waits = patience()
+    while left := _left(under_way, effect, asked_for):
+        pause = next(waits, None)
+        if pause is None:
+            break
+        await anyio.sleep(pause)  # calls beside each other may come in another order than before
+        attempt.check_running()
+    if not left:
+        return
+    name = unused_id(activation, hash_id(activation.key, "another", key, *asking_again(activation)))
+    if name not in activation.answers:
+        await under_way.settle_down()
+    answer = answer_to(attempt, _question(attempt, effect, name, left))
+    if isinstance(answer, Deny):
+        raise CallDenied(effect.name, answer.reason)
+
+
+def _left(under_way: UnderWay, effect: Effect[Any], asked_for: Collection[str]) -> list[EffectEntry]:
+    """Calls of the same kind that happened, or may have, and that the step has not asked for: those of attempts that
+    failed, and those of this attempt that have no known end.
+
+    Calls inside of one whose result was given back are not asked for again.
+    """
+    attempt, left, over = under_way.attempt.activation.attempt, list[EffectEntry](), set[str]()
+    for entry in under_way.before:
+        intended, settled = entry.intended, settled_of(entry)
+        if intended.inside in over or (intended.key in asked_for and settled is not None):
+            over.add(intended.key)
+        elif (
+            intended.effect == "irreversible"
+            and intended.name == effect.name
+            and (intended.attempt < attempt or settled is None or settled.unknown)
+            and intended.key not in asked_for
+            and not is_suspended(entry)
+            and not certainly_failed(intended, settled)
+        ):
+            left.append(entry)
+    return left
+
+
+def _question(attempt: Attempt, effect: Effect[Any], name: str, left: list[EffectEntry]) -> Question:
+    activation = attempt.activation
+    calls = [known_of(attempt.log.run_id, entry, effect.digest) for entry in left]
+    failed = any(entry.intended.attempt < activation.attempt for entry in left)
+    why = "An attempt of this step that failed made" if failed else "When this step was stopped, it was making"
+    payload: dict[str, object] = {
+        "tool": effect.name, "args": effect.request.get("args", effect.request), "risk": effect.risk,
+        "effect": effect.effect, FAMILY: [call.shown() for call in calls],
+    }  # fmt: skip
+    said = " ".join(map(said_of, calls[:3]))
+    question = Question(
+        id=name,
+        kind="approval",
+        node=activation.node,
+        path=activation.path,
+        prompt=f"Call {effect.name}? {why} another call. {said}",
+        payload=payload,
+    )
+    return identified(attempt, question, effect.digest)

@@ -1,0 +1,509 @@
+"""Limits that are checked before a call: those of the run and of its calling runs, which it spends as well.
+
+A graph called as a tool is a run of its own. Before each of its model and tool calls, every caller's journal gets a
+record `spent` with the totals of the inner run, and another one when the call has ended. So what a caller may still
+do follows from its own journal alone. As the records hold totals, a crash between two journals neither counts a call
+twice nor loses one: the next record holds the same, or more.
+
+    the caller is driven here        checked and journaled together with the call, no other step in between
+    no process drives it             its lease is taken for a moment, and the call journaled
+    another process drives it        it gets a message, and journals the call
+    the call that began the run,
+      or the caller, is over         no caller waits for it: only its own limits hold
+
+The last three are rare: an inner run continues on its own because it was answered or resumed directly, or because
+another process drives its caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+import anyio
+
+from orchestrator.errors import RunConflict, RunEnded, RunUnknown, StoreError
+from orchestrator.executor.commands import Stop
+from orchestrator.executor.effects.effect import Attempt, Effect
+from orchestrator.executor.interrupts import Lost, Refused
+from orchestrator.executor.resources import Children
+from orchestrator.executor.run_log import RunLog, ToolsFor
+from orchestrator.graph.limits import LimitsLeft, Reserve, Usage
+from orchestrator.kernel.ledger import EffectEntry
+from orchestrator.kernel.queries import exceeded_limit, limits_left, must_reserve, must_wait, reserve_of, total_reserve
+from orchestrator.kernel.records import Caller, LimitSpent, Spent
+from orchestrator.kernel.run_state import RunState
+from orchestrator.kernel.state import Phase
+from orchestrator.views.run import Run
+
+
+def child_id(parent: str, key: str) -> str:
+    """The id of the run that a call, with this idempotency key, of a run begins: 24 hexadecimal digits."""
+    return blake2b(f"{parent}\0{key}".encode(), digest_size=12).hexdigest()
+
+
+def old_child_id(parent: str, key: str) -> str:
+    """The id that it had in earlier versions, longer by 17 characters than that of the run around it."""
+    return f"{parent}.{key}"
+
+
+def caller_of(machine: RunState) -> Caller | None:
+    """The call that began a run; None if a person or a program did."""
+    started = machine.started
+    if started is None or machine.caller is not None or machine.fork is not None:
+        return machine.caller
+    parent, _, key = started.run_id.rpartition(".")
+    if parent and started.labels.get("parent") == parent:  # begun by an earlier version
+        return Caller(run_id=parent, key=key, depth=parent.count(".") + 1)
+    return None
+
+
+def depth_of(machine: RunState) -> int:
+    """How many runs are around a run, each of which waits for the next."""
+    caller = caller_of(machine)
+    return 0 if caller is None else caller.depth
+
+
+@dataclass(frozen=True)
+class Totals:
+    """What a run has spent and reserved, as the runs around it count it."""
+
+    run_id: str
+    usage: Usage
+    reserve: Reserve
+    head: int = 0
+    """Number of its last record; 0: not known."""
+
+    def in_caller(self, machine: RunState, entry: EffectEntry) -> Totals:
+        """The totals of the calling run, once it has journaled these."""
+        usage = machine.shared_usage - (entry.inner_usage or Usage()) + self.usage
+        reserve = total_reserve(machine) - reserve_of(machine, entry.intended.key) + self.reserve
+        return Totals(machine.run_id, usage, reserve, machine.head)
+
+
+def own_totals(machine: RunState) -> Totals:
+    """What a run itself, and all runs inside it, have spent and reserved."""
+    return Totals(machine.run_id, machine.shared_usage, total_reserve(machine), machine.head)
+
+
+@dataclass(frozen=True, slots=True)
+class Exceeded:
+    """A limit of a caller leaves no room for a call."""
+
+    limit: str
+    """Empty: the step that called the graph is gone."""
+    path: str = ""
+    """Of the caller's graph that has the limit."""
+
+
+def lacks_room(machine: RunState, entry: EffectEntry, inner: Totals, reserve: Reserve) -> Exceeded | bool:
+    """Whether a caller's limits leave room for one more call of its inner run.
+
+    Args:
+        inner: the inner run's totals with the call.
+        reserve: what the call alone reserves.
+
+    Returns:
+        the limit that is exceeded; or whether the call has to wait for those under way.
+    """
+    activation = machine.activation(entry.intended.activation)
+    if activation is None or activation.phase is Phase.PARKED:
+        return Exceeded("")
+    known = entry.inner_usage or Usage()
+    if inner.usage.calls > known.calls:  # else a crash came between the two journals, and it was allowed before
+        # A crash may also have lost what the inner run spent since.
+        exceeded = exceeded_limit(activation, inner.usage - known - Usage(calls=1))
+        if exceeded is not None:
+            return Exceeded(*exceeded)
+    return must_wait(activation, reserve)
+
+
+@dataclass(frozen=True)
+class Denied:
+    """A run around it forbids a call."""
+
+    run_id: str
+    limit: str
+    """The limit of that run that is spent; empty: it does not wait for the inner run any more."""
+
+    def __str__(self) -> str:
+        if self.limit:
+            return f"the limit {self.limit!r} of run {self.run_id} is spent"
+        return f"run {self.run_id} no longer waits for it"
+
+
+def note_spent(
+    log: RunLog, entry: EffectEntry, inner: Totals, call: str, message: int | None = None, *, always: bool = False
+) -> None:
+    """Journal an inner run's totals in its caller's journal, unless it has them already.
+
+    Args:
+        log: the caller's.
+        entry: the call that began the inner run.
+        call: key of the call of the inner run that changed the totals; empty at its end.
+        message: the inbox message that brought them.
+        always: journal them also if they are the same.
+    """
+    known, key = entry.inner_usage or Usage(), entry.intended.key
+    if always or message is not None or known != inner.usage or reserve_of(log.machine, key) != inner.reserve:
+        record = Spent(
+            **log.of(entry.intended), key=key, run=inner.run_id, call=call, usage=inner.usage, reserve=inner.reserve,
+            head=inner.head, message=message,
+        )  # fmt: skip
+        log.push(record, message)
+
+
+def total_up(log: RunLog, key: str, run: Run | None) -> None:
+    """Journal what the run that a call began has spent in all, when no step waits for it any more."""
+    entry = log.machine.ledger.entry(key)
+    if run is not None and entry is not None and log.machine.ended is None:
+        note_spent(log, entry, Totals(run.run_id, run.machine.shared_usage, Reserve(), run.seq), "")
+
+
+def note_exceeded(log: RunLog, entry: EffectEntry, exceeded: Exceeded) -> None:
+    """Journal that a limit of a caller is spent."""
+    if exceeded.limit:
+        activation = entry.intended.activation
+        log.push(LimitSpent(**log.now(), frame=exceeded.path, limit=exceeded.limit, activation=activation))
+
+
+@dataclass(frozen=True, slots=True)
+class Spend:
+    """What an inner run that another process drives is about to spend, as a command to its caller."""
+
+    key: str
+    """Of the call that began the inner run."""
+    call: str
+    inner: Totals
+
+    def checked(self, machine: RunState, tools: ToolsFor, now: float) -> Spend:
+        """Itself: it fits any run."""
+        return self
+
+    def apply(self, log: RunLog, message: int | None = None) -> bool:
+        """Journal it. False: a limit forbids it, or no step waits for the inner run."""
+        entry = log.machine.ledger.entry(self.key)
+        if entry is None or log.machine.ended is not None:
+            return False
+        lacking = lacks_room(log.machine, entry, self.inner, Reserve())
+        if isinstance(lacking, Exceeded):
+            activation = log.machine.activation(entry.intended.activation)
+            note_exceeded(log, entry, lacking)
+            if activation is not None:
+                log.halt(activation)
+            return False
+        note_spent(log, entry, self.inner, self.call, message)
+        return True
+
+    def body(self) -> dict[str, object]:
+        """See `Command.body`."""
+        return {
+            "type": "spend", "key": self.key, "call": self.call, "run": self.inner.run_id,
+            "usage": self.inner.usage.model_dump(mode="json"), "reserve": self.inner.reserve.model_dump(mode="json"),
+            "head": self.inner.head,
+        }  # fmt: skip
+
+    @classmethod
+    def of(cls, body: Mapping[str, object]) -> Spend | None:
+        """The command that a message of an inbox holds; None if it is another one.
+
+        Raises:
+            ValidationError: its figures are none.
+        """
+        if body.get("type") != "spend":
+            return None
+        usage, reserve = Usage.model_validate(body.get("usage")), Reserve.model_validate(body.get("reserve"))
+        head = body.get("head")
+        inner = Totals(str(body.get("run")), usage, reserve, head if isinstance(head, int) else 0)
+        return cls(str(body.get("key")), str(body.get("call")), inner)
+
+
+_AGAIN = 0.05
+"""Seconds until a caller is asked again that could not answer."""
+
+
+@dataclass(frozen=True)
+class Granted:
+    """The caller's journal has the call."""
+
+    totals: Totals | None = None
+    """Of the caller; None: no step waits for the inner run, so no run around the caller is asked."""
+    caller: Caller | None = None
+    """The call that began the caller."""
+
+
+async def ask_remote(children: Children, caller: Caller, inner: Totals, call: str) -> Granted | Denied | float:
+    """Journal a call of an inner run in a caller that is not driven here, or learn which limit forbids it.
+
+    Calls under way are not waited for: whether those in the journal still run is not known here.
+
+    Returns:
+        `Granted`, `Denied`, or the seconds after which to ask again, if the caller could not answer.
+
+    Raises:
+        StoreError: the store failed.
+    """
+    try:
+        borrowed = await children.borrow(caller.run_id)
+    except (RunUnknown, RunEnded):
+        return Granted()
+    except RunConflict:
+        return await _post(children, caller, inner, call)
+    async with borrowed as log:
+        entry = log.machine.ledger.entry(caller.key)
+        if entry is None:
+            return Granted()
+        lacking = lacks_room(log.machine, entry, inner, Reserve())
+        if isinstance(lacking, Exceeded):
+            # Who goes on with it finds the limit spent at its next call; without its code nothing can be merged.
+            return Denied(log.run_id, lacking.limit)
+        note_spent(log, entry, inner, call)
+        await log.durable()
+        return _granted(log.machine)
+
+
+async def _post(children: Children, caller: Caller, inner: Totals, call: str) -> Granted | Denied | float:
+    """The same, of a caller that another process drives."""
+    received, record = await children.post(caller.run_id, Spend(caller.key, call, inner))
+    if not received:
+        return _AGAIN
+    machine = (await children.load(caller.run_id)).machine
+    if isinstance(record, Spent):
+        return _granted(machine)
+    entry = machine.ledger.entry(caller.key)
+    if machine.ended is not None or entry is None:
+        return Granted()
+    lacking = lacks_room(machine, entry, inner, Reserve())
+    return Denied(machine.run_id, lacking.limit) if isinstance(lacking, Exceeded) else _AGAIN
+
+
+def _granted(machine: RunState) -> Granted:
+    return Granted(own_totals(machine), caller_of(machine))
+
+
+# -- a call of a step -----------------------------------------------------------------------------------------------
+
+
+def remaining_limits(attempt: Attempt) -> LimitsLeft:
+    """Return what is left of each limit of the run and of its calling runs."""
+    own = limits_left(attempt.log.machine, attempt.activation)
+    callers = callers_of(attempt.resources.children, attempt.log)
+    return own if callers is None else callers.left(own)
+
+
+async def admit(
+    attempt: Attempt, callers: Callers | None, effect: Effect[Any], key: str, *, again: bool
+) -> Reserve | None:
+    """Wait until the limits leave room for a call and return its reservation, if it must be journaled.
+
+    A repeated call was admitted before, so it is neither refused nor delayed.
+
+    Raises:
+        Refused: a limit of the run or of a calling run is spent.
+    """
+    log, activation = attempt.log, attempt.activation
+    machine = log.machine
+    while True:
+        exceeded = None if again else exceeded_limit(activation)
+        if exceeded is not None:
+            limit, frame = exceeded
+            log.push(LimitSpent(**log.now(), frame=frame, limit=limit, activation=activation.key))
+            raise attempt.signalled(Refused())
+        reserve = None
+        if effect.reserve is not None and (must_reserve(activation) or (callers is not None and callers.reserve)):
+            reserve = effect.reserve(machine.longest_reply, machine.costliest_call, remaining_limits(attempt).cost)
+            if not again and must_wait(activation, reserve):
+                await _wait_for(attempt, log)
+                continue
+        if callers is None:
+            return reserve
+        try:
+            answer = await callers.admit(key, reserve or Reserve(), reserve_of(machine, key), new=not again)
+        except (StoreError, RunConflict) as error:
+            raise attempt.signalled(Lost(error)) from error
+        if answer is None:
+            attempt.check_running()
+            return reserve
+        if isinstance(answer, Denied):
+            _cancel(log, answer)  # the run around it does so as well, unless it is not driven now
+            raise attempt.signalled(Refused())
+        await _wait_for(attempt, answer)
+
+
+def _cancel(log: RunLog, denied: Denied) -> None:
+    """Cancel a run whose call was denied by a calling run."""
+    Stop("cancel", f"run {denied.run_id}", str(denied)).apply(log)
+
+
+async def _wait_for(attempt: Attempt, what: RunLog | float) -> None:
+    """Wait until a run journals something, or for some seconds, without occupying a place in the concurrency limit."""
+    async with attempt.aside():
+        await (anyio.sleep(what) if isinstance(what, float | int) else what.moved())
+    attempt.check_running()
+
+
+# -- calling runs --------------------------------------------------------------------------------------------------
+
+
+class Callers:
+    """The calling runs of a run, nearest first."""
+
+    def __init__(self, children: Children, log: RunLog, caller: Caller) -> None:
+        self._children, self._log, self._caller = children, log, caller
+
+    def _around(self) -> list[tuple[RunLog, EffectEntry]]:
+        """Return the callers driven here, up to the first that is not, with the calls that they wait for."""
+        found: list[tuple[RunLog, EffectEntry]] = []
+        caller: Caller | None = self._caller
+        while caller is not None:
+            log = self._children.live(caller.run_id)
+            entry = None if log is None else log.machine.ledger.entry(caller.key)
+            if log is None or entry is None:
+                break
+            found.append((log, entry))
+            caller = caller_of(log.machine)
+        return found
+
+    def left(self, own: LimitsLeft) -> LimitsLeft:
+        """Return what is left of each limit, including those of the callers."""
+        least = own.model_dump()
+        for log, entry in self._around():
+            activation = log.machine.activation(entry.intended.activation)
+            if activation is None:
+                break
+            around = limits_left(log.machine, activation)
+            for name in ("seconds", "tokens", "cost", "calls"):
+                known, more = least[name], getattr(around, name)
+                least[name] = more if known is None else known if more is None else min(known, more)
+        return LimitsLeft(**least)
+
+    @property
+    def reserve(self) -> bool:
+        """Whether a caller limits tokens or cost, so that calls reserve; true if that is unknown here."""
+        caller: Caller | None = self._caller
+        while caller is not None:
+            log = self._children.live(caller.run_id)
+            if log is None:
+                return True
+            entry = log.machine.ledger.entry(caller.key)
+            activation = None if entry is None else log.machine.activation(entry.intended.activation)
+            if activation is None:
+                return False
+            if must_reserve(activation):
+                return True
+            caller = caller_of(log.machine)
+        return False
+
+    async def admit(self, call: str, reserve: Reserve, before: Reserve, *, new: bool) -> Denied | RunLog | float | None:
+        """Journal a call of the run in every caller, before it is made.
+
+        Args:
+            call: the call's key.
+            reserve: its reservation.
+            before: the reservation that it has already.
+            new: whether the run has not counted it yet.
+
+        Returns:
+            None: the call may be made. `Denied`: a limit is spent, as the caller's journal says. A run: wait for its
+            effects in progress, then ask again. A number: wait for so many seconds, then ask again.
+        """
+        granted: dict[str, Granted] = {}
+        while True:
+            asked = len(granted)
+            found = await self._ask(call, reserve, before, granted, new=new)
+            if not isinstance(found, list):
+                return found
+            if len(granted) == asked:  # else what is driven here may have moved on while another one was asked
+                break
+        for log, entry, inner in reversed(found):
+            note_spent(log, entry, inner, call)
+        return None
+
+    async def _ask(
+        self, call: str, reserve: Reserve, before: Reserve, granted: dict[str, Granted], *, new: bool
+    ) -> list[tuple[RunLog, EffectEntry, Totals]] | Denied | RunLog | float:
+        """Return the callers driven here with the totals to journal in each, or why the call is not admitted now.
+
+        Args:
+            granted: the answers of callers that are not driven here, by run id; new answers are added.
+        """
+        totals = self._with(call_reserve=reserve, before=before, new=new)
+        found: list[tuple[RunLog, EffectEntry, Totals]] = []
+        caller: Caller | None = self._caller
+        while caller is not None:
+            log = self._children.live(caller.run_id)
+            if log is None:
+                if caller.run_id not in granted:
+                    answer = await ask_remote(self._children, caller, totals, call)
+                    if isinstance(answer, Denied):
+                        for between, _, _ in reversed(found):
+                            _cancel(between, answer)
+                    if not isinstance(answer, Granted):
+                        return answer
+                    granted[caller.run_id] = answer
+                known = granted[caller.run_id]
+                if known.totals is None:
+                    break
+                totals, caller = known.totals, known.caller
+                continue
+            entry = log.machine.ledger.entry(caller.key)
+            if entry is None:
+                break
+            lacking = lacks_room(log.machine, entry, totals, reserve)
+            if isinstance(lacking, Exceeded):
+                return await self._deny(log, entry, lacking, [between for between, _, _ in reversed(found)])
+            if lacking and new:  # one that is made again was allowed before
+                return log
+            found.append((log, entry, totals))
+            totals, caller = totals.in_caller(log.machine, entry), caller_of(log.machine)
+        return found
+
+    async def _deny(self, log: RunLog, entry: EffectEntry, exceeded: Exceeded, between: Sequence[RunLog]) -> Denied:
+        """Journal which limit forbids the call, and stop everything that waits for it, outermost run first."""
+        activation = log.machine.activation(entry.intended.activation)
+        note_exceeded(log, entry, exceeded)
+        with anyio.CancelScope(shield=True):  # a crash must not leave inner runs cancelled without a reason
+            await log.durable()
+        denied = Denied(log.run_id, exceeded.limit)
+        if activation is not None:
+            log.halt(activation)
+        for inner in between:
+            _cancel(inner, denied)
+        return denied
+
+    def _with(self, *, call_reserve: Reserve, before: Reserve, new: bool) -> Totals:
+        """Return the run's totals as they are after a call is journaled."""
+        totals = own_totals(self._log.machine)
+        usage = totals.usage.model_copy(update={"calls": totals.usage.calls + new})
+        return Totals(totals.run_id, usage, totals.reserve - before + call_reserve, totals.head)
+
+    def report(self, call: str) -> None:
+        """Journal what the run has spent in callers that are driven here; for others the next call does."""
+        totals, made = own_totals(self._log.machine), self._log.machine.ledger.entry(call)
+        # Of what cannot be undone the callers know at once how far this run is: a fork of them begins behind it.
+        lasting = made is not None and made.intended.effect == "irreversible"
+        for log, entry in self._around():
+            note_spent(log, entry, totals, call, always=lasting)
+            totals = own_totals(log.machine)
+
+    def hurry(self) -> None:
+        """Start writing the callers' journals, without waiting."""
+        for log, _ in self._around():
+            log.hurry()
+
+    async def durable(self) -> None:
+        """Wait until the callers' journals are in the store.
+
+        Raises:
+            RunConflict, RunUnknown, StoreError: a journal cannot be written.
+        """
+        for log, _ in self._around():
+            await log.durable()
+
+
+def callers_of(children: Children, log: RunLog) -> Callers | None:
+    """Return the calling runs of a run; None if no call started it."""
+    caller = caller_of(log.machine)
+    return None if caller is None else Callers(children, log, caller)

@@ -1,0 +1,328 @@
+"""Tools and functions as a node has them: arguments are checked, every call is an effect."""
+
+from __future__ import annotations
+
+import inspect
+import random
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeVar, cast
+
+import anyio
+
+from orchestrator.containment import contained
+from orchestrator.context import Context
+from orchestrator.errors import AgentError, GraphUnknown, InvalidUpdate, ResultRefused, ToolFailed
+from orchestrator.executor.call_guard import CallDenied
+from orchestrator.executor.effects.effect import Effect
+from orchestrator.executor.effects.perform import AttemptEffects, innermost
+from orchestrator.executor.effects.retry import TryAgain, decide, outcome_is_open
+from orchestrator.executor.failures import bounded, traceback_of_tool
+from orchestrator.fence import current_fence, waits_at_fence
+from orchestrator.graph.codec import Codec, as_json
+from orchestrator.graph.isolation import json_copy
+from orchestrator.graph.state import type_schema
+from orchestrator.kernel.question import Approve
+from orchestrator.kernel.records import EffectClass
+from orchestrator.tools.function_runner import run_function
+from orchestrator.tools.result import ToolFailure, ToolResult, storable, worded
+from orchestrator.tools.tool import Tool
+from orchestrator.tools.toolbox import Toolbox
+from orchestrator.tools.truncation import in_words, kept, refused
+from orchestrator.values import Unfit
+
+T = TypeVar("T")
+
+
+def tools_for(effects: AttemptEffects, ctx: Context[Any]) -> Toolbox:
+    """The tools of a step, their calls journaled.
+
+    Raises:
+        GraphUnknown: the node names one that the executor was not given.
+    """
+    tools = effects.attempt.resources.tools
+    names = effects.attempt.setting("tools")
+    if names is None:
+        return JournaledToolbox(effects, ctx, tools)
+    # Where the node, or a subgraph around it, has a tool of its own, that is what the name means.
+    own = effects.attempt.own_tools()
+    others = tools.subset(name for name in names if name not in own)
+    found = (own.get(name) or others.current()[name] for name in names) if own else others
+    return JournaledToolbox(effects, ctx, found)
+
+
+class JournaledToolbox(Toolbox):
+    """The tools of one step; `execute` journals its calls."""
+
+    def __init__(self, effects: AttemptEffects, ctx: Context[Any], tools: Iterable[Tool]) -> None:
+        super().__init__(*tools)
+        self._effects, self._ctx = effects, ctx
+
+    def _derived(self, box: Toolbox) -> Toolbox:
+        return JournaledToolbox(self._effects, self._ctx, box)
+
+    async def execute(self, *, name: str, tool_input: Mapping[str, object] | None = None) -> ToolResult:
+        tool = self.get(name)
+        if tool is None:
+            return ToolFailure(error=f"Tool {name} is invalid")
+        try:
+            with contained():
+                args = tool.validate(tool_input or {})
+        except Exception as error:
+            return tool.failure(error)
+        result = await perform_tool(self._effects, self._ctx, tool, args)
+        return worded(result)
+
+
+async def call_tool(
+    effects: AttemptEffects,
+    ctx: Context[Any],
+    name: str,
+    given: Mapping[str, object] | None,
+    more: Mapping[str, object],
+) -> ToolResult:
+    """See `Context.tool`."""
+    try:
+        tool = ctx.tools.get(name)
+        if tool is None:
+            known = ", ".join(one.name for one in ctx.tools) or "none at all"
+            raise AgentError(f"{ctx.node}: {name!r} is not an available tool; there are: {known}")
+        args, check = _parted(tool, given, more) if given is not None or "check" in more else (more, False)
+        args = tool.validate(args)
+    except AgentError:
+        _note_failed(effects)
+        raise
+    result = await perform_tool(effects, ctx, tool, args)
+    if check and result.failed:
+        raise ToolFailed(name, result)
+    return result
+
+
+def _parted(
+    tool: Tool, given: Mapping[str, object] | None, more: Mapping[str, object]
+) -> tuple[Mapping[str, object], bool]:
+    """The tool's arguments, and whether a failure is to be raised.
+
+    Raises:
+        TypeError: an argument is given twice.
+    """
+    names = cast("Mapping[str, Any]", tool.parameters.get("properties") or {})
+    check = False
+    if isinstance(more.get("check"), bool) and (given is not None or "check" not in names):
+        check = bool(more["check"])
+        more = {name: value for name, value in more.items() if name != "check"}
+    if given is None:
+        return more, check
+    twice = sorted(given.keys() & more.keys())
+    if twice:
+        raise TypeError(f"tool {tool.name!r}: argument {twice[0]!r} is given twice: in the mapping and as a keyword")
+    return {**given, **more}, check
+
+
+def _note_failed(effects: AttemptEffects) -> None:
+    """Count a call of the node's own that failed; those that a tool makes are that tool's matter."""
+    if not innermost():
+        effects.attempt.failed_calls += 1
+
+
+async def perform_tool(
+    effects: AttemptEffects, ctx: Context[Any], tool: Tool, args: Mapping[str, object]
+) -> ToolResult:
+    """Call a tool with validated arguments, as an effect. What it raises becomes a `ToolFailure`."""
+    effects.attempt.check_may_call(tool.name)
+
+    def calling(args: Mapping[str, object]) -> Effect[tuple[ToolResult, bool]]:
+        return Effect(
+            kind="tool", name=tool.name, effect=tool.effect,
+            request={"args": dict(args), "schema": tool.schema_digest}, risk=tool.risk,
+            run=lambda key: _call(effects, ctx, tool, args, key), encode=lambda found: _data(found[0]),
+            decode=lambda found: (_tool_result(found), False), reread=True, unknown=lambda found: found[1],
+            reconcile=_reconciler(tool), returns=lambda: tool.output_schema, continues=tool.continues,
+            graph=str(getattr(getattr(tool, "graph", None), "content", "")),
+            recall=lambda request: calling(request["args"]),
+        )  # fmt: skip
+
+    effect = calling(args)
+    log = effects.attempt.log
+    guard = None if log.tape is not None or (effect.irreversible and log.machine.in_fork) else log.guard
+    due, known = (False, "") if guard is None else effects.is_due(effect)
+    try:
+        if guard is not None and due and guard.asks_about(tool, args, known):
+            payload = {"tool": tool.name, "args": dict(args), "risk": tool.risk, "effect": tool.effect}
+            answer = await ctx.ask("approval", prompt=f"Call {tool.name}? {guard.why}", payload=payload)
+            if not isinstance(answer, Approve):
+                raise CallDenied(tool.name, getattr(answer, "reason", ""))
+            if answer.args is not None:
+                effect = calling(tool.validate(answer.args))
+        result, _ = await effects.perform(effect)
+    except ResultRefused as refusal:
+        result = tool.failure(refusal)
+    except CallDenied as denied:
+        _note_failed(effects)
+        return ToolFailure(error=denied.words)
+    if result.failed:
+        _note_failed(effects)
+    return result
+
+
+async def _call(
+    effects: AttemptEffects, ctx: Context[Any], tool: Tool, args: Mapping[str, object], key: str
+) -> tuple[ToolResult, bool]:
+    """What a tool gives, and whether that leaves its outcome open.
+
+    The tool's own `retry` makes the call again inside the same effect, but never one of an irreversible tool whose
+    error leaves its outcome open (see `outcome_is_open`), whatever the retry allows: a connection that broke or time
+    that ran out ends that call, its result is journaled as unknown, and a further attempt of the step asks first. So it
+    does if its result is refused. Nor is a tool called again inside of which something irreversible happened, or may
+    have: a further attempt of the step gets the results of those calls.
+    """
+    attempt, tries = effects.attempt, 1
+    returned = (ResultRefused,) if tool.effect == "irreversible" else ()
+    passing: tuple[type[Exception], ...] = (GraphUnknown, *returned, *tool.passes)
+    while True:
+        try:
+            with contained():
+                done = await tool.perform(args, key=key, ctx=ctx)
+            return await _landed(effects, tool, done, key), False
+        except passing:
+            raise
+        except Exception as error:
+            fence = current_fence.get()
+            open_ = outcome_is_open(error) and (fence is None or fence.entered is not False)
+            again = None
+            if tool.retry is not None:
+                irreversible = (open_ and tool.effect == "irreversible") or effects.lasts_inside(key)
+                again = decide(tool.retry, error, tries, random.random(), irreversible=irreversible)
+            if not isinstance(again, TryAgain):
+                failure = tool.failure(error).model_copy(update={"traceback": traceback_of_tool(error)})
+                return storable(kept(failure, tool.max_kept)), open_
+            await anyio.sleep(again.wait)
+            tries += 1
+        if not attempt.log.lease.fresh:
+            await attempt.ensure_held()
+
+
+async def _landed(effects: AttemptEffects, tool: Tool, done: ToolResult, key: str) -> ToolResult:
+    """The result of a call that was made, as the journal keeps it.
+
+    Raises:
+        ResultRefused: something went wrong behind the call.
+    """
+    try:
+        if done.metadata.get("new_instance") and await _began_anew(effects, tool, key):
+            done = done.model_copy(update={"metadata": {**done.metadata, "began_anew": True}})
+        return _kept(tool, done)
+    except Exception as error:
+        raise refused(error, done) from error
+
+
+def _kept(tool: Tool, done: ToolResult) -> ToolResult:
+    """A result as the journal keeps it; a failed one if it cannot keep what was given.
+
+    Raises:
+        ResultRefused: it cannot, and the call cannot be made again.
+    """
+    result = storable(kept(done, tool.max_kept))
+    if result.failed and not done.failed and tool.effect == "irreversible":
+        raise ResultRefused(str(result.error), in_words(done))
+    return result
+
+
+async def _began_anew(effects: AttemptEffects, tool: Tool, key: str) -> bool:
+    """Whether the run called the tool before: what those calls set up in their instance is gone."""
+    log = effects.attempt.log
+    had = log.holdings.of(log.run_id).had
+    if tool.name in had:
+        return True
+    had.add(tool.name)
+    if log.is_new:
+        return False
+    records = await log.journal.store.read(log.run_id)
+    return any(one.type == "effect_intended" and one.name == tool.name and one.key != key for one in records)
+
+
+_NOTHING = ToolResult().model_dump(mode="json")
+
+
+def _data(result: ToolResult) -> dict[str, Any]:
+    """A result as JSON, omitting what equals the defaults of `ToolResult`."""
+    data = result.model_dump(mode="json", include=set(ToolResult.model_fields))
+    found = {name: value for name, value in data.items() if value != _NOTHING.get(name)}
+    if result.traceback:
+        found["traceback"] = bounded(result.traceback)
+    return found
+
+
+def _tool_result(found: object) -> ToolResult:
+    """A tool's result from the journal, or from a person's answer."""
+    if isinstance(found, Mapping) and found.keys() <= ToolResult.model_fields.keys():
+        kind = ToolFailure if found.get("error") is not None and found.get("exit_code") else ToolResult
+        return kind.model_validate(found)
+    return ToolResult(output=cast("Any", found))
+
+
+def _reconciler(tool: Tool) -> Callable[[str], Awaitable[tuple[ToolResult, bool] | None]] | None:
+    reconcile = getattr(tool, "reconcile", None)
+    if reconcile is None:
+        return None
+
+    async def ask(key: str) -> tuple[ToolResult, bool] | None:
+        found = await run_function(partial(reconcile, key))
+        if found is None:
+            return None
+        return _kept(tool, found if isinstance(found, ToolResult) else ToolResult(output=found)), False
+
+    return ask
+
+
+# -- functions --------------------------------------------------------------------------------------------------------
+
+
+async def call_function(
+    effects: AttemptEffects,
+    name: str,
+    fn: Callable[..., Awaitable[T] | T],
+    args: Sequence[object],
+    returns: type[T],
+    effect: EffectClass,
+    reconcile: Callable[[str], Awaitable[T | None] | T | None] | None,
+) -> T:
+    """See `Context.effect`."""
+    codec, threads = Codec(returns), effects.attempt.resources.threads
+
+    async def run(key: str) -> T:
+        given: dict[str, Any] = {"idempotency_key": key} if _wants_key(fn) else {}
+        waits_at_fence(key)
+        return cast(T, await run_function(partial(fn, *args, **given), limiter=threads))
+
+    def encode(value: T) -> object:
+        try:
+            return codec.encode(value)
+        except Unfit as error:
+            raise InvalidUpdate(f"effect {name!r} returned a value that does not fit `returns`: {error}") from None
+
+    def decode(found: object) -> T:
+        try:
+            return cast(T, codec.load(json_copy(found)))  # from a copy, because the journal keeps what was found
+        except Unfit as error:
+            raise InvalidUpdate(f"effect {name!r} has a result that does not fit `returns`: {error}") from None
+
+    async def look(key: str) -> T | None:
+        assert reconcile is not None
+        return cast("T | None", await run_function(partial(reconcile, key), limiter=threads))
+
+    asked = as_json(list(args), f"the arguments of effect {name!r}", inside=1)
+    return await effects.perform(
+        Effect[T](
+            kind="effect", name=name, effect=effect, request={"args": asked}, run=run, encode=encode, decode=decode,
+            reread=True, validate=lambda value: encode(codec.load(value)),
+            returns=partial(type_schema, returns, "validation"), reconcile=None if reconcile is None else look,
+        )
+    )  # fmt: skip
+
+
+def _wants_key(function: Callable[..., object]) -> bool:
+    try:
+        return "idempotency_key" in inspect.signature(function).parameters
+    except (TypeError, ValueError):  # a builtin without a signature
+        return False

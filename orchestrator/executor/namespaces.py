@@ -1,0 +1,351 @@
+"""What belongs to one part of an executor: `executor.schedules`, `.workers`, `.replays`, `.forks` and `.graphs`.
+
+`executor.memory` and `executor.cache` are `ExecutorMemory` and `ExecutorCache`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from anyio.abc import TaskStatus
+
+from orchestrator.executor.host import reader, recovery
+from orchestrator.executor.host.host import Host
+from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.versions import Migration
+from orchestrator.late import later
+from orchestrator.stores.base import RunInfo, Schedule
+from orchestrator.values import check_position
+
+if TYPE_CHECKING:
+    from orchestrator.executor.host import (
+        fork_choices,
+        fork_preview,
+        forks,
+        scheduling,
+        version_check,
+        work_queue,
+        worker_list,
+    )
+    from orchestrator.executor.host.fork_choices import ForkChoices
+    from orchestrator.executor.host.fork_preview import ForkPreview
+    from orchestrator.executor.host.version_check import VersionCheck
+    from orchestrator.executor.host.work_queue import Driven
+    from orchestrator.executor.host.worker_health import WorkerHealth
+    from orchestrator.executor.replay import start as replays
+    from orchestrator.executor.replay.running import Live
+    from orchestrator.executor.replay.start import ReplayBatch
+    from orchestrator.views.replay_result import Replay
+    from orchestrator.views.worker_info import WorkerInfo
+else:
+    fork_choices, fork_preview, forks, scheduling, version_check, work_queue, worker_list = later(
+        "orchestrator.executor.host", "fork_choices fork_preview forks scheduling version_check work_queue worker_list"
+    )
+    (replays,) = later("orchestrator.executor.replay", "start")
+
+
+class ExecutorSchedules:
+    """The schedules of a store: workers begin runs at their times."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+
+    async def put(
+        self,
+        graph: GraphDefinition | str,
+        cron: str,
+        input: object = None,  # noqa: A002  the argument's name in the documentation
+        *,
+        name: str | None = None,
+        timezone: str = "UTC",
+        catch_up: str = "skip",
+        labels: Mapping[str, str] | None = None,
+        approve: str | None = None,
+    ) -> Schedule:
+        """Have workers begin runs of a graph at times. The schedule is a row of the store; a time never fires twice.
+
+        Scheduling the same again changes nothing; a schedule of the same name is replaced. One that is paused stays so.
+
+        Args:
+            graph: a graph, or the name of one of the executor's graphs.
+            cron: minute, hour, day of month, month and day of week, such as `30 6 * * 1-5`; seconds may come first.
+            input: the input of each run, see `Executor.start`.
+            name: the schedule's name; the id of each run begins with it. None: the graph's name.
+            timezone: the time zone of `cron`, such as `Europe/Vienna`.
+            catch_up: which times that were missed by more than 60 s fire when a worker is there again: `skip`: none,
+                `one`: the latest, `all`: the latest 1,000.
+            labels: labels of each run, which also has the label `schedule` with the schedule's name.
+            approve: approve calls of tools up to this risk without asking.
+
+        Returns:
+            The schedule, with its next time.
+
+        Raises:
+            InvalidInput: the input does not fit the graph's state.
+            InvalidValue: another argument cannot be used.
+            ImportError: the extra `schedule` is not installed.
+        """
+        return await scheduling.put(
+            self._host, graph, cron, input, name=name, timezone=timezone, catch_up=catch_up, labels=labels,
+            approve=approve,
+        )  # fmt: skip
+
+    async def list(self) -> Sequence[Schedule]:
+        """Return all schedules of the store, by name."""
+        return await self._host.store.schedules()
+
+    async def pause(self, name: str) -> Schedule | None:
+        """Have no worker begin runs of a schedule until `resume`. None: there is none of this name."""
+        return await scheduling.pause(self._host, name, paused=True)
+
+    async def resume(self, name: str) -> Schedule | None:
+        """Have workers begin runs of a schedule again. None: there is none of this name.
+
+        Times that passed while it was paused were not missed: the next one is the first from now on.
+        """
+        return await scheduling.pause(self._host, name, paused=False)
+
+    async def delete(self, name: str) -> bool:
+        """Remove a schedule. Its runs stay. Returns False if there is none of this name."""
+        return await self._host.store.delete_schedule(name)
+
+
+class ExecutorWorkers:
+    """Who drives the runs of a store, and which runs nobody drives. `Executor.work` is a worker."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+
+    async def list(self) -> Sequence[WorkerInfo]:
+        """Return the executors that share the store: workers, and others that hold runs. Those that live come first.
+
+        One that stopped as it should is gone from the list. One that died is in it for an hour at least.
+        """
+        return await worker_list.workers(self._host.store)
+
+    async def parked(self, *, limit: int = 100) -> Sequence[RunInfo]:
+        """Return runs that only `resume` continues, because 5 drives in a row died or were given up.
+
+        Args:
+            limit: the most runs to return, the longest parked first.
+        """
+        return await worker_list.parked(self._host.store, limit)
+
+    async def recoverable(self) -> Sequence[str]:
+        """Return the ids of the runs, of any graph, that `Executor.recover` would resume if it had their code."""
+        return await recovery.lost(self._host, None)
+
+    async def drive(self, run_id: str, *, wait: float = 0.0, health: WorkerHealth | None = None) -> Driven:
+        """Go on with a run until it ends or pauses. For programs that deliver runs to workers by their own queue.
+
+        Calling it again is safe: of an ended run, and of one that is to begin later, nothing is done. If this executor
+        drives the run already, the call waits for that. A pause that a person asked for is not lifted.
+
+        Args:
+            run_id: the run's id.
+            wait: seconds to wait for another executor that holds the run.
+            health: what counts the drive, if this call drives the run.
+
+        Returns:
+            The run's status, and when to call again.
+
+        Raises:
+            RunUnknown: the store has no such run.
+            RunConflict: another executor drives the run.
+            GraphUnknown: the run's graph, or a model or tool of it, is missing here; another executor may have it.
+            and the other errors of `Executor.resume`.
+        """
+        return await work_queue.drive(self._host, run_id, wait, health)
+
+    def wind_down(self, run_id: str) -> bool:
+        """Interrupt a run that this executor drives once the steps that run have ended: no other step begins.
+
+        The run is given back then, and another executor may take it up.
+
+        Returns:
+            Whether this executor drives it.
+        """
+        live = self._host.live.get(run_id)
+        if live is not None:
+            live.wind_down()
+        return live is not None
+
+    async def start_task(self, work: Callable[[TaskStatus[None]], Awaitable[None]]) -> None:
+        """Run a function in the background, and wait until it says that it has begun; closing cancels it.
+
+        Args:
+            work: the function, which calls `started()` of what it is given.
+
+        Raises:
+            RuntimeError: the executor is not open.
+        """
+
+        async def run(*, task_status: TaskStatus[None]) -> None:
+            self._host.mark_task()
+            await work(task_status)
+
+        await self._host.background().start(run)
+
+
+class ExecutorReplays:
+    """Replays of many runs, and replays that were made before. `Executor.replay` makes one."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+
+    def submit(
+        self,
+        runs: Mapping[str, str],
+        /,
+        graph: GraphDefinition | str | None = None,
+        *,
+        at: int | None = None,
+        approve: str | None = None,
+        live: Live = "never",
+        concurrency: int = 2,
+    ) -> ReplayBatch:
+        """Begin to replay many runs in the background, a few at a time, and return at once.
+
+        A run that cannot be replayed does not stop the others. What each replay came to `load` tells. The same ids
+        and the same replays mean the same runs: those that are over are not replayed again, and those that were
+        interrupted go on.
+
+        Args:
+            runs: the id of each run -> the id of its replay.
+            graph: see `Executor.replay`.
+            at: see `Executor.replay`.
+            approve: see `Executor.replay`.
+            live: see `Executor.replay`.
+            concurrency: how many replays run at the same time.
+
+        Returns:
+            The replays, with how far each is, and `stop` and `wait`. Leaving the executor stops them.
+
+        Raises:
+            ValueError: an argument has no meaning.
+        """
+        order = replays.Order("", live, graph, at=at, approve=approve)
+        return replays.begin(self._host, runs, order, concurrency)
+
+    async def load(self, run_id: str) -> Replay:
+        """Return what a replay has come to by now.
+
+        Args:
+            run_id: the id of the replay.
+
+        Returns:
+            The replay, compared with the run that it replays.
+
+        Raises:
+            RunUnknown: the store does not have the replay, or the run that it replays.
+            InvalidValue: the run is not a replay.
+        """
+        return await replays.replayed(self._host, run_id)
+
+
+class ExecutorForks:
+    """The forks of runs, and what a fork would be. `Executor.fork` makes one."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+
+    async def list(self, run_id: str) -> Sequence[RunInfo]:
+        """The runs that were forked from a run, the newest first; also of one that is deleted. See `Executor.fork`."""
+        return await reader.forks(self._host, run_id)
+
+    async def preview(
+        self,
+        parent: str,
+        /,
+        at: int | None = None,
+        *,
+        update: Mapping[str, object] | None = None,
+        branch: str | None = None,
+        answer: object = None,
+        answers: Mapping[str, object] | None = None,
+        result: object = None,
+        graph: GraphDefinition | str | None = None,
+        migrate: Migration | None = None,
+        run_id: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        digests: Collection[str] | None = None,
+        start: bool = True,
+    ) -> ForkPreview:
+        """Tell what a fork would reuse, make again and ask about. No run is made.
+
+        Args:
+            parent: the id of the run to fork. This argument and the others are those of `Executor.fork`.
+
+        Returns:
+            What the fork would be, as the store is now.
+
+        Raises:
+            RunUnknown, InvalidValue, InvalidUpdate, InvalidAnswer, QuestionUnknown, StaleAnswer, GraphUnknown,
+            GraphChanged, InvalidMigration, ToolsChanged: `Executor.fork` would raise it, too.
+        """
+        order = forks.Order(
+            parent, at=at, update=update, branch=branch, answer=answer, answers=answers, result=result, graph=graph,
+            migrate=migrate, run_id=run_id, labels=labels, digests=digests,
+        )  # fmt: skip
+        return await fork_preview.preview(self._host, order, start=start)
+
+    async def choices(self, parent: str, /, at: int | None = None) -> ForkChoices:
+        """Tell what a fork of a run at a record can change: values, the result or the answer in that record.
+
+        Args:
+            parent: the id of the run.
+            at: the number of the record; None: the last one before the run's end.
+
+        Returns:
+            The branches with their values and the JSON Schemas of their states; the result, if the record is that of
+            a call; the answer, if it is one.
+
+        Raises:
+            RunUnknown: the store has no such run.
+            InvalidValue: there is no such record, or nothing can follow it.
+        """
+        check_position(at)
+        return await fork_choices.choices(self._host, await self._host.store.info(parent), at)
+
+
+class ExecutorGraphs(Mapping[str, GraphDefinition]):
+    """The graphs that an executor has, by name: of several versions the newest. `Executor.add_graph` adds one."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._graphs = host.resources.graphs
+
+    def __getitem__(self, name: str) -> GraphDefinition:
+        return self._graphs[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._graphs)
+
+    def __len__(self) -> int:
+        return len(self._graphs)
+
+    def __repr__(self) -> str:
+        return f"ExecutorGraphs({self._graphs!r})"
+
+    def remove(self, graph: GraphDefinition) -> None:
+        """Forget a version of a graph. Runs of it that are not driven cannot be resumed here any more.
+
+        Args:
+            graph: the graph.
+        """
+        self._host.resources.remove(graph)
+
+    async def check_runs(self, graph: GraphDefinition) -> list[VersionCheck]:
+        """Compare the runs of the store that have not ended with a new version of their graph, before a deploy.
+
+        This changes nothing, and needs no code but the new graph.
+
+        Args:
+            graph: the new version. Runs of graphs of its name are compared.
+
+        Returns:
+            For each of these runs, the newest first, whether it would be refused, and what it would need. A run that
+            cannot be read is there with a `fault`.
+        """
+        return await version_check.check_against(self._host, graph)

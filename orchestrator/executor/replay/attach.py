@@ -1,0 +1,110 @@
+"""Replays that are driven: a run gets what it takes from the run that it replays, read from the store."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from orchestrator.errors import GraphUnknown, RunUnknown
+from orchestrator.executor.effects.limits import caller_of
+from orchestrator.executor.host.loader import RunLoader
+from orchestrator.executor.replay import DEFAULT
+from orchestrator.executor.replay.recording import RecordedCall, Recording, recording_of, rename
+from orchestrator.executor.replay.running import Live, tape_of
+from orchestrator.executor.replay.steps import answer_from_tape
+from orchestrator.executor.resources import Resources
+from orchestrator.kernel.records import Forked, Migrated, Record, RunStarted
+from orchestrator.stores.base import Store
+from orchestrator.views.moved_names import MovedNames
+
+if TYPE_CHECKING:
+    from orchestrator.executor.drive.drive import Drive
+
+
+async def attach(store: Store, loader: RunLoader, live: Mapping[str, Drive], drive: Drive) -> None:
+    """Give a run its tape, if one of the runs around it is a replay, or it is one itself.
+
+    Args:
+        store: the store of the run.
+        loader: reads graphs.
+        live: the runs that are driven here.
+        drive: the run.
+
+    Raises:
+        GraphUnknown: a model that the replay was begun with is not there.
+        StoreError: the store failed.
+    """
+    log, machine = drive.log, drive.log.machine
+    fork, caller = machine.fork, caller_of(machine)
+    mode: Live | None
+    recording: Recording | None = None
+    if fork is not None and fork.relation == "replay":
+        mode = fork.live if fork.live != "" else "never"
+        _check_models(drive.resources, fork)
+        recording = await _recording(store, loader, fork, machine.structure)
+    elif caller is not None:
+        around = live.get(caller.run_id)
+        if around is None:
+            mode = await _mode_of(store, caller.run_id)
+        else:
+            mode = None if around.log.tape is None else around.log.tape.live
+    else:
+        return
+    if mode is None:
+        return
+    own = [*await store.read(log.run_id, upto=log.journal.stored), *log.journal.buffer]
+    models = {} if fork is None else fork.models
+    plan = await loader.plan_of(await store.info(log.run_id), own)
+    tape = log.tape = tape_of(mode, recording, models, plan, own)
+    machine.observers = (*machine.observers, tape)
+    for question in list(machine.questions.values()):
+        asker = machine.askers.get(question.id)
+        if asker is not None:
+            answer_from_tape(log, tape, asker, question)
+
+
+def _check_models(resources: Resources, fork: Forked) -> None:
+    for alias, name in fork.models.items():
+        found = resources.model if alias == DEFAULT and alias not in resources.models else resources.models.get(alias)
+        if found is None or found.name != name:
+            where = "model=" if alias == DEFAULT else f"models={{{alias!r}: ...}}"
+            raise GraphUnknown(f"replay {fork.run_id!r} was begun with model {name!r}: add it, Executor({where})")
+
+
+async def _recording(store: Store, loader: RunLoader, fork: Forked, structure: str) -> Recording:
+    """What the journal of the replayed run holds, in the names of the replay's version; nothing if it is deleted."""
+    try:
+        info = await store.info(fork.parent)
+        records = await store.read(fork.parent)
+    except RunUnknown:
+        return Recording()
+    found = recording_of(await loader.plan_of(info, records), records, fork.at, fork.withdrawn)
+    if any(isinstance(record, Migrated) for record in records):
+        rename(found, MovedNames(records, structure))
+    for call in found.all_calls():
+        inner = _inner_run(call)
+        if inner:
+            with contextlib.suppress(RunUnknown):
+                call.content = (await store.info(inner)).content
+    return found
+
+
+def _inner_run(call: RecordedCall) -> str:
+    """The run that a call of a graph began."""
+    settled = call.result
+    found = settled.result if settled is not None and call.intended.kind == "tool" else None
+    metadata = found.get("metadata") if isinstance(found, Mapping) else None
+    return str(metadata.get("run_id", "")) if isinstance(metadata, Mapping) else ""
+
+
+async def _mode_of(store: Store, run_id: str) -> Live | None:
+    """Whether live calls are made in a run that a replay called; None: no replay is around it."""
+    try:
+        records: Sequence[Record] = await store.read(run_id)
+    except RunUnknown:
+        return None
+    begun = next((record for record in reversed(records) if isinstance(record, Forked | RunStarted)), None)
+    if isinstance(begun, Forked) and begun.relation == "replay":
+        return begun.live or "never"
+    return await _mode_of(store, begun.caller.run_id) if begun is not None and begun.caller is not None else None

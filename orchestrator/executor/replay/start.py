@@ -1,0 +1,383 @@
+"""Replays of runs: new runs that take their results from the journals of others; one, or many in the background."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import anyio
+from anyio.lowlevel import checkpoint
+
+from orchestrator.errors import (
+    InvalidValue,
+    OrchestratorError,
+    RunConflict,
+    RunEnded,
+    RunExists,
+)
+from orchestrator.executor.first_state import Recorded, initial_values
+from orchestrator.executor.host import forks
+from orchestrator.executor.host.creation import create
+from orchestrator.executor.host.fork_identity import check_same
+from orchestrator.executor.host.host import Host
+from orchestrator.executor.host.manner import Manner
+from orchestrator.executor.host.offered_tools import offered
+from orchestrator.executor.host.reader import load
+from orchestrator.executor.host.recovery import check_risk
+from orchestrator.executor.host.start import check_new_id, join
+from orchestrator.executor.replay import DEFAULT
+from orchestrator.executor.replay.running import Live
+from orchestrator.executor.resources import Resources
+from orchestrator.graph.definition import GraphDefinition
+from orchestrator.kernel.records import Forked, Migrated, RunStarted
+from orchestrator.models.base import Model
+from orchestrator.stores.requests import NewRun
+from orchestrator.values import check_mapping, check_position, check_text
+from orchestrator.views.discards import Discards
+from orchestrator.views.moved_names import MovedNames
+from orchestrator.views.reader import read
+from orchestrator.views.replay_result import Replay, replay_of
+from orchestrator.views.run import Run
+
+if TYPE_CHECKING:
+    from orchestrator.executor.drive.drive import Drive
+
+
+log = logging.getLogger("orchestrator")
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is to be replayed, and how; see `Executor.replay`."""
+
+    parent: str
+    live: Live = "never"
+    graph: GraphDefinition | str | None = None
+    models: Mapping[str, Model] | None = None
+    update: Mapping[str, object] | None = None
+    run_id: str | None = None
+    at: int | None = None
+    answer: object = None
+    result: object = None
+    approve: str | None = None
+    context: object = None
+    by: str = ""
+    digests: Collection[str] | None = None
+
+
+async def replay(host: Host, order: Order) -> Replay:
+    """See `Executor.replay`."""
+    check_manner(order.live, order.approve, order.at)
+    check_text(order.parent, "run_id")
+    check_mapping(order.update, "update")
+    check_mapping(order.models, "models")
+    name = os.urandom(8).hex() if order.run_id is None else check_new_id(order.run_id)
+    parent = await load(host, order.parent)
+    resources = with_models(host.resources, order.models or {})
+    at = await _moment_of(host, order, parent)
+    live = await (_from_its_start(host, order, parent, name, resources) if at is None else _from(host, order, name, at))
+    if live is None:
+        await join(host, name)
+    else:
+        await host.drive(live)
+    return await replayed(host, name)
+
+
+def check_manner(live: str, approve: str | None, at: int | None) -> None:
+    """
+    Raises:
+        ValueError: one of these has no meaning.
+    """
+    if live not in ("never", "ask", "always"):
+        raise ValueError(f"live={live!r}: use 'never', 'ask' or 'always'")
+    check_risk(approve)
+    check_position(at)
+
+
+async def _moment_of(host: Host, order: Order, parent: Run) -> int | None:
+    """The record that the replay begins behind; None: it begins as the run did.
+
+    Raises:
+        InvalidValue: it is not clear which answer or result is to be replaced.
+    """
+    if order.at is not None:
+        return order.at or None
+    if order.answer is not None or order.result is not None:
+        kind = "answered" if order.answer is not None else "effect_settled"
+        seqs = [record.seq for record in await host.store.read(order.parent) if record.type == kind]
+        if len(seqs) != 1:
+            what = "answers" if order.answer is not None else "results"
+            listed = f": records {', '.join(map(str, seqs[:20]))}" if seqs else ""
+            raise InvalidValue(
+                f"run {order.parent!r} has {len(seqs)} {what}{listed}; say which one is replaced, at=", where="at"
+            )
+        return seqs[0]
+    fork = parent.machine.fork
+    begun = 0 if fork is None or not fork.at else fork.seq
+    if order.update is None and _graph_of(host, order, parent).structure == parent.machine.structure:
+        records = await host.store.read(order.parent)
+        begun = max([begun, *(record.seq for record in records if isinstance(record, Migrated))])
+    return begun or None
+
+
+async def _from(host: Host, order: Order, name: str, at: int) -> Drive | None:
+    """Begin the replay as a fork; None: another executor drives it."""
+    discards = await _discards(host, order.parent, at)
+    if discards.was_undone(at):
+        raise InvalidValue(
+            f"record {at} of run {order.parent!r} comes after a limit that was raised later, when the run went back to "
+            "where it was before: replay the run from a record before the limit was spent, or after `reopened`",
+            where="at",
+        )
+    given = {**_given(order, discards), "limits": discards.limits}
+    fork = forks.Order(
+        order.parent, at=at, update=order.update, answer=order.answer, result=order.result, graph=order.graph,
+        run_id=name, replay=given, by=order.by, digests=order.digests,
+    )  # fmt: skip
+    how = Manner(
+        own=with_models(host.resources, order.models or {}), pause_before=(), pause_after=(), context=order.context
+    )
+    draft = await forks.draft_of(host, fork, name, start=True)
+    host.contexts.check(order.parent, draft.records[0], order.context)
+    try:
+        await host.store.create(NewRun(draft.info, draft.records))
+    except RunExists:
+        await check_same(host.store, name, draft.records, order.parent)
+    try:
+        live = await host.open(name, how)
+    except (RunConflict, RunEnded):
+        return None
+    host.resumed(live, order.approve)
+    return live
+
+
+async def _from_its_start(host: Host, order: Order, parent: Run, name: str, resources: Resources) -> Drive | None:
+    """Begin the replay as the run began; None: there is a run of this id, which is the same replay."""
+    graph = _graph_of(host, order, parent)
+    assert parent.machine.started is not None
+    resources.check(graph, models=False)
+    host.resources.begun[graph.content] = graph
+    context = order.context or await host.contexts.for_new(name, graph.name, {}, None)
+    began = MovedNames(await host.store.read(order.parent), graph.structure).start(parent.machine.started.values)
+    discards = await _discards(host, order.parent, 0)
+    started, forked = _first_records(host, order, parent, graph, name, discards, began)
+    host.contexts.check(order.parent, started, context)
+    try:
+        live = await create(host, graph, started, forked, own=resources)
+    except RunExists:
+        await _check_same(host, name, started, forked)
+        return None
+    live.log.context = context
+    return live
+
+
+async def replayed(host: Host, run_id: str) -> Replay:
+    """See `ExecutorReplays.load`."""
+    check_text(run_id, "run_id")
+    run = await load(host, run_id)
+    fork = run.machine.fork
+    if fork is None or fork.relation != "replay":
+        raise InvalidValue(f"run {run_id!r} is not a replay of another run", where="run_id")
+    parent = await load(host, fork.parent)
+    read = host.store.read
+    return replay_of(parent, await read(fork.parent, upto=parent.seq), run, await read(run_id, upto=run.seq))
+
+
+def with_models(resources: Resources, models: Mapping[str, Model]) -> Resources:
+    """What an executor was given, with other models."""
+    named = {name: model for name, model in models.items() if name != DEFAULT or name in resources.models}
+    own = models.get(DEFAULT) if DEFAULT not in resources.models else None
+    return replace(resources, model=own or resources.model, models={**resources.models, **named})
+
+
+def _graph_of(host: Host, order: Order, parent: Run) -> GraphDefinition:
+    """The graph that the replay runs in.
+
+    Raises:
+        GraphUnknown: its code is missing.
+    """
+    given = order.graph
+    if isinstance(given, GraphDefinition):
+        return given
+    own = host.resources.version(parent.graph, parent.machine.structure, parent.machine.content)
+    if given is None and own is not None:
+        return own
+    return host.resources.graph(given or parent.graph, parent.run_id)
+
+
+def _first_records(
+    host: Host,
+    order: Order,
+    parent: Run,
+    graph: GraphDefinition,
+    name: str,
+    discards: Discards,
+    began: Mapping[str, object],
+) -> tuple[RunStarted, Forked]:
+    """The first record of the replayed run as it is with this graph, and the record of the replay.
+
+    Args:
+        discards: what of the replayed run does not count.
+        began: the values that it began with, by the names that they have in the graph.
+
+    Raises:
+        InvalidInput: the values that the run began with do not fit the graph's state.
+    """
+    first = parent.machine.started
+    assert first is not None
+    values = {**began, **(order.update or {})}
+    if graph.structure != first.structure:  # fields that the graph does not have any more are left out
+        values = {field: value for field, value in values.items() if field in graph.schema.fields}
+    now = host.resources.clock.now()
+    started = first.model_copy(
+        update={
+            "ts": now, "seal": "", "run_id": parent.root_id, "graph": graph.name, "structure": graph.structure,
+            "content": graph.content, "refs": dict(host.refs.of(parent.root_id, graph.name, parent.refs)),
+            "values": dict(initial_values(graph, Recorded(values))), "labels": {}, "approve": order.approve,
+            "tools": offered(graph, host.resources.tools), "holder": str(host.owner), "caller": None,
+            "pause_before": (), "pause_after": (), "by": order.by, "limits": discards.limits or first.limits,
+        }
+    )  # fmt: skip
+    forked = Forked(
+        seq=2, ts=now, run_id=name, parent=order.parent, at=0, root=parent.root_id, relation="replay",
+        by=order.by, **_given(order, discards),
+    )  # fmt: skip
+    return started, forked
+
+
+def _given(order: Order, discards: Discards) -> dict[str, Any]:
+    """What the record `forked` of a replay has, and that of another fork has not."""
+    return {
+        "live": order.live,
+        "models": {alias: model.name for alias, model in (order.models or {}).items()},
+        "set_aside": discards.set_aside(),
+        "raised": discards.raised,
+    }
+
+
+async def _discards(host: Host, run_id: str, after: int) -> Discards:
+    """What no longer counts in a run because it was reopened."""
+    records = await host.store.read(run_id)
+    found = Discards(after)
+    read(await host.loader.plan_of(await host.store.info(run_id), records), records, found)
+    return found
+
+
+async def _check_same(host: Host, name: str, began: RunStarted, wanted: Forked) -> None:
+    """Accept a run of the same id if it is the same replay.
+
+    Raises:
+        RunExists: it is not.
+    """
+    machine = (await load(host, name)).machine
+    found, first = machine.fork, machine.started
+    # The run may have been reopened since the replay began: then that is a replay of the run as it was.
+    same = {"ts": wanted.ts, "seal": "", "set_aside": wanted.set_aside, "raised": wanted.raised}
+    if (
+        found is None
+        or first is None
+        or found.model_copy(update=same) != wanted
+        or first.graph != began.graph
+        or (first.structure == began.structure and first.values != began.values)
+    ):
+        raise RunExists(name, f"it is not this replay of run {wanted.parent!r}")
+
+
+# -- many runs --------------------------------------------------------------------------------------------------------
+
+
+ReplayState: TypeAlias = Literal["waiting", "running", "over", "failed", "stopped"]
+"""waiting: it has not begun; running; over: it ended or paused; failed: the run cannot be replayed, or its replay was
+given up; stopped: the batch was stopped before it was over, or its executor closed."""
+
+
+@dataclass(slots=True)
+class ReplayProgress:
+    """One run of a batch."""
+
+    run_id: str
+    """The run that is replayed."""
+    replay_id: str
+    """The id of the replay, a run of its own once it has begun."""
+    state: ReplayState = "waiting"
+    error: OrchestratorError | None = None
+    """Why the run cannot be replayed, or why its replay was given up."""
+
+
+def begin(host: Host, runs: Mapping[str, str], order: Order, concurrency: int) -> ReplayBatch:
+    """See `ExecutorReplays.submit`.
+
+    Args:
+        order: what each replay is, without its run and its id.
+    """
+    if concurrency < 1:
+        raise ValueError(f"concurrency={concurrency!r}: use 1 or more")
+    check_manner(order.live, order.approve, order.at)
+    batch = ReplayBatch(runs)
+    host.background().start_soon(batch.drive, host, order, concurrency)
+    return batch
+
+
+class ReplayBatch:
+    """Many runs that are replayed in the background.
+
+    A run that cannot be replayed does not stop the others.
+
+    Attributes:
+        runs: Each run and how far it is, in their order.
+    """
+
+    def __init__(self, runs: Mapping[str, str]) -> None:
+        self.runs = tuple(ReplayProgress(run_id, replay_id) for run_id, replay_id in runs.items())
+        self._scope = anyio.CancelScope()
+        self._over = anyio.Event()
+
+    @property
+    def over(self) -> bool:
+        """Whether no replay goes on, and none will begin."""
+        return self._over.is_set()
+
+    def stop(self) -> None:
+        """Begin no further replay, and interrupt those that run. `Executor.resume` continues an interrupted one."""
+        self._scope.cancel()
+
+    async def wait(self) -> None:
+        """Return when no replay goes on, and none will begin."""
+        await self._over.wait()
+
+    async def drive(self, host: Host, order: Order, concurrency: int) -> None:
+        """Replay the runs, at most `concurrency` at the same time."""
+        host.mark_task()
+        left: Iterator[ReplayProgress] = iter(self.runs)
+
+        async def work() -> None:
+            await checkpoint()  # the executor may have been left before it began
+            for one in left:  # shared: each worker takes the next one
+                await _replay(host, replace(order, parent=one.run_id, run_id=one.replay_id), one)
+
+        try:
+            with self._scope:
+                async with anyio.create_task_group() as tasks:
+                    for _ in range(min(concurrency, len(self.runs))):
+                        tasks.start_soon(work)
+        finally:
+            for one in self.runs:
+                if one.state in ("waiting", "running"):
+                    one.state = "stopped"
+            self._over.set()
+
+
+async def _replay(host: Host, order: Order, one: ReplayProgress) -> None:
+    one.state = "running"
+    try:
+        await replay(host, order)
+    except OrchestratorError as error:
+        one.state, one.error = "failed", error
+    except Exception as error:  # whatever it is, the other runs go on
+        log.warning("run %s could not be replayed", order.parent, exc_info=error)
+        one.state, one.error = "failed", OrchestratorError(f"{type(error).__name__}: {error}")
+    else:
+        one.state = "over"

@@ -1,0 +1,196 @@
+"""Steps of a replay: they wait for what stopped them in the replayed run, and their questions get its answers.
+
+Calls take no time in a replay. Without waiting, a branch would run past the record at which a failure, a cancel, STOP
+or a join of some stopped it in the replayed run, and would ask there what that run never asked.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import anyio
+import anyio.lowlevel
+
+from orchestrator.executor.answers import about
+from orchestrator.executor.commands import Stop
+from orchestrator.executor.replay import REPLAYED
+from orchestrator.executor.replay.recording import question_digest
+from orchestrator.executor.run_log import RunLog
+from orchestrator.kernel.handlers.questions import timer_question
+from orchestrator.kernel.question import LATE, Answer, Question, in_family
+from orchestrator.kernel.records import (
+    Answered,
+    Asked,
+    Diverged,
+    GraphOpened,
+    Record,
+    StepDone,
+    StepFailed,
+    StepRetried,
+    TimerSet,
+)
+from orchestrator.kernel.state import Activation
+
+if TYPE_CHECKING:
+    from orchestrator.executor.replay.running import Tape
+
+
+_MOMENT = 0.02
+"""Seconds in which nothing moves, before a replay counts as standing still."""
+
+
+async def in_turn(log: RunLog, tape: Tape, activation: Activation, record: Record) -> Record:
+    """Wait until a step may land as far as this record.
+
+    A step that was stopped in the replayed run before it came so far waits for what stopped it, or until nothing else
+    happens. A step that ended its graph there, or stopped others, lands when those have come as far as they did there.
+
+    Returns:
+        The record, with a stamp that fits when it lands.
+    """
+    if tape.was_stopped(activation) and not _came_to(tape, activation, record):
+        await stand_still(log, tape, activation)
+    elif isinstance(record, StepDone | StepFailed) and _is_early(log, tape, activation):
+        with _standing_still(log, tape, activation):
+            while _is_early(log, tape, activation):
+                await log.moved()
+    else:
+        return record
+    return record.model_copy(update=dict(log.now()))
+
+
+async def stand_still(log: RunLog, tape: Tape, activation: Activation) -> None:
+    """Wait, as the replayed run's step did, for what stopped it. Returns when nothing else will happen.
+
+    What people and time did there happens when every step that runs waits for it.
+    """
+    with _standing_still(log, tape, activation):
+        while True:
+            head = log.machine.head
+            if _moves(log, tape):
+                await log.moved()
+                continue
+            await anyio.sleep(_MOMENT)
+            if log.machine.head != head or _moves(log, tape):
+                continue
+            if not _go_on(log, tape):
+                return
+            await anyio.lowlevel.checkpoint()
+
+
+@contextmanager
+def _standing_still(log: RunLog, tape: Tape, activation: Activation) -> Iterator[None]:
+    tape.still[activation.key] += 1
+    log.stir()
+    try:
+        yield
+    finally:
+        tape.still[activation.key] -= 1
+        tape.still += Counter[str]()  # without zeros
+
+
+def _moves(log: RunLog, tape: Tape) -> bool:
+    """Whether a step runs that waits for nothing."""
+    return any(key not in tape.still for key in log.machine.running)
+
+
+def _came_to(tape: Tape, activation: Activation, record: Record) -> bool:
+    """Whether a step that was stopped in the replayed run came to this record before."""
+    if isinstance(record, Asked | TimerSet):
+        question = record.question if isinstance(record, Asked) else timer_question(record)
+        return tape.question(activation, question) is not None
+    if isinstance(record, StepRetried | GraphOpened):
+        return (activation.key, record.type, record.attempt) in tape.recording.went_on
+    return False
+
+
+def _is_early(log: RunLog, tape: Tape, activation: Activation) -> bool:
+    """Whether a step is about to end while others have not come so far: where its end decides about others.
+
+    Where it ended its graph, stopped others or led to a join of some, those that ended before it there have to end; and
+    those that it stopped have to stand still.
+    """
+    recording = tape.recording
+    stops = activation.key in recording.stopping
+    if not (stops or activation.key in recording.arriving) or not tape.is_as_recorded:
+        return False
+    own = recording.ends.get(activation.key, 0)
+    return any(
+        recording.ends.get(key, own) < own or (stops and key not in tape.still and tape.was_stopped(other))
+        for key, other in log.machine.running.items()
+    )
+
+
+def _go_on(log: RunLog, tape: Tape) -> bool:
+    """Let happen what came from outside next in the replayed run. False: nothing more did."""
+    record = tape.next_outside()
+    if record is None:
+        return False
+    stamp = log.now()
+    if record.type == "cancelled":
+        Stop("cancel", REPLAYED, record.reason).apply(log)
+    elif record.type == "event_received":
+        log.push(record.model_copy(update={**stamp, "seal": "", "message": None, "questions": ()}))
+    elif record.type == "limit_spent":
+        log.push(record.model_copy(update={**stamp, "seal": "", "activation": None}))
+    else:
+        around = [
+            frame.parent for frame in log.machine.frames() if frame.parent is not None
+            and (frame.parent.path, frame.parent.node) == (record.path, record.node)
+        ]  # fmt: skip
+        for activation in around:
+            log.push(record.model_copy(update={**stamp, "seal": "", "activation": activation.key}))
+    return True
+
+
+def happen_at_rest(log: RunLog, tape: Tape) -> None:
+    """Let happen what came from outside while no step ran in the replayed run."""
+    machine = log.machine
+    while not log.closing and machine.result is None and not machine.running and not machine.paused:
+        askers = (machine.askers.get(name) for name in machine.questions)
+        if any(one is None or tape.is_live(one) or tape.asks_about_live_call(one) for one in askers):
+            return  # a person may answer
+        if not _go_on(log, tape):
+            return
+
+
+# -- questions ---------------------------------------------------------------------------------------------------------
+
+
+def answer_from_tape(log: RunLog, tape: Tape, activation: Activation, question: Question) -> bool:
+    """Answer an open question of a replay as the replayed run was answered.
+
+    What was not answered there stays open. What was not asked there is journaled, and with `live="never"` the replay
+    ends.
+
+    Returns:
+        Whether nothing more is to be done about it.
+    """
+    if in_family(question) or tape.is_live(activation) or tape.asks_about_live_call(activation):
+        return False  # no recorded answer admits a call
+    found = tape.question(activation, question)
+    answer: Answer | None = LATE if found is None and question.kind == "timer" else None  # nothing is asked by it
+    if found is not None:
+        answer = None if found.answered is None else found.answered.answer
+    if answer is not None:
+        shown = about(question)
+        log.push(Answered(**log.now(), question=question.id, answer=answer, by=REPLAYED, policy=True, about=shown))
+        return True
+    if found is not None:
+        return False
+    why = "the replayed run did not ask this question"
+    request = {"prompt": question.prompt, "payload": dict(question.payload), "choices": list(question.choices)}
+    wanted = question_digest(question)
+    log.push(
+        Diverged(
+            **log.at(activation), kind="question", name=question.kind, digest=wanted, attempt=activation.attempt,
+            request=request, why=why,
+        )
+    )  # fmt: skip
+    if tape.live == "never":
+        Stop("cancel", REPLAYED, f"diverged: {why}").apply(log)
+        return True
+    return False

@@ -1,0 +1,195 @@
+"""Requests to a store: the arguments of the methods of `Store` that take many of them.
+
+    await store.append(Append(run_id, records, after=3, status="paused"))
+    page = await store.runs(RunQuery(graph="triage", limit=10))
+
+A store that is put around another one passes a request on, or a copy with other values (`dataclasses.replace`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, get_args
+
+from orchestrator.stores.words import words
+
+if TYPE_CHECKING:
+    from orchestrator.jsontypes import JsonObject
+    from orchestrator.kernel.lineage import Relation
+    from orchestrator.kernel.records import Record
+    from orchestrator.stores.owner import Owner
+    from orchestrator.stores.rows import Lease, OpenQuestion, RunInfo, RunSummary, RunTotals
+    from orchestrator.stores.turns import Turns
+
+__all__ = ["Append", "ClaimRequest", "NewRun", "QuestionQuery", "RunQuery", "StatsQuery"]
+
+
+@dataclass(frozen=True, slots=True)
+class NewRun:
+    """A run to be added; see `Store.create`."""
+
+    info: RunInfo
+    """The run's row. Its `head` must equal the number of records; its `totals` and `questions` are stored as well."""
+    records: Sequence[Record]
+    """The run's first records, numbered from 1."""
+    _: KW_ONLY
+    graph: JsonObject | None = None
+    """The data of the run's graph, which is stored under `info.content`; None: it is stored already. An object that is
+    passed again must be unchanged, because a store may cache its text."""
+    lease: Lease | None = None
+    """The lease that the run starts with."""
+    ttl: float = 30.0
+    """Seconds that the lease lasts without a heartbeat of its holder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Records to be added to a run, and changes to its row; see `Store.append`."""
+
+    run_id: str
+    records: Sequence[Record]
+    """The records, numbered from `after + 1`."""
+    _: KW_ONLY
+    after: int
+    """The head that the run must have, which is the number of its last record."""
+    status: str | None = None
+    """The run's new status; None leaves it. If it is final, all messages of the run except notices are deleted as well,
+    because no executor will handle them."""
+    due: float | None = None
+    """When the run must be continued, in Unix seconds. It belongs to `status`: with a status it is stored as given
+    (None clears it), without a status None leaves it."""
+    waiting: int | None = None
+    """The new number of open questions; None leaves it."""
+    summary: RunSummary | None = None
+    """What lists show of the run from now on; None leaves it."""
+    totals: RunTotals | None = None
+    """What the run has spent, in place of what is stored; None leaves it."""
+    questions: Sequence[OpenQuestion] | None = None
+    """All open questions of the run, in place of those that are stored; None leaves them."""
+    consumed: Sequence[int] = ()
+    """Ids of messages to delete. Only those of this run are deleted."""
+    lease: str | None = None
+    """The token of the lease to check; None: no check."""
+    release: bool = False
+    """Release the lease in the same transaction, as `drop_lease` does."""
+    snapshot: bytes | None = None
+    """The folded records of the run up to the new head, stored in the same transaction as by `put_snapshot`."""
+
+    @property
+    def head(self) -> int:
+        """The head that the run has afterwards."""
+        return self.after + len(self.records)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunQuery:
+    """Filters of the list of runs, and the page of it; see `Store.runs`. None: any."""
+
+    status: Collection[str] | str | None = None
+    """A status or several. `interrupted` gives the runs that are `running` in the journal and whose lease no living
+    executor holds; `running` gives those as well. Stores read it by `statuses`."""
+    graph: str | None = None
+    """The name of a graph."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Labels that a run must have, with their values."""
+    parent: str | None = None
+    """The id of the run from which a run began."""
+    relation: Relation | None = None
+    """How a run began from another."""
+    search: str | None = None
+    """Words that must all occur in a run's labels, input or output (in names and values of labels, and in the texts of
+    `RunSummary`), in any order; case and diacritics do not count. A word is a sequence of letters and digits,
+    everything else separates words. A text without a word finds nothing. Stores read it by `words`."""
+    since: float | None = None
+    """Unix seconds: the run was created or written to (`updated`) at this time or later."""
+    waiting: bool | None = None
+    """True: the run has open questions; False: it has none."""
+    failed_tool: str | None = None
+    """The name of a tool of which a call failed, by the run's totals; "" and `*` are any tool."""
+    after: str | None = None
+    """The cursor of the previous page; None: the first page."""
+    limit: int = 50
+    """The most runs on a page."""
+
+    @property
+    def statuses(self) -> frozenset[str] | None:
+        """`status` as a set.
+
+        Raises:
+            ValueError: there is no such status.
+        """
+        status = self.status
+        if status is None:
+            return None
+        wanted = frozenset({status} if isinstance(status, str) else status)
+        _check_statuses(wanted)
+        return wanted
+
+    @property
+    def words(self) -> list[str] | None:
+        """The words of `search`."""
+        return None if self.search is None else words(self.search)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuestionQuery:
+    """Filters of the list of open questions, and the page of it; see `Store.questions`. None: any."""
+
+    graph: str | None = None
+    """The name of a graph."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Labels that the run must have, with their values."""
+    kinds: Collection[str] | None = None
+    """Kinds of questions."""
+    after: str | None = None
+    """The cursor of the previous page; None: the first page."""
+    limit: int = 50
+    """The most questions on a page."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatsQuery:
+    """Groups of runs, and filters; see `Store.stats`. None: any."""
+
+    by: Sequence[str] = ()
+    """Names of groups: `day` (UTC, when the run was created), `graph`, `model`, `tool`, `node`, or `label:KEY`, in the
+    order in which the rows are sorted. Empty: one group of all runs."""
+    since: float | None = None
+    """Unix seconds: runs that were created at this time or later."""
+    until: float | None = None
+    """Unix seconds: runs that were created before this time."""
+    graph: str | None = None
+    """The name of a graph."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Labels that a run must have, with their values."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRequest:
+    """Runs that an executor wants to drive; see `Store.claim`."""
+
+    owner: Owner
+    """The executor that takes them."""
+    _: KW_ONLY
+    graphs: Collection[str] | None
+    """Names of graphs; None: any."""
+    limit: int
+    """The most runs to take."""
+    ttl: float
+    """Seconds that the leases last without a heartbeat; see `Store.take_lease`."""
+    most: Mapping[str, int] | None = None
+    """Name of a graph -> the most runs of it to take; others have no bound of their own."""
+    turns: Turns | None = None
+    """The values of a label that take turns; it is moved on. None: the order of `Store.claim` alone counts."""
+
+
+def _check_statuses(wanted: Collection[str]) -> None:
+    from orchestrator.kernel.records import RunStatus
+
+    known: tuple[str, ...] = get_args(RunStatus)
+    for one in sorted({*wanted}.difference(known)):
+        close = get_close_matches(one, known, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"use one of {', '.join(known)}"
+        raise ValueError(f"{one!r} is not a status of runs; {hint}")
