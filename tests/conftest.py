@@ -1,23 +1,27 @@
 """What all tests share.
 
 Four marks name tests that only `.ci/run` and `.ci/storm` run, with `-m`: `storm`, `browser`, `peer` and `hosts`. A
-fifth, `full`, names those that need `--full`. Elsewhere they are not collected at all, so that nothing counts as
-skipped. `timed` tells `.ci/storm` which storms to run alone.
+fifth, `full`, names those that take long. Where they do not run they are left out of the collection, so that nothing
+counts as skipped. `timed` tells `.ci/storm` which storms to run alone.
 
-Plain `pytest` is for every change: each law, in few examples and small sizes. `pytest --full`, which `.ci/run` uses,
-runs the same laws in more examples, in full sizes and with each test and each row of each table on both event loops.
+Plain `pytest` is for every change: each law once, in few examples and small sizes, on one event loop and in one store.
+What takes long, or needs a database or processes, is left out unless docs/promises.md names it as a proof. `pytest
+--full` runs everything, in full sizes, and on both event loops where they matter. A test that is asked for by its file
+or its name runs on both, too.
 """
 
 from __future__ import annotations
 
+import functools
 import gc
 import importlib
 import os
+import re
 import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -53,9 +57,14 @@ APART = {
 }
 FULL_ONLY = "full"
 TIMED = "timed"
-COSTLY = {"executor", "graphs", "models", "render", "testing", "tools"}
-"""Rooms in which a test runs on one event loop and one kind of store, unless it is asked for by its name."""
-STORES = {"memory", "sqlite"}
+LOOPS = ("asyncio", "trio")
+ON_BOTH = {"executor", "models", "nodes", "stores", "testing", "tools"}
+"""Rooms of code that waits, cancels and starts tasks: both event loops matter there. Elsewhere tests run on asyncio."""
+STORES = {"memory", "memory://", "sqlite"}
+"""Stores of which a test meets one, unless it is asked for."""
+DATABASES = {"postgres", "postgresql"}
+OUTSIDE = {"lives", "own_postgres", "postgres", "postgres_server"}
+"""Fixtures that start a database or processes."""
 _TESTS = Path(__file__).parent
 _MEMORY = Path("/dev/shm")
 _ROOM = 2 << 30
@@ -83,12 +92,12 @@ def pytest_configure(config: pytest.Config) -> None:
         "patient",
         deadline=None,
         suppress_health_check=[HealthCheck.too_slow],
-        max_examples=int(os.environ.get("EXAMPLES", "40" if config.option.full else "10")),
+        max_examples=int(os.environ.get("EXAMPLES", "40" if config.option.full else "5")),
     )
     settings.load_profile("patient")
     for mark, words in {
         **APART,
-        FULL_ONLY: "takes seconds, and a shorter form runs always: needs --full",
+        FULL_ONLY: "takes long: runs with --full, or if it is asked for by its file or name",
         TIMED: "a storm that holds how late something is: `.ci/storm` runs it when nothing else runs",
     }.items():
         config.addinivalue_line("markers", f"{mark}: {words}")
@@ -132,64 +141,91 @@ def _compile_a_share(config: pytest.Config) -> None:
             importlib.import_module(name)
 
 
-def _in_turn(items: list[pytest.Item], *, alone: bool) -> set[pytest.Item]:
+def _in_turn(items: list[pytest.Item]) -> set[pytest.Item]:
     """What is left out of tables: their rows run on one event loop or the other, in turn.
 
     In a table of several parameters each value of each of them still meets both event loops. A test with no table runs
-    on both; if `alone`, in the rooms whose tests cost most it runs on one of them, which its name decides.
+    on both.
     """
     tables: dict[tuple[object, str], dict[tuple[str, ...], dict[str, pytest.Function]]] = {}
     for item in items:
-        if isinstance(item, pytest.Function) and "anyio_backend" in item.fixturenames and hasattr(item, "callspec"):
-            if "anyio_backend" not in item.callspec.params:
-                continue  # its module has one event loop only
-            loop = str(item.callspec.params["anyio_backend"])
+        loop = _value(item, "anyio_backend")
+        if loop and isinstance(item, pytest.Function):
             row = tuple(part for part in item.callspec._idlist if part != loop)
             tables.setdefault((item.parent, item.originalname), {}).setdefault(row, {})[loop] = item
     left_out: set[pytest.Item] = set()
     for table in tables.values():
-        if len(table) == 1:
-            (pair,) = table.values()
-            if alone and len(pair) == 2 and _room(pair["trio"]) in COSTLY:
-                left_out.add(pair[("asyncio", "trio")[crc32(pair["trio"].originalname.encode()) % 2]])
-            continue
         places: dict[tuple[int, str], int] = {}
         for row in table:
             for column, part in enumerate(row):
                 places.setdefault((column, part), sum(other == column for other, _ in places))
         for row, pair in table.items():
-            if len(pair) == 2:
+            if len(table) > 1 and len(pair) == 2:
                 turn = sum(places[column, part] for column, part in enumerate(row)) % 2
-                left_out.add(pair[("asyncio", "trio")[turn]])
+                left_out.add(pair[LOOPS[turn]])
     return left_out
 
 
-def _on_one_store(items: list[pytest.Item]) -> tuple[set[pytest.Item], set[pytest.Item]]:
-    """Tests of costly rooms that differ in the store and the event loop alone: the one that runs, and those left out.
-
-    The name and the other parameters of a test decide which: half of them meet each store, and half each loop.
-    """
-    groups: dict[tuple[object, str, tuple[str, ...]], dict[tuple[str, ...], pytest.Item]] = {}
+def _on_others(items: list[pytest.Item]) -> set[pytest.Item]:
+    """Tests that run on several kinds of store, on all kinds but one, which their names decide."""
+    groups: dict[tuple[object, str, tuple[str, ...]], dict[str, pytest.Item]] = {}
     for item in items:
-        if isinstance(item, pytest.Function) and _room(item) in COSTLY and hasattr(item, "callspec"):
-            turns = tuple(str(item.callspec.params.get(name)) for name in ("store", "anyio_backend"))
-            if turns[0] in STORES:
-                others = tuple(part for part in item.callspec._idlist if part not in turns)
-                groups.setdefault((item.parent, item.originalname, others), {})[turns] = item
-    runs: set[pytest.Item] = set()
+        store = _value(item, "store")
+        if store in STORES and isinstance(item, pytest.Function):
+            others = tuple(part for part in item.callspec._idlist if part != store)
+            groups.setdefault((item.parent, item.originalname, others), {})[store] = item
     left_out: set[pytest.Item] = set()
     for (_, name, others), group in groups.items():
-        if {store for store, _ in group} == STORES:
-            found = sorted(group.items())
-            place = crc32(f"{name} {others}".encode()) % len(found)
-            runs.add(found[place][1])
-            left_out |= {item for _, item in found if item is not found[place][1]}
-    return runs, left_out
+        chosen = sorted(group)[crc32(f"{name} {others}".encode()) % len(group)]
+        left_out |= {item for store, item in group.items() if store != chosen}
+    return left_out
+
+
+def _costly(item: pytest.Item) -> bool:
+    """True if a test takes long, or needs a server or processes and is no proof of a promise."""
+    if item.get_closest_marker(FULL_ONLY):
+        return True
+    values = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    on_database = any(isinstance(value, str) and value in DATABASES for value in values)
+    apart = on_database or not OUTSIDE.isdisjoint(getattr(item, "fixturenames", ()))
+    return apart and getattr(item, "originalname", item.name) not in _promised()
+
+
+@functools.cache
+def _promised() -> frozenset[str]:
+    """The tests that the documentation names as proofs."""
+    return frozenset(re.findall(r"`(test_\w+)`", (_TESTS.parent / "docs/promises.md").read_text(encoding="utf-8")))
+
+
+def _value(item: pytest.Item, parameter: str) -> str:
+    """The text that a parameter of a test has; empty if it has none of this name, or no text."""
+    value = item.callspec.params.get(parameter) if hasattr(item, "callspec") else None
+    return value if isinstance(value, str) else ""
 
 
 def _room(item: pytest.Item) -> str:
     """The folder of a test, as it is below `tests`."""
     return item.path.relative_to(_TESTS).parts[0]
+
+
+def _named(config: pytest.Config) -> bool:
+    """True if somebody asks for some tests: by their file, by name or by keyword."""
+    return bool(config.option.keyword) or any("::" in arg or arg.endswith(".py") for arg in config.args)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Say on which event loops a test runs, unless it says so itself."""
+    if "anyio_backend" not in metafunc.fixturenames:
+        return
+    by_itself = any("anyio_backend" in str(mark.args[0]) for mark in metafunc.definition.iter_markers("parametrize"))
+    if by_itself or metafunc._arg2fixturedefs["anyio_backend"][-1].func is not _anyio_backend:
+        return
+    loops: Sequence[str] = LOOPS
+    if _room(metafunc.definition) not in ON_BOTH:
+        loops = LOOPS[:1]
+    elif not metafunc.config.option.full and not _named(metafunc.config):
+        loops = [LOOPS[crc32(metafunc.function.__name__.encode()) % 2]]
+    metafunc.parametrize("anyio_backend", loops, indirect=True)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -199,11 +235,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("peer")
     wanted = {mark for mark in APART if mark in config.option.markexpr}
     apart = {item for item in items if any(item.get_closest_marker(mark) for mark in APART.keys() - wanted)}
-    if not config.option.full:
-        named = bool(config.option.keyword) or any("::" in arg for arg in config.args)
-        on_one, on_others = (set(), set()) if named else _on_one_store(items)
-        apart |= (_in_turn(items, alone=not named) - on_one) | on_others
-        apart |= {item for item in items if item.get_closest_marker(FULL_ONLY)}
+    apart |= _in_turn(items)
+    if not config.option.full and not _named(config):
+        apart |= {item for item in items if _costly(item)} | _on_others(items)
     if apart:
         config.hook.pytest_deselected(items=[*apart])
         items[:] = [item for item in items if item not in apart]
@@ -221,13 +255,15 @@ def clock() -> MockClock:
     return MockClock()
 
 
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str | tuple[str, dict[str, Any]]:
-    """Every `@pytest.mark.anyio` test runs on both event loops."""
+def _anyio_backend(request: pytest.FixtureRequest) -> str | tuple[str, dict[str, Any]]:
+    """The event loop of a test with the mark `anyio`."""
     if "clock" not in request.fixturenames:
         return str(request.param)
     clock: MockClock = request.getfixturevalue("clock")
     return clock.backend(request.param)
+
+
+anyio_backend = pytest.fixture(_anyio_backend, name="anyio_backend")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -16,6 +16,7 @@ from orchestrator.graph.limits import Usage
 from orchestrator.jsontypes import PIECE, encoded, in_pieces, is_small, size_of
 from orchestrator.visible import exact
 from orchestrator.web.documents import Document, json_of
+from tests.support.sizes import sized
 from tests.web.api import letter
 
 _LONG = 'a "quoted" \\ é \U0001f41d\n' * (PIECE // 10)
@@ -26,13 +27,14 @@ VALUES: tuple[Any, ...] = (
 
 
 @pytest.mark.parametrize("value", VALUES, ids=range(len(VALUES)))
-@pytest.mark.parametrize("ascii", [True, False])
+@pytest.mark.parametrize("ascii", sized([True], [True, False]))
 def test_json_in_pieces_is_what_the_encoder_writes_at_once(value: object, ascii: bool) -> None:  # noqa: A002  json's name
     for separators in ((",", ":"), None):
         encoder = json.JSONEncoder(separators=separators, ensure_ascii=ascii)
         assert "".join(in_pieces(value, encoder)) == encoder.encode(value)
 
 
+@pytest.mark.full
 def test_each_piece_is_small() -> None:
     for value in VALUES:
         assert max(map(len, in_pieces(value))) <= 8 * PIECE
@@ -60,6 +62,7 @@ VALUE = st.recursive(
 )
 
 
+@pytest.mark.full
 @given(VALUE)
 def test_the_size_of_a_value_is_what_it_is_small_by(value: object) -> None:
     assert is_small(value, size_of(value))
@@ -100,6 +103,7 @@ def test_what_is_shown_of_a_large_value_differs_where_it_does() -> None:
     assert exact([_LONG + "a\u200b"]).endswith('a\\u200b"]')
 
 
+@pytest.mark.full
 @pytest.mark.anyio
 async def test_large_values_are_shown_on_both_event_loops() -> None:
     topic = "many bees, é " * 60_000

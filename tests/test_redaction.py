@@ -180,6 +180,7 @@ def test_pieces_in_which_a_text_is_searched_do_not_show(text: str, piece: int) -
         assert redact(text) == whole
 
 
+@pytest.mark.full
 def test_a_secret_between_two_pieces_is_blanked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redaction, "_PIECE", 256)
     for secret in (*KEYS, "password='" + "a b " * 2_000 + "'"):
@@ -209,6 +210,7 @@ class Counted:
         return self._pattern.finditer(text, start, stop)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "token", ["a b ", "a", "token: hunter2222 ", "-eyJaaaaaaaa", "curl -u a:hunter2222 ", "-----BEGIN PRIVATE KEY-----"]
 )

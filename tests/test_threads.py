@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support.programs import ROOT
 
 LEAVES = """
@@ -40,6 +42,7 @@ def test_fine(shared): pass
 """
 
 
+@pytest.mark.full
 def test_a_test_that_leaves_a_thread_fails_and_says_where_the_thread_is(tmp_path: Path) -> None:
     (tmp_path / "test_leaves.py").write_text(LEAVES)
     (tmp_path / "conftest.py").write_text("from tests.support import threads\nthreads.GRACE = 2.0\n")

@@ -69,6 +69,7 @@ def test_tests_that_hang_fail_one_by_one(tmp_path: Path) -> None:
     assert " in stuck\n" in ended.stderr
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["task", "fixture"])
 def test_a_test_that_hangs_in_the_process_of_pytest_ends_it(tmp_path: Path, name: str) -> None:
     ended = run(tmp_path, "-n", "0", "-k", name)

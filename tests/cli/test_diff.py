@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.support.shell import Shell
 
 
+@pytest.mark.full
 def test_a_diff_as_text_as_json_and_as_a_page(shell: Shell) -> None:
     results = shell.all(
         ("run", "tool_user", "What is 2+3?", "--approve", "none", "--run-id", "one"),

@@ -112,6 +112,7 @@ def test_a_fork_that_is_not_started_goes_on_by_the_printed_command(paid: Shell) 
     assert "with other arguments" in done.err
 
 
+@pytest.mark.full
 def test_a_run_that_waits_gets_another_answer_in_a_fork(paid: Shell) -> None:
     done = paid("run", "paying:asks", "--tools", "paying:pay", "--run-id", "a")
     assert done.code == 3

@@ -20,6 +20,7 @@ def test_a_command_that_asks_no_model_says_nothing_about_one(shell: Shell) -> No
         assert "arithmetic" not in done.err
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("given", [("--engine", NOWHERE), ()], ids=["option", "environment"])
 def test_with_an_engine_a_worker_continues_the_run(shell: Shell, given: tuple[str, ...]) -> None:
     for name in ("a", "b"):

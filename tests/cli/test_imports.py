@@ -85,6 +85,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", TABLE)
 def test_a_command_imports_what_it_needs(name: str, place: Path) -> None:
     words, without, most = TABLE[name]
@@ -95,10 +96,12 @@ def test_a_command_imports_what_it_needs(name: str, place: Path) -> None:
     assert len(ours) <= most
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["help", "runs"])
 def test_a_short_command_loads_no_validators(name: str, place: Path) -> None:
     assert not VALIDATORS & modules(place, *TABLE[name][0])
 
 
+@pytest.mark.full
 def test_words_that_were_typed_need_no_validators(place: Path) -> None:
     assert "typer._adapters" not in modules(place, *TABLE["run"][0])

@@ -41,6 +41,7 @@ def test_the_commands_of_its_readme_work_offline(shell: Shell, kind: str, option
     assert "5" in done.out
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("kind", "options"), sized([FORMS[0]], FORMS))
 def test_its_own_test_passes(shell: Shell, kind: str, options: tuple[str, ...]) -> None:
     assert shell("new", kind, "second", *options).code == 0

@@ -56,6 +56,7 @@ def done(place: Path, run: Callable[[Shell], Callable[..., Done]]) -> list[tuple
     return found
 
 
+@pytest.mark.full
 def test_commands_do_the_same_as_processes(tmp_path: Path) -> None:
     inside = done(tmp_path / "inside", lambda shell: shell)
     assert {code for _, code, *_ in inside} >= {0, 1, 2, 3, 4}
@@ -105,11 +106,13 @@ def ended(place: Path, *words: str, name: str = "orchestrator", before: str = ""
     return done.stdout.replace("\n", " ")
 
 
+@pytest.mark.full
 def test_a_command_that_loads_known_code_only_calls_exit_handlers_and_ends(tmp_path: Path) -> None:
     assert ended(tmp_path, "run", "tool_user", "1+1", "--approve", "none") == "2 exit handler "
     assert ended(tmp_path, "--version").endswith(" exit handler ")
 
 
+@pytest.mark.full
 def test_a_command_that_loads_other_code_leaves_it_to_python_to_end(tmp_path: Path) -> None:
     (tmp_path / "noted.py").write_text(NOTES)
     assert ended(tmp_path, "run", "noted.py:graph", "x").endswith("exit handler taken apart ")
@@ -119,6 +122,7 @@ def test_a_command_that_loads_other_code_leaves_it_to_python_to_end(tmp_path: Pa
     assert (tmp_path / "more.txt").read_text() == "written"
 
 
+@pytest.mark.full
 def test_a_graph_in_a_file_of_yaml_is_known_code(tmp_path: Path) -> None:
     graph.save(tmp_path / "tool_user.yaml")
     assert ended(tmp_path, "check", "tool_user.yaml").endswith("OK exit handler ")

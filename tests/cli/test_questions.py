@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.support.shell import Shell
 
 
@@ -32,6 +34,7 @@ def test_of_several_questions_one_is_named(shell: Shell) -> None:
     assert [one["by"] == "ann" for one in answered] == [True, False]
 
 
+@pytest.mark.full
 def test_a_value_is_json_where_the_question_wants_it(shell: Shell) -> None:
     assert shell("run", "trial:number", "--run-id", "n").code == 3
     paused = shell("pause", "n", "--reason", "lunch", "--by", "ann")
@@ -89,6 +92,7 @@ def test_a_question_that_only_someone_else_saw_is_named(shell: Shell) -> None:
     assert (refused.code, 'args  {"text": "hello"}' in refused.err) == (2, True)
 
 
+@pytest.mark.full
 def test_like_errors_have_one_exit_code(shell: Shell) -> None:
     """The table of docs/cli.md: 1 the question is closed, 2 what was given does not fit, 4 there is no such thing."""
     shell("run", "tool_user", "What is 3+4?", "--run-id", "sum")

@@ -6,6 +6,8 @@ import json
 import shutil
 import sys
 
+import pytest
+
 from tests.support.shell import Shell
 from tests.support.sizes import sized
 
@@ -75,6 +77,7 @@ def test_a_seal_is_for_one_run_and_one_key(shell: Shell) -> None:
     assert (done.code, "add --graph" in done.err) == (2, True)
 
 
+@pytest.mark.full
 def test_dotenv_is_read_by_the_command_line_only(shell: Shell) -> None:
     (shell.place / ".env").write_text(
         "ORCHESTRATOR_STORE=sqlite:///from-env.db\nORCHESTRATOR_MODEL=trial:model\nORCHESTRATOR_ON_CHANGE=maybe\n"
@@ -93,6 +96,7 @@ def test_dotenv_is_read_by_the_command_line_only(shell: Shell) -> None:
     assert "no runs in sqlite:///from-env.db" in taken.err
 
 
+@pytest.mark.full
 def test_files_in_the_current_directory_hide_no_package(shell: Shell) -> None:
     """Also where it is a place to import from, because a module in it was named, and where Python puts it first."""
     for name in ("griffe", "yaml", "json", "networkx", "dotenv", "sqlite3", "typer"):
@@ -251,6 +255,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.full
 def test_a_refusal_of_references_names_options_that_the_command_has(shell: Shell) -> None:
     (shell.place / "program.py").write_text(PROGRAM)
     done = shell.sh([sys.executable, "program.py"])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from tests.support.shell import Shell
 
 NEW = """
@@ -12,6 +14,7 @@ graph = old.model_copy(update={"nodes": {**old.nodes, "think": old.nodes["think"
 """
 
 
+@pytest.mark.full
 def test_runs_are_replayed_without_a_model_and_a_table_says_what_changed(shell: Shell) -> None:
     results = shell.all(
         ("run", "tool_user", "What is 2+3?", "--approve", "none", "--run-id", "one", "--label", "kind=test"),
@@ -40,6 +43,7 @@ def test_runs_are_replayed_without_a_model_and_a_table_says_what_changed(shell: 
     assert live.json["replays"][0]["made"] > 0
 
 
+@pytest.mark.full
 def test_a_changed_graph_is_told_and_wrong_options_are_refused(shell: Shell) -> None:
     (shell.place / "new.py").write_text(NEW)
     results = shell.all(

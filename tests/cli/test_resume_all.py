@@ -139,6 +139,7 @@ def test_a_kill_in_the_middle_of_a_batch_harms_nothing(orders: Orders) -> None:
     assert orders.statuses() == {"completed": RUNS}
 
 
+@pytest.mark.full
 def test_two_processes_that_resume_one_batch_do_each_run_once(orders: Orders) -> None:
     orders.write(0)
     words = ["resume", "--all", "--status", "failed", "--retry", "--json", "--wait", "10", *orders.words]

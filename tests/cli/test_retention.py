@@ -69,6 +69,7 @@ def test_runs_are_deleted_and_pruned(ran: Shell) -> None:
     assert [row["run_id"] for row in ran("runs", "--json").json] == ["writer"]
 
 
+@pytest.mark.full
 def test_runs_are_archived_read_and_restored(ran: Shell) -> None:
     before = ran("show", "bad").out
     place = ran.place / "archive"

@@ -13,6 +13,7 @@ SUM = "What is (3+4)*(10-2)/7?"
 RESULT = {"run_id", "graph", "status", "output", "waiting", "steps", "usage", "seconds", "error"}
 
 
+@pytest.mark.full
 def test_each_printed_command_goes_on_until_the_answer(shell: Shell) -> None:
     done = shell("run", "tool_user", SUM, "--json", "--run-id", "sum")
     asked = done.json

@@ -218,6 +218,7 @@ def traced() -> list[str]:
     return words if works else []
 
 
+@pytest.mark.full
 def test_nothing_in_a_strangers_directory_is_believed(tmp_path: Path, traced: list[str]) -> None:
     place, home = tmp_path / "theirs", tmp_path / "home"
     place.mkdir()

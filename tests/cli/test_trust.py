@@ -162,6 +162,7 @@ def test_references_with_ends_of_lines_make_no_lines(place: Shell) -> None:
         assert terminal.end() == 2
 
 
+@pytest.mark.full
 def test_keys_of_a_dotenv_are_taken_once_their_user_has_agreed(shell: Shell) -> None:
     """Otherwise the author of the file could read, in their account, what a model is asked here."""
     file = shell.place / ".env"

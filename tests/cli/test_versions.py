@@ -139,6 +139,7 @@ def printed(done: Done) -> list[str]:
     return re.findall(r"^ *(\S.* -m orchestrator .*)$", done.out + done.err, re.M)
 
 
+@pytest.mark.full
 def test_every_command_that_is_printed_after_a_migration_leads_to_the_new_graph(paused: Shell) -> None:
     moved = paused("resume", "r", "--graph", "new:graph", "--rename", "ask=confirm", "--rename", "state.price=cents")
     for place, done in enumerate((moved, paused("resume", "r"), paused("show", "r"))):
@@ -203,6 +204,7 @@ def test_references_in_a_record_that_this_user_did_not_seal_are_not_followed(pau
 MANY = NEW.replace("cents: int = 0", "cents: int = 0\n    euros: int = 0")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "options",
     [
@@ -270,6 +272,7 @@ def test_a_suggestion_says_what_it_guesses(paused: Shell) -> None:
     assert paused("check", "new:graph", "--against", "runs", "--json").json["refused"][0]["guesses"] == guesses
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "words",
     [

@@ -100,6 +100,7 @@ def give_up(shell: Shell, run_id: str, fault: str, times: int) -> None:
 FAULT = "GraphChanged: run 'r' is at a:\n  - node 'a' is gone\n  - password=hunter22"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("began", [False, True])
 def test_a_run_that_was_given_up_too_often_says_so_and_is_resumed_by_hand(shell: Shell, began: bool) -> None:
     if began:  # it was answered, and waits to be taken up

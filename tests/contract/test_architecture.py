@@ -13,6 +13,7 @@ from tests.render.pictures import shape
 PAGE = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", MAPS)
 def test_a_map_is_of_the_imports_as_they_are(name: str) -> None:
     kept = (PICTURES / f"{name}.svg").read_text(encoding="utf-8")

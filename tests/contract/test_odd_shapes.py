@@ -145,6 +145,7 @@ def nested(depth: int) -> Graph:
     return made
 
 
+@pytest.mark.full
 async def test_graphs_inside_each_other_are_50_deep_at_most(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/runs.db"
     made = nested(50)

@@ -87,6 +87,7 @@ def _covered(site: str) -> bool:
     return site in rows or f"{site.partition(':')[0]}:*" in rows or site in OWN
 
 
+@pytest.mark.full
 def test_every_pattern_of_the_code_is_in_the_table() -> None:
     """A new pattern belongs to a row of `PARSERS`, or to `OWN` if it sees nothing that others wrote."""
     found = sites()

@@ -47,6 +47,7 @@ def test_every_type_is_in_the_documentation() -> None:
         assert f"`{name}`" in text
 
 
+@pytest.mark.full
 def test_the_types_that_nothing_writes_are_listed_as_reserved() -> None:
     root = Path(__file__).parents[2]
     reserved = (root / "docs/events.md").read_text().partition("### Reserved")[2].partition("## Live")[0]

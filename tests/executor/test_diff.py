@@ -217,6 +217,7 @@ async def test_which_branch_was_faster_is_no_difference_and_one_of_many_is_named
     assert found.differences[0].path == "spread.3"
 
 
+@pytest.mark.full
 @quick_on("trio")
 @pytest.mark.anyio
 async def test_a_diff_is_bounded_and_shows_no_secrets() -> None:

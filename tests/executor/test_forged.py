@@ -191,6 +191,7 @@ def test_a_true_store_is_read(true: Path) -> None:
     assert anyio.run(look, true) == []
 
 
+@pytest.mark.full
 def test_a_forged_record_is_read_or_refused(true: Path, tmp_path: Path) -> None:
     came = storm(true, tmp_path, range(sized(12, 25)))
     assert came["StoreCorrupt"] > 3

@@ -42,6 +42,7 @@ counting = Graph(
 )
 
 
+@pytest.mark.full
 @quick_on("asyncio")
 @pytest.mark.anyio
 async def test_the_state_after_each_step_is_the_same_in_any_order_of_reading() -> None:

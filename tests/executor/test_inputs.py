@@ -154,6 +154,7 @@ async def test_a_state_of_the_graph_sets_no_other_field_either() -> None:
         await by_start(WORD, Order(word="tea", approved=True))
 
 
+@pytest.mark.full
 def test_clients_of_a_server_set_the_fields_that_the_input_names() -> None:
     for graph in (PAYLOAD, PAID, WORD, TWO, ALL):
         with api(graph) as server:

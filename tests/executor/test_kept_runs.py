@@ -50,6 +50,7 @@ def store(unpacked: bytes, tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path}/runs.db"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_all_runs_are_listed_loaded_folded_and_drawn_without_code(store: str) -> None:
     async with Executor(store) as executor:

@@ -375,6 +375,7 @@ async def test_a_generator_over_a_stream_may_be_left_early(caplog: pytest.LogCap
     assert caplog.records == []
 
 
+@pytest.mark.full
 @both_loops
 def test_a_generator_over_a_stream_may_be_forgotten(backend: str, caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
@@ -474,6 +475,7 @@ async def test_a_server_that_could_not_be_reached_may_be_tried_again() -> None:
 # -- never closed --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @both_loops
 @pytest.mark.parametrize("begun", [True, False])
 def test_an_executor_that_is_not_closed_gives_its_runs_back_when_the_event_loop_ends(

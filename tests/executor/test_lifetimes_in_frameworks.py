@@ -145,6 +145,7 @@ class Tests(unittest.IsolatedAsyncioTestCase):
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", _TESTS)
 def test_fixtures_hold_executors_streams_and_servers(kind: str, tmp_path: Path) -> None:
     (tmp_path / "server.py").write_text(_SERVER)
@@ -214,6 +215,7 @@ _CELLS = (
 )
 
 
+@pytest.mark.full
 def test_cells_of_a_notebook_open_use_and_close_an_executor(tmp_path: Path) -> None:
     (tmp_path / "server.py").write_text(_SERVER)
     book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in _CELLS])

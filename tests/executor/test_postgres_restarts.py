@@ -128,6 +128,7 @@ async def check(url: str, runs: int, rounds: int, paid: list[str]) -> None:
         assert [finding for finding in await executor.store.check() if not finding.note] == []
 
 
+@pytest.mark.full
 async def test_nothing_is_paid_twice_while_the_server_restarts_in_each_way(server: PostgresServer, url: str) -> None:
     runs, rounds = sized(6, 20), sized(40, 80)
     paid = await storm(server, url, runs, rounds, restarts=sized(3, 9))

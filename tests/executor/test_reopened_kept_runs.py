@@ -30,6 +30,7 @@ def unpacked() -> bytes:
     return gzip.decompress(STORE.read_bytes())
 
 
+@pytest.mark.full
 async def test_every_kept_run_that_ended_goes_on_and_comes_to_its_answer(unpacked: bytes, tmp_path: Path) -> None:
     (tmp_path / "runs.db").write_bytes(unpacked)
     async with opened(f"sqlite:///{tmp_path}/runs.db", "completed") as executor:

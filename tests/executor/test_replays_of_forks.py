@@ -192,6 +192,7 @@ async def replayed(kind: str, seed: int, forks: int, fails: float = 0.0) -> Coun
     return met
 
 
+@pytest.mark.full
 @quick_on("trio")
 @pytest.mark.parametrize("fails", [0.0, 0.15])
 def test_forks_of_generated_runs_replay_without_a_call_and_are_the_same(anyio_backend: str, fails: float) -> None:

@@ -134,6 +134,7 @@ json_values = st.recursive(
 )
 
 
+@pytest.mark.full
 @given(json_values)
 def test_the_text_of_a_large_value_is_the_beginning_of_its_whole_text(value: object) -> None:
     with pytest.MonkeyPatch.context() as patch:

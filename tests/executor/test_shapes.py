@@ -134,12 +134,14 @@ def documents(count: int) -> dict[str, Any]:
     return {"items": [{"number": n, "text": ["some", {"text": n}]} for n in range(count)]}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("reads", [False, True], ids=["beside", "reads"])
 def test_a_step_makes_as_many_calls_with_ten_times_as_many_messages(*, reads: bool) -> None:
     few, many = (a_step(loop(reads=reads), messages(count)) for count in (50, 500))
     assert many < 1.5 * few, (few, many)  # the loop of asyncio makes a few now and then
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("field", ["found", "lines"])
 def test_a_branch_makes_as_many_calls_among_ten_times_as_many(field: str) -> None:
     """With the join, what lists show, and the tries to make a snapshot."""
@@ -152,6 +154,7 @@ def test_a_branch_makes_as_many_calls_among_ten_times_as_many(field: str) -> Non
     assert many < 1.2 * few, (few, many)
 
 
+@pytest.mark.full
 def test_a_branch_needs_no_more_memory_among_ten_times_as_many() -> None:
     """It copies its own item: a list of the others, even one that shares them, would need eight bytes for each."""
 
@@ -186,6 +189,7 @@ def test_a_branch_needs_no_more_memory_among_ten_times_as_many() -> None:
     assert many < 1.3 * few, (few, many)
 
 
+@pytest.mark.full
 def test_a_branch_that_appends_holds_no_more_of_a_list_ten_times_as_long() -> None:
     graph = mapped("lines")
 

@@ -71,6 +71,7 @@ def asking() -> Graph:
     return Graph(name="asking", state=Log, nodes=nodes, edges=edges, output="n", limits=counting().limits)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("store", "anyio_backend"), [("memory", "trio"), ("sqlite", "asyncio")])
 @pytest.mark.usefixtures("all_the_time")
 async def test_every_kind_of_effect_survives_stops_with_snapshots_everywhere(store: Any) -> None:
@@ -81,6 +82,7 @@ async def test_every_kind_of_effect_survives_stops_with_snapshots_everywhere(sto
     assert report.status == "completed", report
 
 
+@pytest.mark.full
 @quick_on("trio")
 @pytest.mark.usefixtures("all_the_time")
 async def test_generated_graphs_survive_stops_with_snapshots_everywhere(anyio_backend: str) -> None:
@@ -223,6 +225,7 @@ async def test_a_run_that_goes_on_has_a_snapshot_behind_every_so_many_records(tm
     assert count // 3 <= store.put <= count
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("steps", [175, 1750])
 async def test_a_run_of_any_length_is_loaded_by_as_few_records_while_it_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int
@@ -250,6 +253,7 @@ async def test_a_run_of_any_length_is_loaded_by_as_few_records_while_it_goes_on(
     assert max(read.values()) <= 2 * snapshots.EVERY, read
 
 
+@pytest.mark.full
 @quick_on("asyncio")
 @pytest.mark.parametrize("steps", [500, sized(5000, 50_000)])
 async def test_a_large_state_that_packs_well_is_loaded_by_few_records_however_long_its_run(
@@ -325,6 +329,7 @@ async def test_where_records_are_sealed_no_snapshot_is_stored(tmp_path: Path) ->
         assert await executor.store.snapshot("r") is None
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("text", [token_hex, lambda size: "blank" + " " * size])
 async def test_the_snapshots_of_a_run_that_pauses_often_are_a_fraction_of_its_journal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: Callable[[int], str]

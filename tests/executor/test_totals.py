@@ -131,6 +131,7 @@ async def lived_through(executor: Executor, graph: Any, values: Any, answer: Any
         await executor.replay("r")
 
 
+@pytest.mark.full
 @quick_on("asyncio")
 @pytest.mark.parametrize("name", MAKERS)
 async def test_totals_of_every_strategy_and_of_its_forks_and_replays_are_those_of_the_journals(
@@ -143,6 +144,7 @@ async def test_totals_of_every_strategy_and_of_its_forks_and_replays_are_those_o
         assert await all_exact(executor) >= 2
 
 
+@pytest.mark.full
 @quick_on("trio")
 @pytest.mark.parametrize("seed", range(sized(2, 16)))
 @pytest.mark.parametrize("kind", KINDS)

@@ -119,6 +119,7 @@ async def finished(executor: Executor, run_id: str) -> Run:
     return run
 
 
+@pytest.mark.full
 async def test_all_runs_load_fold_and_draw_without_code(store: str) -> None:
     async with Executor(store) as executor:
         listed = {info.run_id: info for info in (await executor.runs(limit=1000)).runs}

@@ -84,6 +84,7 @@ async def test_runs_end_and_settled_calls_are_made_once_though_workers_are_kille
 BACKLOG = sized(300, 1000)
 
 
+@pytest.mark.full
 @kinds("sqlite", "postgresql")
 async def test_runs_of_a_killed_worker_go_on_before_the_backlog(url: str, tmp_path: Path) -> None:
     diary, slots = tmp_path / "diary", 3

@@ -86,6 +86,7 @@ async def test_a_worker_drives_what_was_enqueued_answered_interrupted_and_is_due
         }  # fmt: skip
 
 
+@pytest.mark.full
 @kinds("sqlite", "postgresql")
 async def test_workers_share_runs_and_each_run_is_driven_once(store: str) -> None:
     count = sized(40, 400)

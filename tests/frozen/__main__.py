@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
-from tests.frozen.index import TEXTS
-from tests.frozen.texts import differences, joined, keep, kept
+from tests.frozen.index import TEXTS, made
+from tests.frozen.texts import differences, keep, whole
 from tests.kinds.page import COMMAND, stale
 
 
@@ -15,19 +15,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.frozen", description=__doc__)
     parser.add_argument("names", nargs="*", help=f"texts to compare; all without: {', '.join(TEXTS)}")
     parser.add_argument("--write", nargs="+", metavar="NAME", default=[], help="refreeze these texts, and no others")
-    parser.add_argument("--show", metavar="NAME", help="print the text that is kept")
+    parser.add_argument("--whole", metavar="NAME", help="print the text of now, with nothing cut")
     given = parser.parse_args()
-    unknown = {*given.names, *given.write, *([given.show] if given.show else [])} - TEXTS.keys()
+    unknown = {*given.names, *given.write, *([given.whole] if given.whole else [])} - TEXTS.keys()
     if unknown:
         parser.error(f"no such text: {', '.join(sorted(unknown))}")
-    if given.show:
-        sys.stdout.write(kept(given.show))
+    if given.whole:
+        sys.stdout.write(whole(TEXTS[given.whole]()))
         return 0
     for name in given.write:
-        keep(name, joined(TEXTS[name]()))
+        keep(name, made(name))
     code = 0
     for name in [] if given.write else given.names or TEXTS:
-        found = [*differences(name, joined(TEXTS[name]()))]
+        found = [*differences(name, made(name))]
         print(f"{name}: {'differs' if found else 'equal'}", flush=True)
         code |= bool(found)
         for line in found:

@@ -11,7 +11,7 @@ from tests.frozen.messages import checks, errors_
 from tests.frozen.rules import rules
 from tests.frozen.strategies import strategies
 from tests.frozen.terminal import stores, terminal
-from tests.frozen.texts import Maker
+from tests.frozen.texts import Maker, joined
 
 TEXTS: dict[str, Maker] = {
     "journals-contract": contract,
@@ -29,3 +29,11 @@ TEXTS: dict[str, Maker] = {
     "errors": errors_,
     "journals-generated": generated,
 }
+
+READABLE = {"journals-generated": 60}
+"""How many sections are kept as text, where the others are only more of their kind."""
+
+
+def made(name: str) -> str:
+    """The text as the code makes it now, in the form in which it is kept."""
+    return joined(TEXTS[name](), READABLE.get(name))

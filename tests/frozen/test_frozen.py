@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.frozen.drawings import graphviz
-from tests.frozen.index import TEXTS
-from tests.frozen.texts import differences, joined, kept
+from tests.frozen.index import TEXTS, made
+from tests.frozen.texts import differences, kept
 
 LONG = frozenset({"journals-generated", "journals-rules", "terminal", "stores", "drawings", "layouts", "pages"})
 """Texts that take seconds."""
@@ -21,4 +21,4 @@ MARKS = {**dict.fromkeys(LONG, pytest.mark.storm), **dict.fromkeys(SECOND, pytes
 def test_what_is_done_is_what_is_frozen(name: str) -> None:
     if name == "layouts" and graphviz() not in kept(name):
         return  # another Graphviz lays out otherwise
-    assert "\n".join(differences(name, joined(TEXTS[name]()))) == ""
+    assert "\n".join(differences(name, made(name))) == ""

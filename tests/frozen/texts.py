@@ -1,9 +1,13 @@
-"""Frozen texts: how they are kept in `data`, and how the present ones are held against them."""
+"""Frozen texts: how they are kept in `data`, and how the present ones are compared with them.
+
+A text is kept so that a diff of the repository shows what changed. Of a long line its beginning stands there, and a
+digest of all of it; of a section that is one of hundreds of its kind only the digest.
+"""
 
 from __future__ import annotations
 
 import difflib
-import lzma
+import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
@@ -14,28 +18,53 @@ MARK = "=== "
 """Begins the line that names a section."""
 SHOWN = 200
 """Lines of a diff that are printed."""
+LINE = 300
+"""Characters of the longest line that is kept whole."""
+BEGINNING = 240
+"""Characters that are kept of a longer one."""
 
 Sections: TypeAlias = Mapping[str, str]
 """The parts of a text by name, such as one journal each."""
 Maker: TypeAlias = Callable[[], Sections]
 
 
-def joined(sections: Sections) -> str:
+def whole(sections: Sections) -> str:
     """One text of all sections."""
     return "".join(f"{MARK}{name}\n{body.rstrip()}\n" for name, body in sections.items())
 
 
+def joined(sections: Sections, readable: int | None = None) -> str:
+    """One text of all sections in the form in which it is kept: long lines are cut.
+
+    Args:
+        sections: The parts of the text.
+        readable: How many sections are kept as text; of those after them, digests. All unless given.
+    """
+    last = len(sections) if readable is None else readable
+    found = enumerate(sections.items())
+    return whole({name: _cut(body) if place < last else _digest(body.rstrip()) for place, (name, body) in found})
+
+
+def _cut(body: str) -> str:
+    """The text with the beginnings of its long lines."""
+    lines = (line if len(line) <= LINE else f"{line[:BEGINNING]} ... {_digest(line)}" for line in body.split("\n"))
+    return "\n".join(lines)
+
+
+def _digest(text: str) -> str:
+    return f"[{len(text):,} characters, {hashlib.sha256(text.encode()).hexdigest()[:16]}]"
+
+
 def kept(name: str) -> str:
     """The text that is kept under a name; empty where there is none."""
-    file = DATA / f"{name}.txt.xz"
-    return lzma.decompress(file.read_bytes()).decode() if file.exists() else ""
+    file = DATA / f"{name}.txt"
+    return file.read_bytes().decode() if file.exists() else ""
 
 
 def keep(name: str, text: str) -> None:
-    """Keep a text. The same text always gives the same bytes."""
+    """Keep a text."""
     DATA.mkdir(exist_ok=True)
-    packed = lzma.compress(text.encode(), preset=9 | lzma.PRESET_EXTREME)
-    (DATA / f"{name}.txt.xz").write_bytes(packed)
+    (DATA / f"{name}.txt").write_bytes(text.encode())
 
 
 def differences(name: str, now: str) -> Iterator[str]:

@@ -381,6 +381,7 @@ def test_pools_that_wait_for_each_other_through_two_depths() -> None:
     )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("size", [60, 200])
 def test_nodes_that_lead_each_to_each_are_checked_by_work_in_proportion_to_their_edges(size: int) -> None:
     """Every fault of theirs is found: all meet without a word, and are too tangled to be understood."""

@@ -211,6 +211,7 @@ def test_a_graph_is_saved_as_yaml_or_json_only(tmp_path: Path) -> None:
         make().save(tmp_path / "x.toml")
 
 
+@pytest.mark.full
 def test_a_function_of_a_script_is_named_by_the_script(tmp_path: Path) -> None:
     import subprocess
 

@@ -207,6 +207,7 @@ def holders(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     )  # fmt: skip
 
 
+@pytest.mark.full
 @given(
     st.recursive(
         st.sampled_from([SecretStr(TEXT), Login(), Token(TEXT), Known.LOGIN, dict.fromkeys([Login()], 1)]), holders
@@ -221,6 +222,7 @@ def test_a_secret_is_refused_however_deep_it_is(value: Any, annotation: Any) -> 
         assert TEXT not in str(refused.value)
 
 
+@pytest.mark.full
 @given(st.recursive(st.sampled_from([math.nan, math.inf, Known.WITHOUT_END, Base(number=math.nan)]), holders))
 def test_a_number_without_an_end_is_refused_however_deep_it_is(value: Any) -> None:
     for kind, given_value in ((Any, value), *((kind, [value]) for kind in (list, Sequence, deque, Iterable)),

@@ -536,6 +536,7 @@ def test_a_fork_of_the_process_collects_although_a_thread_of_its_parent_copies_m
     assert done.stdout.split() == ["1", "False", "1", "True", "0", "False"]
 
 
+@pytest.mark.full
 def test_the_collector_looks_at_many_copies_once_and_is_left_as_it_was() -> None:
     many = [Line(text=[n]) for n in range(20 * isolation._VERY_MANY)]
     collections = 0

@@ -74,6 +74,7 @@ async def test_the_run_gives_what_the_page_shows(name: str, capsys: pytest.Captu
     assert capsys.readouterr().out.rstrip() == shown.rstrip()
 
 
+@pytest.mark.full
 def test_the_comparison_of_all_is_what_the_command_prints(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

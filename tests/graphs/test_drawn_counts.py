@@ -212,6 +212,7 @@ async def test_it_is_so_at_every_record_of_a_run() -> None:
             assert drawn_calls(then) == journaled_calls(then)
 
 
+@pytest.mark.full
 @quick_on("asyncio")
 async def test_it_is_so_of_runs_of_the_strategies_before_each_call_was_a_node(tmp_path: Path) -> None:
     store = tmp_path / "runs.db"

@@ -69,6 +69,7 @@ def test_it_runs_from_the_command_line_with_two_named_models(name: str, form: st
     assert ANSWERS[name] in done.out
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("form", FORMS)
 def test_an_urgent_ticket_waits_for_approval_and_goes_on_with_the_same_models(form: str, shell: Shell) -> None:
     done = shell("run", reference("triage", form), URGENT, *MODELS, "--run-id", "r")

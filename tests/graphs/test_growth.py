@@ -12,6 +12,7 @@ SUMS, PAGES = TASKS
 STEPS = (2, 4, 6, 8)
 
 
+@pytest.mark.full
 def test_prompt_tokens_of_react_grow_with_the_square_of_the_steps_and_those_of_rewoo_do_not() -> None:
     plain = [measure(PAGES, steps, examples=False) for steps in STEPS]
     told = [measure(PAGES, steps, examples=True) for steps in STEPS]
@@ -42,6 +43,7 @@ def test_react_takes_a_round_for_each_step_and_one_to_answer_rewoo_takes_two(tas
         assert react.tokens > rewoo.tokens
 
 
+@pytest.mark.full
 def test_the_tables_of_the_page_are_about_what_is_measured() -> None:
     """About: a reworded prompt is no reason to measure anew, another growth is."""
     page = (Path(__file__).parents[2] / "docs" / "strategies" / "rewoo_and_react.md").read_text(encoding="utf-8")

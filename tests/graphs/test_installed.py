@@ -104,10 +104,12 @@ def _tries(place: Place) -> None:
     place("-c", sized(f"{REACT}\nimport os\nassert not os.path.exists('canary')\n{THEIRS}", THEIRS))
 
 
+@pytest.mark.full
 def test_a_folder_graphs_shadows_no_strategy_in_a_checkout(checkout: Place) -> None:
     _tries(checkout)
 
 
+@pytest.mark.full
 def test_the_folder_and_the_package_are_the_same_modules(checkout: Place) -> None:
     checkout("-P", "-c", BOTH)
 

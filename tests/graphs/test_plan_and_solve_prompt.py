@@ -100,6 +100,7 @@ async def test_votes_without_any_answer_fail_the_run_and_say_why() -> None:
     assert error_of(run) == ("AgentError", why)
 
 
+@pytest.mark.full
 @quick_on("asyncio")
 async def test_many_votes_are_not_stopped_by_the_limit_of_steps() -> None:
     definition = plan_and_solve_prompt(form="number", votes=210)

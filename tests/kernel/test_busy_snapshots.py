@@ -169,6 +169,7 @@ SEEDS = {"structured": (5_001, 5_003), "mutated": (5_001, 5_002), "limited": (5_
 """Of each kind two graphs whose runs land every kind of record about effects."""
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", SEEDS)
 def test_a_snapshot_of_a_busy_run_is_its_fold_at_every_record(kind: str) -> None:
     met = sum((watched(kind, seed, 2) for seed in sized(SEEDS[kind], range(5_000, 5_004))), Counter[str]())

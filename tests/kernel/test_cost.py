@@ -159,6 +159,7 @@ def test_rounds_inside_a_branch_that_write_nothing_leave_nothing_behind() -> Non
     assert sizes[1] < 1.1 * sizes[0], sizes
 
 
+@pytest.mark.full
 def test_ordering_the_branches_that_rounds_left_behind_costs_no_more_per_round() -> None:
     """The last step merges them all. Each comparison may cost the logarithm of the number of rounds."""
     graph = plan(NOTES, schema=Lean)

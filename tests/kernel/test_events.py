@@ -136,6 +136,7 @@ def test_every_step_takes_the_first_event_that_fits_and_that_its_past_does_not_h
     agree(waited(trial, sized(3, 8), seed, probability=0.05, pauses=0.02))
 
 
+@pytest.mark.full
 @drawn(kind=kinds, seed=seeds)
 def test_it_does_so_where_branches_race(kind: str, seed: int) -> None:
     trial = trial_of(kind, seed, races=True, silent=0.0)

@@ -132,6 +132,7 @@ def views(machine_plan: Plan, records: list[r.Record]) -> None:
         assert point.values or point.error
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["structured", "unstructured", "mutated", "limited"])
 def test_a_run_that_moves_to_a_renamed_graph_and_back_tells_what_it_would_have_told(kind: str) -> None:
     met = Counter[str]()

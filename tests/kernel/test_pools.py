@@ -91,6 +91,7 @@ def short(trial: Trial) -> Trace:
         raise
 
 
+@pytest.mark.full
 @drawn(kind=kinds, seed=seeds)
 def test_pools_change_no_result_of_a_drawn_graph_and_are_never_overfull(kind: str, seed: int) -> None:
     trial = trial_of(kind, seed, asks=0.1, retries=0.1, writes=0.05)
@@ -124,6 +125,7 @@ def test_tokens_get_a_place_in_the_order_in_which_they_came(kind: str, seed: int
             assert first == [key for key in came if key in {*began}]
 
 
+@pytest.mark.full
 @drawn(kind=kinds, seed=seeds, limit=st.integers(2, 20), concurrency=st.sampled_from([None, 1, 2]))
 def test_no_graph_with_pools_stands_still_when_limits_are_spent(
     kind: str, seed: int, limit: int, concurrency: int | None
@@ -145,6 +147,7 @@ def test_no_graph_with_pools_stands_still_when_limits_are_spent(
         assert not list(differences(again, trace.machine))
 
 
+@pytest.mark.full
 @drawn(kind=kinds, seed=seeds, at=st.lists(st.integers(2, 40), min_size=1, max_size=3))
 def test_reopened_runs_hold_their_places_again(kind: str, seed: int, at: list[int]) -> None:
     trial = trial_of(kind, seed, asks=0.1)
@@ -295,6 +298,7 @@ def test_in_another_version_those_that_wait_keep_their_order(pools: dict[str, in
     assert simulation.trace.log == "p w:1 w:2 w:3 j"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("size", [1, 3])
 def test_many_that_wait_cost_no_more_than_few(size: int) -> None:
     items = 2_000

@@ -49,6 +49,7 @@ def told(proof: Proof) -> str:
     return f"{proof.verdict}: {' -> '.join(map(str, proof.witness))} / {' -> '.join(map(str, proof.beside))}"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("compared", ["calls", "writes"])
 def test_a_claim_is_proved_if_and_only_if_no_run_breaks_it_and_the_kernel_makes_every_witness(compared: str) -> None:
     counts = sum((COMPARED[compared](seed, NODES) for seed in SEEDS), Counter[str]())
@@ -161,6 +162,7 @@ COMPARED = {"calls": compared_calls, "writes": compared_writes}
 ABOUT = {"calls": ("confirmed", "ends"), "writes": ("writes",)}
 
 
+@pytest.mark.full
 def test_a_cycle_that_spends_no_limit_goes_round_and_with_limits_every_run_ends() -> None:
     counts: Counter[str] = Counter()
     for seed in range(sized(40, 120)):
@@ -196,6 +198,7 @@ def _is_round(proof: Proof, place: int) -> bool:
     return proof.reason.startswith(" -> ".join(names) + " goes round")
 
 
+@pytest.mark.full
 def test_a_subgraph_is_proved_as_its_nodes_in_its_place_would_be() -> None:
     counts: Counter[str] = Counter()
     for seed in range(sized(150, 300)):
@@ -223,6 +226,7 @@ def test_a_subgraph_is_proved_as_its_nodes_in_its_place_would_be() -> None:
     print(dict(counts))
 
 
+@pytest.mark.full
 def test_a_join_that_waits_for_a_loop_without_end_never_fires_and_so_is_no_node_that_reaches_no_end() -> None:
     edges = """
         START -> s
@@ -331,6 +335,7 @@ def _inlined(outer: Graph, inner: Graph, place: str) -> Graph | None:
         return None
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("shape", ["choices", "diamonds", "race"])
 def test_the_cost_of_a_proof_grows_with_the_graph_and_not_with_its_paths(shape: str) -> None:
     graph = {"choices": _choices, "diamonds": _diamonds, "race": _race}[shape](count := sized(25, 60))
@@ -373,6 +378,7 @@ def _race(count: int) -> Graph:
     return Graph(name="g", state=ProvedState, nodes=nodes, edges="\n".join(lines))
 
 
+@pytest.mark.full
 def test_a_witness_is_a_path_that_the_kernel_does_not_make_if_a_step_of_it_is_wrong() -> None:
     graph = next(made for seed in range(100) if (made := calling(seed, 6)) is not None and len(made.nodes) > 3)
     wrong = (WitnessStep(START, "done"), WitnessStep("nowhere", "done"), WitnessStep(next(iter(graph.nodes))))

@@ -198,6 +198,7 @@ def trial_of(kind: str, seed: int, **behaviour: float) -> Trial:
     return trial
 
 
+@pytest.mark.full
 @drawn(kind=kinds, seed=seeds)
 def test_a_failure_that_is_reopened_leaves_no_trace(kind: str, seed: int) -> None:
     trial = trial_of(kind, seed, asks=0.1, retries=0.1)
@@ -207,6 +208,7 @@ def test_a_failure_that_is_reopened_leaves_no_trace(kind: str, seed: int) -> Non
         assume(False)
 
 
+@pytest.mark.full
 @drawn(kind=kinds, seed=seeds)
 def test_nor_does_a_cancel_that_is_reopened(kind: str, seed: int) -> None:
     trial = trial_of(kind, seed, asks=0.1, retries=0.1)
@@ -216,6 +218,7 @@ def test_nor_does_a_cancel_that_is_reopened(kind: str, seed: int) -> None:
         assume(False)
 
 
+@pytest.mark.full
 @drawn(kind=kinds, seed=seeds, steps=st.integers(1, 12))
 def test_nor_does_a_spent_limit_that_is_raised(kind: str, seed: int, steps: int) -> None:
     trial = trial_of(kind, seed, asks=0.1, retries=0.1)

@@ -117,6 +117,7 @@ def check(kind: str, seed: int, count: int = 6, **behaviour: Any) -> Counter[str
     return met
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", KINDS)
 def test_graphs_whose_joins_let_others_run_are_as_a_second_reading_says(kind: str) -> None:
     met = Counter[str]()

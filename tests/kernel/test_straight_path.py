@@ -111,11 +111,13 @@ def under_law(law: str, examples: int) -> Counter[str]:
     return met
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("law", sorted(LAWS))
 def test_both_paths_give_the_same_under_every_law(law: str) -> None:
     assert under_law(law, sized(1, 4)).total() > 0
 
 
+@pytest.mark.full
 @quick
 @given(kind=st.sampled_from(sorted(DRAWN)), seed=seeds, limits=st.booleans(), stops=st.booleans())
 def test_both_paths_give_the_same_beside_calls_limits_and_breakpoints(
@@ -145,6 +147,7 @@ def test_both_paths_give_the_same_beside_calls_limits_and_breakpoints(
                 assume(False)
 
 
+@pytest.mark.full
 @quick
 @given(kind=st.sampled_from(sorted(DRAWN)), seed=seeds, how=st.sampled_from(["fail", "any", "limit"]))
 def test_both_paths_give_the_same_in_runs_that_break_off_and_move_to_other_graphs(

@@ -30,6 +30,7 @@ async def test_without_a_key_only_the_first_call_fails() -> None:
         await model.complete("Hi")
 
 
+@pytest.mark.full
 def test_making_a_model_loads_no_providers_package() -> None:
     script = "\n".join([
         "import sys",

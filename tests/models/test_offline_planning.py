@@ -102,6 +102,7 @@ def test_a_call_is_planned_for_each_operation_before_anything_is_worked_out() ->
     assert planned("5") == "Plan: It is a number already.\n#E1 = 5"
 
 
+@pytest.mark.full
 @quick
 @given(expressions("+ - *", powers=False, decimals=False), st.sampled_from((1, -1)))
 @example("1 - (0 - (0 - 0))", 1)  # calls that are different ones in the plan, and the same one when they are made

@@ -362,6 +362,7 @@ def verdict_of(server: LLMockServer) -> Verdict:
     return judge(server.state.journal.records(wait=5))
 
 
+@pytest.mark.full
 @each_way
 async def test_llmock_finds_no_fault_with_runs(server: LLMockServer, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # A stream that is all sent at once is over before the server can see that somebody left it.

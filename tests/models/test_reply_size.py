@@ -47,6 +47,7 @@ BOTH_WAYS = list(itertools.product(LARGE, [False, True]))
 IN_TURN = [*zip(LARGE, itertools.cycle([False, True]), strict=False)]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("name", "streamed"), sized(IN_TURN, BOTH_WAYS))
 async def test_an_answer_that_is_too_large_is_an_error_of_its_own(name: str, streamed: bool) -> None:
     with served(said("first"), LARGE[name](), said("next")) as wire:

@@ -234,6 +234,7 @@ def plans(draw: st.DrawFn) -> list[PlannedCall]:
     return draw(st.permutations(found))
 
 
+@pytest.mark.full
 @settings(max_examples=sized(20, 60), deadline=None)
 @given(plans(), st.sampled_from(("\n", "\n\n", "\nPlan: so\n")))
 def test_what_is_written_in_the_form_is_read_as_it_is(plan: list[PlannedCall], between: str) -> None:

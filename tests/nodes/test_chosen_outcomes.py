@@ -189,6 +189,7 @@ async def test_a_handoff_chooses_the_next_agent_which_sees_the_conversation(tmp_
         assert (await executor.start(again)).output == "We refund it."
 
 
+@pytest.mark.full
 async def test_a_handoff_survives_crashes() -> None:
     report = await assert_crash_safe(desk(), setup=lambda: {"model": ScriptedModel(script())})
     assert report.stops > 4

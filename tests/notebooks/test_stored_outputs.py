@@ -23,6 +23,7 @@ def shared() -> Iterator[KernelManager]:
         yield manager
 
 
+@pytest.mark.full
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     "path",

@@ -161,6 +161,7 @@ def looks() -> tuple[str, ...]:
     return tuple(to_svg(graph, run, engine="simple") for graph, run in pairs)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_every_text_is_readable(theme: Literal["light", "dark"]) -> None:
     found = [said for svg in looks() for said in texts(svg, theme)]

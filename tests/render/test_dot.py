@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from orchestrator.render import to_dot
 from orchestrator.render.backends import graphviz
 from tests.render.sample import HOSTILE, essay, make, paused, research, running, stored
@@ -62,6 +64,7 @@ def test_maps_are_double_forks_dotted_reserved_outcomes_dashed() -> None:
     assert re.search(r'id="edge-vote--STOP" style=dashed', dot)
 
 
+@pytest.mark.full
 def test_hostile_labels_stay_labels() -> None:
     graph = make("g", {"a": stored(HOSTILE, prompt=HOSTILE), "b": stored("<b>")}, "START -> a -> b -> END")
     dot = to_dot(graph)

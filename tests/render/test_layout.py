@@ -135,6 +135,7 @@ def test_a_large_graph_without_dot(no_dot: None) -> None:
     assert 'data-layout="wasi"' in to_svg(graph)
 
 
+@pytest.mark.full
 def test_a_tangled_graph_waits_for_no_one() -> None:
     assert 'data-layout="simple"' in to_svg(large(300))
 

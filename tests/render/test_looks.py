@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,7 +40,7 @@ LOOKS = """() => Object.fromEntries([...document.querySelectorAll('.node[data-no
 def page() -> Iterator[Page]:
     from playwright.sync_api import sync_playwright
 
-    program = shutil.which("chromium")
+    program = os.environ.get("CHROMIUM") or shutil.which("chromium")
     if program is None:
         pytest.skip("there is no chromium here")
     with sync_playwright() as playwright:

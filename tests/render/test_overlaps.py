@@ -50,6 +50,7 @@ def test_nothing_covers_anything_in_the_strategies(name: str) -> None:
     assert covering(graph, everywhere(graph, random.Random(name)), GRAPHVIZ, "TB") == []
 
 
+@pytest.mark.full
 def test_labels_stand_at_their_edges_and_seldom_on_others() -> None:
     labels = strange = on_others = 0
     for seed in SEEDS[:16]:

@@ -177,6 +177,7 @@ def test_dot_reads_what_is_drawn(graph: Graph, run: Overlay | None) -> None:
     check_dot(graph, run)
 
 
+@pytest.mark.full
 @needs_dot
 @example(all_nasty[0])
 @example(all_nasty[1])

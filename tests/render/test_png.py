@@ -41,6 +41,7 @@ def _resvg() -> None:
     pytest.importorskip("resvg_py")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", sized(STRATEGIES[-3:], STRATEGIES))
 @pytest.mark.parametrize("ran", sized([True], [False, True]))
 def test_every_text_of_a_strategy_has_ink_in_its_room_and_nowhere_else(name: str, ran: bool) -> None:
@@ -66,6 +67,7 @@ def test_both_have_the_same_size_and_the_same_layout() -> None:
     assert abs(picture.height - float(root.get("height", 0))) <= 1
 
 
+@pytest.mark.full
 def test_resolution_and_theme() -> None:
     once, twice = (Picture.of(to_png(essay(), dpi=dpi)) for dpi in (96, 192))
     assert abs(2 * once.width - twice.width) <= 1
@@ -75,6 +77,7 @@ def test_resolution_and_theme() -> None:
     assert dark.rows[middle[0]][middle[1]] < 40
 
 
+@pytest.mark.full
 def test_every_status_has_ink_in_both_themes() -> None:
     for theme in ("light", "dark"):
         svg = to_svg(research(), everything(), theme=theme)

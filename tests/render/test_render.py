@@ -62,6 +62,7 @@ def test_graphs_draw_themselves() -> None:
     assert graph.to_dot().startswith("digraph {")
 
 
+@pytest.mark.full
 def test_a_drawing_needs_no_more_than_it_uses() -> None:
     code = (
         "import sys; from orchestrator.render import to_text, to_mermaid, to_svg; "

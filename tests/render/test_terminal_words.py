@@ -41,6 +41,7 @@ def test_an_update_is_told_in_words_and_not_as_json(update: JsonObject, words: s
     assert update_text(update) == words
 
 
+@pytest.mark.full
 def test_long_updates_are_cut_and_huge_ones_cost_little() -> None:
     text = update_text({"messages": [{"role": "user", "content": "word " * 1_000_000}] * 1000})
     assert text.startswith("user: 'word word ")

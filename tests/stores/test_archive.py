@@ -404,6 +404,7 @@ async def test_a_store_without_its_archive_says_which_it_is(tmp_path: Path, monk
         assert (await executor.load("r")).status == "completed"
 
 
+@pytest.mark.full
 async def test_a_check_says_once_that_its_archive_cannot_be_reached(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
@@ -586,6 +587,7 @@ def test_an_object_that_would_get_too_large_is_not_unpacked(monkeypatch: pytest.
         tracemalloc.stop()
 
 
+@pytest.mark.full
 async def test_the_bucket_says_what_is_wrong(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     nowhere = open_archive(bucket.url.replace(bucket.name, "no-such-bucket"))
     with pytest.raises(StoreError, match="bucket 'no-such-bucket' does not exist"):

@@ -333,6 +333,7 @@ async def test_a_bucket_that_fails_or_lies_loses_nothing(act: str, server: Serve
         assert [one.name for one in await store.inner.objects("r")][-1] in object_
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("act", ["fails", "is silent", TRICKLES, "other bytes", "is no S3 server"])
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_an_archived_run_outlives_a_bucket_that_fails_or_lies(act: str, server: Server, tmp_path: Path) -> None:

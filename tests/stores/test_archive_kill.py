@@ -81,6 +81,7 @@ anyio.run(main)
 """
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 @pytest.mark.parametrize("what", ["archive", "restore", "delete"])
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])

@@ -111,6 +111,7 @@ async def check_month(folder: Path, few: int, many: int, monkeypatch: pytest.Mon
     print(f"{len(objects):,} objects of {sum(objects):,} bytes; the file has {path.stat().st_size:,} bytes")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_a_month_in_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     await check_month(tmp_path, FEW, MANY, monkeypatch)

@@ -179,6 +179,7 @@ def planted(folder: Path) -> dict[str, list[str]]:
     return found
 
 
+@pytest.mark.full
 @quick_on("asyncio")
 async def test_no_word_of_a_run_lies_in_the_file_or_its_log(tmp_path: Path) -> None:
     clear, coded = tmp_path / "clear", tmp_path / "coded"

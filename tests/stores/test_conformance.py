@@ -37,6 +37,7 @@ async def test_promise(check: StoreCheck, store: Store) -> None:
     await check(store)
 
 
+@pytest.mark.full
 @quick_on("asyncio")
 async def test_all_checks_run_twice_on_one_file(tmp_path: Path) -> None:
     async def open_file() -> Store:
@@ -73,6 +74,7 @@ async def test_a_file_grows_linearly(tmp_path: Path) -> None:
         await store.close()
 
 
+@pytest.mark.full
 @quick_on("asyncio")
 async def test_a_broken_promise_is_named() -> None:
     class Forgetful(MemoryStore):

@@ -155,6 +155,7 @@ def followed(backend: str, url: str, steps: list[Put | Delete | Prune]) -> None:
 MANY = partial(settings, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
+@pytest.mark.full
 @MANY(max_examples=sized(60, 1000))
 @given(STEPS)
 def test_items_in_memory_are_those_of_a_dict(steps: list[Any]) -> None:

@@ -93,6 +93,7 @@ QUESTIONS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
+@pytest.mark.full
 async def test_a_page_of_any_list_costs_no_more_among_many_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,6 +129,7 @@ async def test_a_page_of_any_list_costs_no_more_among_many_runs(
         assert grown == {}
 
 
+@pytest.mark.full
 async def test_sums_of_many_runs_are_those_of_the_runs_and_no_statement_grows_with_their_parts(tmp_path: Path) -> None:
     async with Executor(f"sqlite:///{tmp_path}/runs.db", tools=[refuse]) as executor:
         store = executor.store

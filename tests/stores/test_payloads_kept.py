@@ -298,6 +298,7 @@ def f_mark(as_text: str) -> str:
     return f"CASE WHEN substr({as_text}, 1, 1) = '}}' THEN '~' || substr({as_text}, 2) ELSE {as_text} END"
 
 
+@pytest.mark.full
 @quick_on("asyncio")
 async def test_reading_takes_as_much_memory_as_is_stored(place: Place) -> None:
     """However often records have a payload: here 80 MB, of one text of 1 MB."""
@@ -423,6 +424,7 @@ async def judge(state: Log) -> Update:
 GRAPH: Graph[Any] = chain(search, judge)
 
 
+@pytest.mark.full
 @quick_on("asyncio")
 async def test_a_run_and_its_forks_take_the_room_of_one(place: Place) -> None:
     async with Executor(place.store, graphs=[GRAPH], tools=[fetch]) as executor:

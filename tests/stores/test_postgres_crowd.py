@@ -57,6 +57,7 @@ def all_slots(server: PostgresServer, stack: ExitStack) -> None:
     assert re.search("too many clients|slots", str(error)), error
 
 
+@pytest.mark.full
 async def test_a_store_waits_for_a_connection_slot_and_goes_on_when_there_is_one(narrow: PostgresServer) -> None:
     store = open_store(narrow.url("narrow"))
     run_id = await created(store)

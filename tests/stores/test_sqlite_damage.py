@@ -208,6 +208,7 @@ def without_rules(path: Path) -> Iterator[None]:
         connection.commit()
 
 
+@pytest.mark.full
 @quick_on("trio")
 async def test_bits_that_flip_anywhere_in_the_file(tmp_path: Path) -> None:
     """What is read is what was written, or the damage is told; never another error, never other records."""
@@ -220,6 +221,7 @@ async def test_a_storm_of_bits_that_flip(tmp_path: Path, scale: int) -> None:
     await flip(tmp_path, range(100, 100 + 300 * scale))
 
 
+@pytest.mark.full
 @quick_on("asyncio")
 async def test_bits_that_flip_in_a_file_that_is_mostly_payloads(tmp_path: Path) -> None:
     """Two of the runs share them, so damage to one may be told of both."""

@@ -260,6 +260,7 @@ async def count_of(path: Path) -> None:
     await store.close()
 
 
+@pytest.mark.full
 @quick_on("asyncio")
 async def test_a_store_that_others_write_to_is_opened_over_and_over(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/runs.db"

@@ -498,6 +498,7 @@ async def test_a_bare_cancel_of_asyncio_breaks_the_wait_and_the_write_is_made(
     await end(writer)
 
 
+@pytest.mark.full
 def test_a_write_while_another_thread_imports_trio_waits_for_that(tmp_path: Path) -> None:
     (tmp_path / "trio").mkdir()
     (tmp_path / "trio" / "__init__.py").write_text(

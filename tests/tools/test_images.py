@@ -139,6 +139,7 @@ def talk() -> list[Message]:
     return [user("Look."), assistant("", calls), *results]
 
 
+@pytest.mark.full
 @quick_on("asyncio")
 async def test_chat_completions_get_them_in_a_message_of_the_user_behind_all_results() -> None:
     with served(said("Dots."), said("Nothing."), said("So?")) as wire:

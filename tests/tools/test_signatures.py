@@ -498,6 +498,7 @@ print(tool(takes).schema_digest, tool(takes).parameters["properties"]["a"]["defa
 """
 
 
+@pytest.mark.full
 def test_a_schema_is_the_same_in_each_process() -> None:
     """Else a run could not go on in another one: its tools would be taken for changed."""
     found = {

@@ -366,6 +366,7 @@ def nested(levels: int, inside: object) -> object:
     return inside
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("root", [_WAYS, _CIRCLE])
 def test_a_schema_with_endless_ways_to_fit_is_given_up(root: dict[str, Any]) -> None:
     start = time.thread_time()
@@ -375,6 +376,7 @@ def test_a_schema_with_endless_ways_to_fit_is_given_up(root: dict[str, Any]) -> 
     assert time.thread_time() - start < 5
 
 
+@pytest.mark.full
 def test_a_large_value_has_a_budget_of_its_size() -> None:
     schema = {"type": "array", "items": {"anyOf": [{"type": "string"}, {"type": "null"}, {"type": "integer"}]}}
     many = sized(14_000, 20_000)
@@ -382,6 +384,7 @@ def test_a_large_value_has_a_budget_of_its_size() -> None:
     assert faults([*[1] * many, 1.5], schema, {})[0].startswith(f"[{many}] matches none of its types")
 
 
+@pytest.mark.full
 def test_many_values_of_a_long_enumeration_are_given_up() -> None:
     schema = {"type": "array", "items": {"enum": [str(n) for n in range(10_000)]}}
     start = time.thread_time()

@@ -6,12 +6,15 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
+import pytest
+
 from tests.web.api import api
 from tests.web.test_encrypted_runs import text_of
 
 NEEDS = "run 'done': its records are in the archive"
 
 
+@pytest.mark.full
 def test_an_archived_run_is_read_with_its_archive_and_without_it_the_answer_says_where_it_is(tmp_path: Path) -> None:
     url, archive = f"sqlite:///{tmp_path}/runs.db", f"file://{tmp_path}/archive"
     with api(store=url, archive=archive) as served:

@@ -168,6 +168,7 @@ def test_replays_on_a_graph_that_is_hidden_are_not_shown_beside_their_runs(serve
     assert "you may not see" in server.client.get("/replay?runs=one&batch=b1").text
 
 
+@pytest.mark.full
 def test_a_family_counts_only_runs_that_may_be_seen(server: Api, rules: Rules) -> None:
     server.start("plain", run_id="one")
     for number in range(50):

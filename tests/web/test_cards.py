@@ -141,6 +141,7 @@ def rows(values: Mapping[str, object]) -> list[list[str]]:
     return [[name, text(value)] for name, value in values.items()]
 
 
+@pytest.mark.full
 @settings(max_examples=60, deadline=None)
 @given(DRAWN)
 def test_a_card_shows_every_value_in_its_place(one: Any) -> None:
@@ -164,6 +165,7 @@ def test_the_title_of_a_card_and_so_a_notification_is_one_line_without_what_cann
     assert card.title == "act \\u202e[51 spaces]approved"
 
 
+@pytest.mark.full
 @settings(max_examples=60, deadline=None)
 @given(DRAWN)
 def test_the_terminal_shows_every_value_in_its_place(one: Any) -> None:
@@ -188,6 +190,7 @@ def test_the_terminal_shows_every_value_in_its_place(one: Any) -> None:
     assert lines == expected
 
 
+@pytest.mark.full
 @settings(max_examples=30, deadline=None)
 @given(DRAWN)
 def test_a_document_of_the_api_and_the_data_of_a_page_have_every_value_in_its_place(one: Any) -> None:

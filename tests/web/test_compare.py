@@ -261,6 +261,7 @@ def test_of_large_comparisons_only_the_last_is_kept(
     assert len(made) == aligned
 
 
+@pytest.mark.full
 def test_long_runs_come_in_pages_and_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     late = 0
 

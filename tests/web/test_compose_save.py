@@ -53,6 +53,7 @@ def test_a_saved_text_is_a_graph_of_the_server(server: Api, folder: Path) -> Non
     assert server.post("runs/one/fork", 201, at=1)["graph"] == "quiet"
 
 
+@pytest.mark.full
 def test_a_file_is_replaced_only_by_one_who_names_its_digest(server: Api, folder: Path) -> None:
     first = server.post("graphs/save", 201, name="quiet", text=QUIET)["digest"]
     other = QUIET.replace("times: 3", "times: 4")
@@ -137,6 +138,7 @@ def test_a_server_without_a_folder_says_so() -> None:
         web.app(Executor(), save_graphs="/no/such/folder")
 
 
+@pytest.mark.full
 def test_calls_of_a_saved_graph_are_asked_about_also_after_a_restart(folder: Path, tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path / 'runs.db'}"
     with api(settings={"save_graphs": folder}, store=store) as server:
@@ -201,6 +203,7 @@ for turn in range(20):
 """
 
 
+@pytest.mark.full
 def test_two_processes_that_save_lose_nothing_of_each_other(folder: Path) -> None:
     """Each adds one to what it has seen, and again if it was refused: a lost write would be missing in the sum."""
     words = [sys.executable, "-c", PROGRAM, str(folder)]

@@ -300,6 +300,7 @@ def _named(request: Any, action: str, run: object) -> str | None:
     return request.headers.get("x-user")
 
 
+@pytest.mark.full
 def test_a_principal_sees_its_own_tries_only() -> None:
     ann, bob = {"X-User": "ann"}, {"X-User": "bob"}
     with api(settings={"authorize": _named}) as server:

@@ -161,6 +161,7 @@ def test_runs_of_earlier_versions_are_counted_apart() -> None:
         assert table(page(found, "?by=model"))[0]["name"] == "of an earlier version"
 
 
+@pytest.mark.full
 def test_of_very_many_groups_those_with_most_are_shown() -> None:
     with api() as found:
         totals = [used(f"model-{number:04}", 10, 0.001 * number, node="n") for number in range(1, 1501)]

@@ -43,6 +43,7 @@ def replaced(server: Api, *, elsewhere: bool) -> None:
     server.post("runs", 201, graph="letter", input="THERE", run_id="same", wait=True)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("elsewhere", [False, True])
 def test_another_run_with_the_id_of_a_deleted_one_shows_its_own_words(server: Api, elsewhere: bool) -> None:
     replaced(server, elsewhere=elsewhere)
@@ -52,6 +53,7 @@ def test_another_run_with_the_id_of_a_deleted_one_shows_its_own_words(server: Ap
         assert "THERE" in found, page
 
 
+@pytest.mark.full
 def test_what_was_read_of_a_run_is_dropped_when_it_is_deleted(server: Api) -> None:
     replaced(server, elsewhere=False)
     server.client.delete("/api/runs/same")

@@ -26,6 +26,7 @@ from orchestrator.visible import exact
 from orchestrator.web.endpoint import Endpoint
 from orchestrator.web.routes import ROUTES
 from orchestrator.web.screens.pages import SCREENS
+from tests.support.sizes import sized
 from tests.web.api import Api, api, chat, letter, payment, wide
 
 MB = 1 << 20
@@ -190,7 +191,7 @@ _REFUSED = {"save_graph": 409}
 """Actions that this server refuses."""
 
 
-@pytest.mark.parametrize("route", [*ROUTES, *SCREENS], ids=lambda route: route.action)
+@pytest.mark.parametrize("route", [*ROUTES, *SCREENS][:: sized(4, 1)], ids=lambda route: route.action)
 def test_a_route_holds_the_loop_up_by_no_large_value(large: Large, route: Endpoint) -> None:
     name = large.run("wide", "big")
     if route.action in _WAITING:
@@ -244,6 +245,7 @@ def test_a_body_of_more_than_a_mebibyte_is_refused_before_it_is_parsed(large: La
     assert not large.probe.found
 
 
+@pytest.mark.full
 def test_a_problem_names_the_first_of_many_faults(large: Large) -> None:
     found = large.server.post("runs", 422, **{f"f{number}": 1 for number in range(50_000)})
     assert len(found["errors"]) == 51

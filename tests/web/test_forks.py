@@ -106,6 +106,7 @@ def test_a_preview_makes_no_run(served: Api) -> None:
     assert [one["run_id"] for one in served.get("runs")["runs"]] == [one["run_id"] for one in before]
 
 
+@pytest.mark.full
 def test_a_preview_says_what_is_reused_and_what_the_fork_asks_about(served: Api, shop: Shop) -> None:
     at = pay(served, "one")
     found = served.post("runs/one/fork/preview", at=at["looked"])
@@ -138,6 +139,7 @@ def test_a_call_that_is_behind_the_fork_is_not_asked_about(served: Api) -> None:
     assert [(one["name"], one["became"]) for one in later["done"]] == [("pay", "reused")]
 
 
+@pytest.mark.full
 def test_a_call_without_a_result_counts_as_not_made_and_an_approval_of_it_does_not_count(served: Api) -> None:
     at = pay(served, "one")
     begun = served.post("runs/one/fork/preview", at=at["paid"] - 1)
@@ -222,6 +224,7 @@ def family(found: Api, run_id: str) -> dict[str, tuple[str, str, list[str]]]:
     }
 
 
+@pytest.mark.full
 def test_a_family_has_parents_brothers_and_forks_and_how_they_differ(served: Api) -> None:
     at = pay(served, "one")
     assert family(served, "one") == {"one": ("", "", [])}

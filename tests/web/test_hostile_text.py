@@ -146,6 +146,7 @@ def test_a_drawing_holds_no_script_and_may_run_none(hostile: Api, run_id: str) -
     assert faults(answer.text.partition("<svg")[2]) == []
 
 
+@pytest.mark.full
 def test_no_answer_of_the_api_is_read_as_a_page(hostile: Api) -> None:
     paths = [
         "runs",

@@ -71,6 +71,7 @@ def changed(served: Api, run_id: str, version: str) -> dict[str, Any]:
     return answer
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("steps", [sized(50, 200), sized(200, 2000)])
 def test_each_answer_is_made_of_as_few_records_however_long_the_run_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int
@@ -95,6 +96,7 @@ def test_each_answer_is_made_of_as_few_records_however_long_the_run_is(
         assert change["head"]["of"] == change["head"]["head"]
 
 
+@pytest.mark.full
 def test_a_page_that_comes_later_gets_what_is_read_by_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with long_runs(tmp_path, monkeypatch, 90) as (served, _):
         first, *_, later = [opened(served, "ended") for _ in range(4)]
@@ -104,6 +106,7 @@ def test_a_page_that_comes_later_gets_what_is_read_by_then(tmp_path: Path, monke
         assert [step["seq"] for step in whole["steps"]] == [*range(2, 92)]
 
 
+@pytest.mark.full
 def test_what_a_run_was_before_it_was_reopened_is_read_with_that(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,6 +125,7 @@ def test_what_a_run_was_before_it_was_reopened_is_read_with_that(
         assert head["status"] == "paused"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("bound", "lately", "kept"),
     [

@@ -33,6 +33,7 @@ def sent(served: Api, run_id: str, *, approve: bool = True) -> None:
     assert served.settled(run_id)["status"] == "completed"
 
 
+@pytest.mark.full
 def test_the_script_of_the_one_file_page_is_made_of_the_modules_that_the_server_serves(served: Api) -> None:
     sent(served, "one")
     taken = []

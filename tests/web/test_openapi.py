@@ -77,6 +77,7 @@ def test_nothing_of_it_is_imported_before_it_is_used(code: str) -> None:
     assert found.stdout.strip() in ("[]", "['pydantic']")
 
 
+@pytest.mark.full
 def test_a_missing_package_is_one_line() -> None:
     code = (
         "import sys; sys.modules['starlette'] = None; from orchestrator import Executor, web\n"

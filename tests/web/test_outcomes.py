@@ -142,6 +142,7 @@ def test_the_question_has_the_choices_in_words_and_the_schema_of_the_result(aski
     assert found["silent"]["schema"] is None
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("run_id", "value", "words"),
     [

@@ -78,6 +78,7 @@ def test_nothing_waits_for_a_process_that_holds_the_folder(server: Api, folder: 
         assert saving.result(60)["type"].endswith("save-busy")
 
 
+@pytest.mark.full
 def test_other_requests_go_on_while_many_files_are_read(server: Api, folder: Path) -> None:
     for number in range(200):
         (folder / f"g{number}.yaml").write_text(named(f"g{number}"))
@@ -215,6 +216,7 @@ def test_a_full_folder_takes_no_further_file(server: Api, folder: Path, monkeypa
     assert server.get("graphs/c", 404)
 
 
+@pytest.mark.full
 def test_two_servers_that_save_the_same_graph_at_once_agree(folder: Path) -> None:
     with api(settings={"save_graphs": folder}) as one, api(settings={"save_graphs": folder}) as two:
         digest: str | None = None
@@ -253,6 +255,7 @@ for number in range(1, 100_000):
 """
 
 
+@pytest.mark.full
 def test_a_process_that_is_killed_while_it_saves_leaves_whole_files_and_nothing_else(folder: Path) -> None:
     for turn in range(sized(2, 6)):
         (folder / "quiet.yaml").unlink(missing_ok=True)

@@ -160,6 +160,7 @@ async def test_values_in_memory_and_in_the_cache_are_bounded(monkeypatch: pytest
     assert (await store.item_usage("cache")).bytes <= 10_000
 
 
+@pytest.mark.full
 def test_a_try_whose_messages_fill_the_store_is_deleted_and_others_can_be_tried(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -220,6 +220,7 @@ def test_a_server_that_only_reads_says_so_on_its_screens() -> None:
         assert found.client.get("/inbox").status_code == 200
 
 
+@pytest.mark.full
 def test_a_screen_costs_the_same_among_many_runs_as_among_few(tmp_path: Path) -> None:
     with api(store=f"sqlite:///{tmp_path}/runs.db") as found:
         found.start("plain", run_id="done")

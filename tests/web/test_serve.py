@@ -154,6 +154,7 @@ command()
 """
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "words", [("serve", "shop:graph"), ("serve-mcp", "shop:graph", "--http")], ids=lambda words: words[0]
 )

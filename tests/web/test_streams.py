@@ -87,6 +87,7 @@ def test_a_stream_on_which_nothing_happens_has_a_heartbeat() -> None:
         until_read(client, '"type": "ended"')
 
 
+@pytest.mark.full
 def test_readers_of_a_run_get_all_of_its_events_and_hold_it_up_by_nothing() -> None:
     count = sized(50, 200)
     with held(settings={"streams": count}) as (found, gate):
@@ -164,6 +165,7 @@ def test_a_client_that_reads_slowly_gets_the_whole_answer(monkeypatch: pytest.Mo
         assert len(answer.partition(b"\r\n\r\n")[2]) == whole
 
 
+@pytest.mark.full
 def test_a_client_that_reads_no_answer_gives_way_to_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_module, "most_connections", lambda: 8)
     with api() as found, ExitStack() as stack:

@@ -146,6 +146,7 @@ def test_a_stream_says_when_the_list_is_another_one_and_when_a_worker_is_heard_f
         stream.close()
 
 
+@pytest.mark.full
 def test_what_a_worker_says_of_itself_is_text() -> None:
     with api() as found:
         said = {"graphs": [HOSTILE, "\ud800<b>"], "slots": 1, "started": 1.0, "version": HOSTILE}

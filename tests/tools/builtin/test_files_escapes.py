@@ -81,6 +81,7 @@ CALLS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
+@pytest.mark.full
 async def test_no_path_leads_out(files: Files) -> None:
     before = outside(files)
     led: list[tuple[str, str, str]] = []

@@ -135,6 +135,7 @@ def test_the_tables_are_long_enough_to_be_of_use() -> None:
     assert len(places(RUN_PLACES)) > 70
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("ref", ["files", "files:?dotfiles"])
 async def test_where_keys_are_kept_is_neither_listed_nor_read_nor_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ref: str
@@ -175,6 +176,7 @@ async def test_dot_files_are_hidden_unless_they_are_asked_for(tmp_path: Path, mo
         await done(shown, "replace_in_file", path=name, old=SECRET, new="changed")
 
 
+@pytest.mark.full
 async def test_what_runs_by_itself_is_shown_and_not_changed(tmp_path: Path) -> None:
     names = places(RUN_PLACES)
     files = Files(written(tmp_path, names), hidden=SECRETS)

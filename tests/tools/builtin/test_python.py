@@ -313,6 +313,7 @@ main()
 """
 
 
+@pytest.mark.full
 def test_without_its_package_one_line_says_what_to_install_and_the_other_tools_are_there() -> None:
     done = subprocess.run([sys.executable, "-c", WITHOUT, "tools"], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0

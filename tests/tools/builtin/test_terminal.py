@@ -139,6 +139,7 @@ async def test_a_syntax_error_is_a_result_and_the_shell_goes_on(shell: str, tmp_
             assert (await run(terminal, "echo $x")).text == "1\n", command
 
 
+@pytest.mark.full
 @on_one_loop
 async def test_a_command_that_ends_the_shell_says_so_and_the_next_gets_a_new_one(tmp_path: Path) -> None:
     async with opened(cwd=tmp_path) as terminal:
@@ -365,6 +366,7 @@ PROGRAM = """
 """
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.storm)])
 def test_nothing_outlives_this_process_however_it_ends(how: int, tmp_path: Path) -> None:
     word = token()

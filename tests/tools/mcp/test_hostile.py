@@ -49,6 +49,7 @@ async def test_what_a_server_asks_its_client_during_a_call_is_refused_at_once(ro
         assert (await box.execute(name="echo", tool_input={"text": "roots/list"})).error is None
 
 
+@pytest.mark.full
 @quick_on("trio")
 async def test_what_it_lists_is_cleaned_or_left_out(rough: Rough, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "orchestrator"):

@@ -159,6 +159,7 @@ async def test_another_400_is_an_error_with_what_the_server_says(old: tuple[str,
     assert kind.sessions == 1
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "words", "open_end"),
     [

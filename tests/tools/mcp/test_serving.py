@@ -150,6 +150,7 @@ async def test_progress_and_a_client_that_gives_up() -> None:
 # -- the command -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])  # one process to start is enough
 async def test_over_stdio_and_the_command_that_goes_on(tmp_path: Path) -> None:
     env = {
