@@ -67,7 +67,7 @@ def resume_batch(batch: Batch, then: Continuing) -> int:
     Returns:
         0 if all of them completed or paused, else 1; 130 if it was interrupted.
     """
-    from orchestrator.executor.host.batches import check_statuses
+    from orchestrator.executor.recovery import check_statuses
 
     try:
         check_statuses(batch.status, retry=batch.retry)
@@ -91,7 +91,7 @@ def resume_batch(batch: Batch, then: Continuing) -> int:
 
 async def _work(url: str, batch: Batch, then: Continuing, progress: _Progress) -> None:
     from orchestrator.executor import Executor
-    from orchestrator.executor.host.batches import find
+    from orchestrator.executor.recovery import find
 
     given = Given.of(then.graph, then.tools, then.model, then.trust)
     name = _name_of(given)

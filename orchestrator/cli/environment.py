@@ -127,7 +127,7 @@ def new_run_id(given: str | None) -> str:
     Raises:
         UsageError: no run can have the one that was typed.
     """
-    from orchestrator.executor.host.start import check_new_id
+    from orchestrator.executor.start import check_new_id
 
     if given is None:
         return secrets.token_hex(8)

@@ -11,9 +11,8 @@ from orchestrator.cli.exits import COMPLETED, FAILED, UsageError
 
 if TYPE_CHECKING:
     from orchestrator.executor import Executor
-    from orchestrator.executor.host.archiving import ArchivedRuns
-    from orchestrator.executor.host.pruning import Pruned
-    from orchestrator.executor.host.transfer import Imported
+    from orchestrator.executor.retention import ArchivedRuns, Pruned
+    from orchestrator.executor.transfer import Imported
 
 Runs = Annotated[list[str], typer.Argument(metavar="RUN...", help="The ids of runs.", show_default=False)]
 NoChildren = Annotated[bool, typer.Option("--no-children", help="Leave out the runs that graph tools started.")]

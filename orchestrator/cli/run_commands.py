@@ -95,7 +95,7 @@ async def _exists(executor: Executor, run_id: str) -> bool:
 def _stops(graph: Graph, before: list[str] | None, after: list[str] | None) -> dict[str, Any]:
     """The nodes at which a run pauses, as arguments; an empty name takes all of them away."""
     from orchestrator.errors import InvalidValue
-    from orchestrator.executor.host.resumption import nodes_of
+    from orchestrator.executor.resuming import nodes_of
 
     found: dict[str, Any] = {}
     try:

@@ -11,7 +11,7 @@ from orchestrator.cli.exits import COMPLETED, FAILED, UsageError
 
 if TYPE_CHECKING:
     from orchestrator.executor import Executor
-    from orchestrator.executor.host.checking import Checked
+    from orchestrator.executor.checking import Checked
     from orchestrator.stores.copying import Copied
 
 
@@ -106,7 +106,7 @@ def check(
     from orchestrator.cli.run_lookup import looking
     from orchestrator.cli.storage import exists, place, shown_url, store_url
     from orchestrator.errors import StoreError, StoreTooNew, StoreUnavailable, StoreUnsupported
-    from orchestrator.executor.host.checking import Checked
+    from orchestrator.executor.checking import Checked
     from orchestrator.stores import Finding
 
     url = store_url(store)

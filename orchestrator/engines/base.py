@@ -26,8 +26,8 @@ from orchestrator.errors import (
     StoreError,
     StoreUnavailable,
 )
-from orchestrator.executor.host.run_status import is_parked
-from orchestrator.executor.host.start import check_run_id
+from orchestrator.executor.run_status import is_parked
+from orchestrator.executor.start import check_run_id
 from orchestrator.kernel.records import FINAL
 
 if TYPE_CHECKING:

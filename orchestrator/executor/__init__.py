@@ -14,19 +14,10 @@ from orchestrator.late import late
 
 if TYPE_CHECKING:
     from orchestrator.executor.app import App
+    from orchestrator.executor.checking import Checked
     from orchestrator.executor.executor import Executor
-    from orchestrator.executor.host.batches import Resumed, ResumedRun
-    from orchestrator.executor.host.checking import Checked
-    from orchestrator.executor.host.executor_cache import ExecutorCache
-    from orchestrator.executor.host.executor_memory import ExecutorMemory
-    from orchestrator.executor.host.observers import RunObserver
-    from orchestrator.executor.host.open_questions import RunQuestion, RunQuestions
-    from orchestrator.executor.host.pruning import Pruned
-    from orchestrator.executor.host.streaming import Stream
-    from orchestrator.executor.host.transfer import Imported
-    from orchestrator.executor.host.version_check import VersionCheck
-    from orchestrator.executor.host.work_queue import Driven
-    from orchestrator.executor.host.worker_health import WorkerHealth
+    from orchestrator.executor.executor_cache import ExecutorCache
+    from orchestrator.executor.executor_memory import ExecutorMemory
     from orchestrator.executor.namespaces import (
         ExecutorForks,
         ExecutorGraphs,
@@ -34,7 +25,16 @@ if TYPE_CHECKING:
         ExecutorSchedules,
         ExecutorWorkers,
     )
+    from orchestrator.executor.observers import RunObserver
+    from orchestrator.executor.open_questions import RunQuestion, RunQuestions
+    from orchestrator.executor.recovery import Resumed, ResumedRun
+    from orchestrator.executor.retention import Pruned
+    from orchestrator.executor.streaming import Stream
     from orchestrator.executor.sync import run_sync
+    from orchestrator.executor.transfer import Imported
+    from orchestrator.executor.versions.check import VersionCheck
+    from orchestrator.executor.work_queue import Driven
+    from orchestrator.executor.worker_health import WorkerHealth
     from orchestrator.graph.versions import Migration
     from orchestrator.seals import Seal
     from orchestrator.views.events import EVENT_TYPES, Event
@@ -48,18 +48,18 @@ if TYPE_CHECKING:
 _HOMES = {
     "orchestrator.executor.app": ("App",),
     "orchestrator.executor.executor": ("Executor",),
-    "orchestrator.executor.host.batches": ("Resumed", "ResumedRun"),
-    "orchestrator.executor.host.checking": ("Checked",),
-    "orchestrator.executor.host.executor_cache": ("ExecutorCache",),
-    "orchestrator.executor.host.executor_memory": ("ExecutorMemory",),
-    "orchestrator.executor.host.observers": ("RunObserver",),
-    "orchestrator.executor.host.open_questions": ("RunQuestion", "RunQuestions"),
-    "orchestrator.executor.host.pruning": ("Pruned",),
-    "orchestrator.executor.host.streaming": ("Stream",),
-    "orchestrator.executor.host.transfer": ("Imported",),
-    "orchestrator.executor.host.version_check": ("VersionCheck",),
-    "orchestrator.executor.host.work_queue": ("Driven",),
-    "orchestrator.executor.host.worker_health": ("WorkerHealth",),
+    "orchestrator.executor.recovery": ("Resumed", "ResumedRun"),
+    "orchestrator.executor.checking": ("Checked",),
+    "orchestrator.executor.executor_cache": ("ExecutorCache",),
+    "orchestrator.executor.executor_memory": ("ExecutorMemory",),
+    "orchestrator.executor.observers": ("RunObserver",),
+    "orchestrator.executor.open_questions": ("RunQuestion", "RunQuestions"),
+    "orchestrator.executor.retention": ("Pruned",),
+    "orchestrator.executor.streaming": ("Stream",),
+    "orchestrator.executor.transfer": ("Imported",),
+    "orchestrator.executor.versions.check": ("VersionCheck",),
+    "orchestrator.executor.work_queue": ("Driven",),
+    "orchestrator.executor.worker_health": ("WorkerHealth",),
     "orchestrator.executor.namespaces": (
         "ExecutorForks", "ExecutorGraphs", "ExecutorReplays", "ExecutorSchedules", "ExecutorWorkers",
     ),

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from orchestrator.executor.arguments import check_code
 from orchestrator.executor.executor import Executor
+from orchestrator.executor.resources import check_code
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.models.base import Model
 from orchestrator.seals import Seal

@@ -1,7 +1,7 @@
 """How many steps run at the same time, and when steps that never wait give the event loop to other tasks.
 
 `Executor(concurrency=, pools=)` makes limiters in `executor.resources`, and each step takes a `Place` in them in
-`executor.step.node_call`. `Limits(concurrency=)` and `Graph(pools=)` are the kernel's (`kernel.admission`).
+`executor.node_call`. `Limits(concurrency=)` and `Graph(pools=)` are the kernel's (`kernel.admission`).
 """
 
 from __future__ import annotations

@@ -16,17 +16,11 @@ from typing import TYPE_CHECKING, Any, Literal, Self, overload
 import anyio
 
 from orchestrator.clock import SYSTEM_CLOCK, Clock
-from orchestrator.executor.arguments import check_arguments
+from orchestrator.executor import reader, recovery
+from orchestrator.executor.child_runs import ChildRuns
 from orchestrator.executor.commands import Stop
-from orchestrator.executor.host import reader, recovery
-from orchestrator.executor.host.child_runs import ChildRuns
-from orchestrator.executor.host.contexts import MakeContext
-from orchestrator.executor.host.following import RunEvents
-from orchestrator.executor.host.host import Host
-from orchestrator.executor.host.manner import Manner
-from orchestrator.executor.host.observers import Observation, RunObserver
-from orchestrator.executor.host.references import NameCode
-from orchestrator.executor.host.start import begin, join, new_run
+from orchestrator.executor.following import RunEvents
+from orchestrator.executor.host import Host
 from orchestrator.executor.namespaces import (
     ExecutorForks,
     ExecutorGraphs,
@@ -34,7 +28,10 @@ from orchestrator.executor.namespaces import (
     ExecutorSchedules,
     ExecutorWorkers,
 )
-from orchestrator.executor.resources import Resources
+from orchestrator.executor.observers import Observation, RunObserver
+from orchestrator.executor.resources import Resources, check_arguments
+from orchestrator.executor.resuming import MakeContext, Manner, NameCode
+from orchestrator.executor.start import begin, join, new_run
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.limits import Limits
 from orchestrator.graph.versions import Migration
@@ -54,47 +51,40 @@ from orchestrator.views.events import Event
 from orchestrator.views.run import Run
 
 if TYPE_CHECKING:
-    from orchestrator.executor.host import (
-        archiving,
-        batches,
+    from orchestrator.executor import (
         checking,
-        deletion,
         delivery,
         executor_cache,
         executor_memory,
-        forks,
         open_questions,
-        pruning,
+        retention,
         run_list,
-        sending,
         streaming,
         transfer,
         work_queue,
         worker,
     )
-    from orchestrator.executor.host.archiving import ArchivedRuns
-    from orchestrator.executor.host.checking import Checked
-    from orchestrator.executor.host.executor_cache import ExecutorCache
-    from orchestrator.executor.host.executor_memory import ExecutorMemory
-    from orchestrator.executor.host.open_questions import RunQuestions
-    from orchestrator.executor.host.pruning import Pruned
-    from orchestrator.executor.host.streaming import Stream
-    from orchestrator.executor.host.transfer import Imported, Source
-    from orchestrator.executor.host.worker_health import WorkerHealth
+    from orchestrator.executor.checking import Checked
+    from orchestrator.executor.executor_cache import ExecutorCache
+    from orchestrator.executor.executor_memory import ExecutorMemory
+    from orchestrator.executor.fork import making
+    from orchestrator.executor.open_questions import RunQuestions
     from orchestrator.executor.replay import start as replays
     from orchestrator.executor.replay.running import Live
+    from orchestrator.executor.retention import ArchivedRuns, Pruned
+    from orchestrator.executor.streaming import Stream
+    from orchestrator.executor.transfer import Imported, Source
+    from orchestrator.executor.worker_health import WorkerHealth
     from orchestrator.stores import Archive
     from orchestrator.views.history import Point
     from orchestrator.views.replay_result import Replay
     from orchestrator.views.run_diff import RunDiff
 else:
-    archiving, batches, checking, deletion, delivery, executor_cache, executor_memory = later(
-        "orchestrator.executor.host", "archiving batches checking deletion delivery executor_cache executor_memory"
+    checking, delivery, executor_cache, executor_memory, open_questions, retention, run_list = later(
+        "orchestrator.executor", "checking delivery executor_cache executor_memory open_questions retention run_list"
     )
-    forks, open_questions, pruning, run_list, sending, streaming, transfer = later(
-        "orchestrator.executor.host", "forks open_questions pruning run_list sending streaming transfer"
-    )
-    work_queue, worker = later("orchestrator.executor.host", "work_queue worker")
+    streaming, transfer, work_queue, worker = later("orchestrator.executor", "streaming transfer work_queue worker")
+    (making,) = later("orchestrator.executor.fork", "making")
     (replays,) = later("orchestrator.executor.replay", "start")
 
 
@@ -693,9 +683,9 @@ class Executor:
             ContextMissing: the run was begun with a context, and none is given or made. After each of these errors the
                 run is unchanged.
         """
-        message = await sending.event_of(event, data, id, by)
+        message = await delivery.event_of(event, data, id, by)
         how = Manner(context=context) if resume else None
-        return await sending.send_to(self._host, run_id, labels, message, how, every=all, background=background)
+        return await delivery.send_to(self._host, run_id, labels, message, how, every=all, background=background)
 
     async def resume(
         self,
@@ -775,8 +765,8 @@ class Executor:
         migrate: Migration | None = None,
         wait: float = 0.0,
         concurrency: int = 20,
-        on_progress: batches.OnProgress | None = None,
-    ) -> batches.Resumed:
+        on_progress: recovery.OnProgress | None = None,
+    ) -> recovery.Resumed:
         """Resume all runs that match, each until it ends or pauses. A run that cannot be resumed is reported.
 
         Replays are left out, and runs that graph tools started: these continue with the runs that called them.
@@ -798,7 +788,7 @@ class Executor:
             ValueError: runs of such a status cannot be resumed, or need `retry`; or `concurrency` is below 1.
         """
         how = Manner(approve=approve, accept=accept_changes, wait=wait, retry=retry, limits=limits, migrate=migrate)
-        return await batches.resume_matching(
+        return await recovery.resume_matching(
             self._host, self.runs, status, graph, labels, only, how, concurrency, on_progress
         )
 
@@ -916,11 +906,11 @@ class Executor:
                 there is no fork.
             StoreError, RunConflict: the journal cannot be written; the fork can be resumed.
         """
-        order = forks.Order(
+        order = making.Order(
             parent, at=at, update=update, branch=branch, answer=answer, answers=answers, result=result, graph=graph,
             migrate=migrate, run_id=run_id, labels=labels, by=by, digests=digests,
         )  # fmt: skip
-        return await forks.fork(self._host, order, start=start, context=context)
+        return await making.fork(self._host, order, start=start, context=context)
 
     async def replay(
         self,
@@ -1258,7 +1248,7 @@ class Executor:
             StoreError: the store, or its archive, cannot be reached. Deleting the run again deletes the rest of the
                 runs it started.
         """
-        deleted = await deletion.delete(self._host, run_id, children=children)
+        deleted = await retention.delete(self._host, run_id, children=children)
         await self._host.store.compact()
         return deleted
 
@@ -1292,7 +1282,7 @@ class Executor:
             ValueError: neither `older_than` nor `keep` is given, or one of the arguments cannot be used.
             StoreError: the store cannot be written, or its archive fails at the first run. Pruning again continues.
         """
-        return await pruning.prune(
+        return await retention.prune(
             self._host, older_than=older_than, status=status, labels=labels, graph=graph, keep=keep, dry_run=dry_run
         )
 
@@ -1325,7 +1315,7 @@ class Executor:
             ValueError: one of the arguments cannot be used.
             StoreError: the store has no archive, or one of the two cannot be written.
         """
-        return await archiving.archive(
+        return await retention.archive(
             self._host, older_than=older_than, status=status, labels=labels, graph=graph, dry_run=dry_run
         )
 
@@ -1344,7 +1334,7 @@ class Executor:
             StoreError: the store has no archive, or the archive cannot be read.
         """
         check_text(run_id, "run_id")
-        return await archiving.restore(self._host, run_id)
+        return await retention.restore(self._host, run_id)
 
     def export(
         self, run_ids: str | Collection[str], *, children: bool = True, redact: bool = False

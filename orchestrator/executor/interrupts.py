@@ -1,6 +1,6 @@
 """Signals that end an attempt from deep inside its node, without an outcome.
 
-The status `interrupted` of a run is decided in `executor.host.run_status`, signals of the system in `os_signals` there.
+The status `interrupted` of a run is decided in `executor.run_status`, signals of the system in `executor.os_signals`.
 
 They are no `Exception`, since nothing failed: a node that catches `Exception` does not catch them.
 """

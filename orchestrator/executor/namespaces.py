@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from anyio.abc import TaskStatus
 
-from orchestrator.executor.host import reader, recovery
-from orchestrator.executor.host.host import Host
+from orchestrator.executor import reader, recovery
+from orchestrator.executor.host import Host
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.versions import Migration
 from orchestrator.late import later
@@ -19,31 +19,23 @@ from orchestrator.stores.base import RunInfo, Schedule
 from orchestrator.values import check_position
 
 if TYPE_CHECKING:
-    from orchestrator.executor.host import (
-        fork_choices,
-        fork_preview,
-        forks,
-        scheduling,
-        version_check,
-        work_queue,
-        worker_list,
-    )
-    from orchestrator.executor.host.fork_choices import ForkChoices
-    from orchestrator.executor.host.fork_preview import ForkPreview
-    from orchestrator.executor.host.version_check import VersionCheck
-    from orchestrator.executor.host.work_queue import Driven
-    from orchestrator.executor.host.worker_health import WorkerHealth
+    from orchestrator.executor import schedules, work_queue, workers
+    from orchestrator.executor.fork import making, preview
+    from orchestrator.executor.fork.preview import ForkChoices, ForkPreview
     from orchestrator.executor.replay import start as replays
     from orchestrator.executor.replay.running import Live
     from orchestrator.executor.replay.start import ReplayBatch
+    from orchestrator.executor.versions import check
+    from orchestrator.executor.versions.check import VersionCheck
+    from orchestrator.executor.work_queue import Driven
+    from orchestrator.executor.worker_health import WorkerHealth
     from orchestrator.views.replay_result import Replay
     from orchestrator.views.worker_info import WorkerInfo
 else:
-    fork_choices, fork_preview, forks = later("orchestrator.executor.host", "fork_choices fork_preview forks")
+    schedules, work_queue, workers = later("orchestrator.executor", "schedules work_queue workers")
+    making, preview = later("orchestrator.executor.fork", "making preview")
     (replays,) = later("orchestrator.executor.replay", "start")
-    scheduling, version_check, work_queue, worker_list = later(
-        "orchestrator.executor.host", "scheduling version_check work_queue worker_list"
-    )
+    (check,) = later("orchestrator.executor.versions", "check")
 
 
 class ExecutorSchedules:
@@ -87,7 +79,7 @@ class ExecutorSchedules:
             InvalidValue: another argument cannot be used.
             ImportError: the extra `schedule` is not installed.
         """
-        return await scheduling.put(
+        return await schedules.put(
             self._host, graph, cron, input, name=name, timezone=timezone, catch_up=catch_up, labels=labels,
             approve=approve,
         )  # fmt: skip
@@ -98,14 +90,14 @@ class ExecutorSchedules:
 
     async def pause(self, name: str) -> Schedule | None:
         """Have no worker begin runs of a schedule until `resume`. None: there is none of this name."""
-        return await scheduling.pause(self._host, name, paused=True)
+        return await schedules.pause(self._host, name, paused=True)
 
     async def resume(self, name: str) -> Schedule | None:
         """Have workers begin runs of a schedule again. None: there is none of this name.
 
         Times that passed while it was paused were not missed: the next one is the first from now on.
         """
-        return await scheduling.pause(self._host, name, paused=False)
+        return await schedules.pause(self._host, name, paused=False)
 
     async def delete(self, name: str) -> bool:
         """Remove a schedule. Its runs stay. Returns False if there is none of this name."""
@@ -123,7 +115,7 @@ class ExecutorWorkers:
 
         One that stopped as it should is gone from the list. One that died is in it for an hour at least.
         """
-        return await worker_list.workers(self._host.store)
+        return await workers.workers(self._host.store)
 
     async def parked(self, *, limit: int = 100) -> Sequence[RunInfo]:
         """Return runs that only `resume` continues, because 5 drives in a row died or were given up.
@@ -131,7 +123,7 @@ class ExecutorWorkers:
         Args:
             limit: the most runs to return, the longest parked first.
         """
-        return await worker_list.parked(self._host.store, limit)
+        return await workers.parked(self._host.store, limit)
 
     async def recoverable(self) -> Sequence[str]:
         """Return the ids of the runs, of any graph, that `Executor.recover` would resume if it had their code."""
@@ -285,11 +277,11 @@ class ExecutorForks:
             RunUnknown, InvalidValue, InvalidUpdate, InvalidAnswer, QuestionUnknown, StaleAnswer, GraphUnknown,
             GraphChanged, InvalidMigration, ToolsChanged: `Executor.fork` would raise it, too.
         """
-        order = forks.Order(
+        order = making.Order(
             parent, at=at, update=update, branch=branch, answer=answer, answers=answers, result=result, graph=graph,
             migrate=migrate, run_id=run_id, labels=labels, digests=digests,
         )  # fmt: skip
-        return await fork_preview.preview(self._host, order, start=start)
+        return await preview.preview(self._host, order, start=start)
 
     async def choices(self, parent: str, /, at: int | None = None) -> ForkChoices:
         """Tell what a fork of a run at a record can change: values, the result or the answer in that record.
@@ -307,7 +299,7 @@ class ExecutorForks:
             InvalidValue: there is no such record, or nothing can follow it.
         """
         check_position(at)
-        return await fork_choices.choices(self._host, await self._host.store.info(parent), at)
+        return await preview.choices(self._host, await self._host.store.info(parent), at)
 
 
 class ExecutorGraphs(Mapping[str, GraphDefinition]):
@@ -349,4 +341,4 @@ class ExecutorGraphs(Mapping[str, GraphDefinition]):
             For each of these runs, the newest first, whether it would be refused, and what it would need. A run that
             cannot be read is there with a `fault`.
         """
-        return await version_check.check_against(self._host, graph)
+        return await check.check_against(self._host, graph)

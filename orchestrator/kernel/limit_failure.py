@@ -1,6 +1,6 @@
 """A spent limit as a failure: the error of an exhausted run, and `ctx.error` behind an exhausted edge.
 
-Steps are counted and refused in `kernel.admission`; `seconds` run out in `executor.drive.timers`.
+Steps are counted and refused in `kernel.admission`; `seconds` run out in `executor.drive`.
 """
 
 from __future__ import annotations

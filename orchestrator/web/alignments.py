@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from orchestrator.away import away
-from orchestrator.executor.host.run_status import with_status
+from orchestrator.executor.run_status import with_status
 from orchestrator.jsontypes import size_of
 from orchestrator.views.alignment import Alignment, align
 

@@ -17,8 +17,8 @@ from starlette.staticfiles import StaticFiles
 
 from orchestrator.away import away
 from orchestrator.errors import InvalidValue, OrchestratorError, RunUnknown
-from orchestrator.executor.host.run_status import with_status
-from orchestrator.executor.host.start import check_run_id
+from orchestrator.executor.run_status import with_status
+from orchestrator.executor.start import check_run_id
 from orchestrator.jsontypes import encoded
 from orchestrator.web import openapi, problems
 from orchestrator.web.alignments import Alignments

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeAlias
 from typing_extensions import TypeVar
 
 from orchestrator.errors import GraphUnknown, RunExists, RunUnknown
-from orchestrator.executor.host.run_status import with_status
+from orchestrator.executor.run_status import with_status
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.limits import Limits, raised
 from orchestrator.graph.names import plain_name

@@ -13,8 +13,14 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from orchestrator.executor.effects.earlier_calls import FamilyCall
-from orchestrator.executor.host.fork_choices import EditableAnswer, EditableBranch, EditableResult, ForkChoices
-from orchestrator.executor.host.fork_preview import ForkedCall, ForkPreview
+from orchestrator.executor.fork.preview import (
+    EditableAnswer,
+    EditableBranch,
+    EditableResult,
+    ForkChoices,
+    ForkedCall,
+    ForkPreview,
+)
 from orchestrator.graph.limits import Usage
 from orchestrator.jsontypes import is_small
 from orchestrator.kernel.question import in_family

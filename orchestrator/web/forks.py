@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 from orchestrator.away import away
 from orchestrator.errors import RunUnknown
-from orchestrator.executor.host.run_status import with_status
+from orchestrator.executor.run_status import with_status
 from orchestrator.kernel.lineage import Relation
 from orchestrator.kernel.question import Answer, Approve, Deny
 from orchestrator.kernel.records import (

@@ -12,7 +12,7 @@ import anyio
 from orchestrator.away import away
 from orchestrator.errors import RunUnknown, StoreError
 from orchestrator.executor import RunQuestion
-from orchestrator.executor.host.run_status import with_status
+from orchestrator.executor.run_status import with_status
 from orchestrator.kernel.question import QuestionKind
 from orchestrator.values import shown_labels
 from orchestrator.web.documents import (

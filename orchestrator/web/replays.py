@@ -16,7 +16,7 @@ import anyio
 
 from orchestrator.away import away
 from orchestrator.errors import OrchestratorError, RunUnknown
-from orchestrator.executor.host.run_status import with_status
+from orchestrator.executor.run_status import with_status
 from orchestrator.redaction import redact
 from orchestrator.views.call_text import short
 from orchestrator.views.replay_result import Replay, answer_of, replay_of

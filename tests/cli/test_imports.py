@@ -22,7 +22,7 @@ NEVER = {
 }  # fmt: skip
 """What no command below needs."""
 OF_RUNS = frozenset(
-    {"executor.executor", "executor.step", "graph.definition", "kernel.machine", "models", "nodes", "tools"}
+    {"executor.executor", "executor.attempt", "graph.definition", "kernel.machine", "models", "nodes", "tools"}
 )
 """What is not needed to read rows of runs."""
 TABLE: dict[str, tuple[tuple[str, ...], frozenset[str], int]] = {
@@ -31,7 +31,7 @@ TABLE: dict[str, tuple[tuple[str, ...], frozenset[str], int]] = {
     "show": (
         ("show", "one"),
         frozenset(
-            {"models.offline", "models.chat", "tools.builtin", "nodes.extract", "executor.drive.drive", "executor.step"}
+            {"models.offline", "models.chat", "tools.builtin", "nodes.extract", "executor.drive", "executor.attempt"}
         ),
         314,
     ),
@@ -46,9 +46,9 @@ TABLE: dict[str, tuple[tuple[str, ...], frozenset[str], int]] = {
                 "render.svg",
                 "tools.mcp",
                 "web",
-                "executor.host.delivery",
-                "executor.host.forks",
-                "executor.migrations",
+                "executor.delivery",
+                "executor.fork.making",
+                "executor.versions.migrations",
                 "executor.replay.recording",
                 "executor.replay.running",
                 "stores.sqlite.listing",

@@ -14,7 +14,7 @@ import pytest
 
 from orchestrator import Executor
 from orchestrator.errors import InvalidExport, InvalidValue
-from orchestrator.executor.host.scheduling import fire_due
+from orchestrator.executor.schedules import fire_due
 from orchestrator.kernel.question import until
 from orchestrator.render.terminal.run_report import run_text
 from orchestrator.render.terminal.run_table import run_table

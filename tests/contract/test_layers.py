@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2] / "orchestrator"
 FLOOR = "late distribution problem archived errors tasks jsontypes typevars values visible redaction clock fence upward"
 FLOOR = f"{FLOOR} containment private away"
 BELOW_EXECUTOR = f"{FLOOR} graph kernel stores models views tools memory context nodes seals"
-BELOW_GRAPH_CLASS = f"{BELOW_EXECUTOR} executor executor/effects executor/step executor/drive executor/host render"
+BELOW_GRAPH_CLASS = f"{BELOW_EXECUTOR} executor executor/effects executor/drive executor/runs render"
 ABOVE_ALL = f"{BELOW_GRAPH_CLASS} render/terminal verbs models/refs"
 ROOMS = {
     "late": "",
@@ -53,10 +53,9 @@ ROOMS = {
     "embedia": f"{FLOOR} graph kernel views nodes",
     "executor": BELOW_EXECUTOR,
     "executor/effects": f"{BELOW_EXECUTOR} executor",
-    "executor/step": f"{BELOW_EXECUTOR} executor executor/effects",
-    "executor/drive": f"{BELOW_EXECUTOR} executor executor/effects executor/step",
-    "executor/host": f"{BELOW_EXECUTOR} executor executor/effects executor/step executor/drive",
-    "engines": f"{FLOOR} kernel executor/host",
+    "executor/drive": f"{BELOW_EXECUTOR} executor executor/effects",
+    "executor/runs": f"{BELOW_EXECUTOR} executor executor/effects executor/drive",
+    "engines": f"{FLOOR} kernel executor executor/runs",
     "render": f"{FLOOR} graph kernel views",
     "render/terminal": f"{FLOOR} graph kernel views stores models tools render",
     "verbs": BELOW_GRAPH_CLASS,
@@ -68,7 +67,25 @@ ROOMS = {
     "__init__": f"{ABOVE_ALL} comparison",
     "__main__": "cli",
 }
-"""Each room, and the rooms that it may import. A room is a folder or a module, or a folder inside of one."""
+"""Each room, and the rooms that it may import. A room is a folder or a module, or a folder inside of one.
+
+The executor has four: `executor` is the ground, `executor/effects` are calls that touch the outside, `executor/drive`
+is one run while a process drives it, and `executor/runs` are all runs of an executor.
+"""
+
+GROUND = """
+    answers commands concurrency failures interrupts journal lease memory_access os_signals resources run_list
+    run_log run_search run_status run_tools snapshots trust worker_health worker_probes
+    replay/__init__ replay/recording replay/running replay/steps
+    versions/__init__ versions/comparison versions/migrated_state versions/migrations versions/remedies
+"""
+OF_A_DRIVE = "drive attempt node_call node_results step_context step_tasks"
+"""Files of the executor that make up these two rooms; all others that are in no room's folder are `executor/runs`."""
+ROOMS_OF_EXECUTOR = {
+    "executor": {*GROUND.split()},
+    "executor/effects": {"replay/calls"},
+    "executor/drive": {*OF_A_DRIVE.split()},
+}
 
 EXCEPTIONS: set[tuple[str, str]] = set()
 """Arrows that point upward still. This list only shrinks."""
@@ -81,21 +98,12 @@ UNTYPED = {"nodes/guards.py"}
 """They import a library of an extra that has no types."""
 
 
-REPLAY = {
-    "executor/replay/calls.py": "executor/effects",
-    "executor/replay/attach.py": "executor/host",
-    "executor/replay/start.py": "executor/host",
-}
-"""Files of the folder of replays that need more than the others of it, and the room in which they are."""
-
-
 def room_of(name: str) -> str:
     """The room of a file, by its path below `orchestrator`."""
-    if name in {f"executor/{one}.py" for one in ("app", "executor", "namespaces", "sync", "__init__")}:
-        return "executor/host"
-    if name in REPLAY:
-        return REPLAY[name]
     parts = name.removesuffix(".py").split("/")
+    if parts[0] == "executor" and parts[1] != "effects":
+        inside = {"/".join(parts[1:]), parts[1]}
+        return next((room for room, files in ROOMS_OF_EXECUTOR.items() if inside & files), "executor/runs")
     return "/".join(parts[:2]) if "/".join(parts[:2]) in ROOMS else parts[0]
 
 

@@ -18,9 +18,8 @@ import pytest
 from pydantic import BaseModel
 
 from orchestrator import Executor, Graph, Limits, Outcome, append, node
-from orchestrator.executor import journal
-from orchestrator.executor.drive.drive import Drive
-from orchestrator.executor.host import heartbeat
+from orchestrator.executor import heartbeat, journal
+from orchestrator.executor.drive import Drive
 from orchestrator.executor.run_log import RunLog
 from orchestrator.kernel import machine
 from orchestrator.kernel.records import Record, codec, encode

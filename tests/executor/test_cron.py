@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from orchestrator.errors import InvalidValue
-from orchestrator.executor.host.cron import missed_times, next_time
+from orchestrator.executor.schedules import missed_times, next_time
 
 
 def at(text: str, zone: str = "UTC") -> float:

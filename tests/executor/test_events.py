@@ -528,7 +528,7 @@ async def test_a_graph_that_is_called_as_a_tool_waits_for_a_time_through_its_cal
 async def test_a_run_keeps_so_many_events_that_no_step_takes(
     monkeypatch: pytest.MonkeyPatch, name: str, most: int, sent: int
 ) -> None:
-    monkeypatch.setattr(f"orchestrator.executor.sent_events.{name}", most)
+    monkeypatch.setattr(f"orchestrator.executor.commands.{name}", most)
     graph = rounds(1)
     async with Executor(graphs=[graph]) as ex:
         run = await ex.start(graph)

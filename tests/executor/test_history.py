@@ -11,8 +11,7 @@ from pydantic import BaseModel
 
 from orchestrator import Executor, Graph, Limits, Outcome, append, node
 from orchestrator.errors import InvalidValue
-from orchestrator.executor import Point
-from orchestrator.executor.host import history_pages
+from orchestrator.executor import Point, loader
 from orchestrator.kernel import machine
 from orchestrator.kernel.records import Record
 from orchestrator.kernel.run_state import Delta
@@ -97,7 +96,7 @@ class Counting(SQLiteStore):
 async def test_pages_that_follow_each_other_read_each_record_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(history_pages, "PART", 10)
+    monkeypatch.setattr(loader, "PART", 10)
     rounds[0] = 200
     store = Counting(f"{tmp_path}/runs.db")
     async with Executor(store, graphs=[counting]) as executor:
@@ -117,7 +116,7 @@ async def test_pages_that_follow_each_other_read_each_record_once(
 
 @pytest.mark.anyio
 async def test_any_page_is_a_part_of_the_whole_history(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(history_pages, "PART", 4)
+    monkeypatch.setattr(loader, "PART", 4)
     draw = random.Random(1)
     for seed in range(300, sized(308, 330)):
         drawn = drawn_graph("structured", seed)

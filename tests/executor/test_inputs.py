@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from orchestrator import Context, Executor, Graph, Update, node
 from orchestrator.errors import AgentError, InvalidInput
-from orchestrator.executor.host.scheduling import fire_due
+from orchestrator.executor.schedules import fire_due
 from orchestrator.graph.state import start_form
 from tests.web.api import api
 

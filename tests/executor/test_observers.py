@@ -153,7 +153,7 @@ async def test_an_observer_that_fails_is_logged_and_fails_no_run(
 async def test_an_observer_that_hangs_holds_up_neither_runs_nor_others_and_little_of_the_end(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("orchestrator.executor.host.observers._CLOSING", 0.1)
+    monkeypatch.setattr("orchestrator.executor.observers._CLOSING", 0.1)
 
     async def hangs(run: Run, seq: int) -> None:
         await anyio.sleep_forever()

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator import Approve, Context, Executor, Update
-from orchestrator.executor import run_row
-from orchestrator.executor.run_row import short_text
+from orchestrator.executor import journal
+from orchestrator.executor.journal import short_text
 from orchestrator.graph.limits import Limits
 from orchestrator.kernel.machine import apply
 from orchestrator.kernel.plan import Plan
@@ -138,30 +138,30 @@ json_values = st.recursive(
 @given(json_values)
 def test_the_text_of_a_large_value_is_the_beginning_of_its_whole_text(value: object) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run_row, "MAX_TEXT", 40)
+        patch.setattr(journal, "MAX_TEXT", 40)
         text = short_text(value)
-        patch.setattr(run_row, "_beginning", lambda value, room: (value, room))
+        patch.setattr(journal, "_beginning", lambda value, room: (value, room))
         assert text == short_text(value)
 
 
 def test_a_row_costs_the_same_for_an_input_ten_times_as_large(monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[int] = []
-    real = run_row.canonical
+    real = journal.canonical
 
     def canonical(value: object) -> str:
         written.append(len(text := real(value)))
         return text
 
-    monkeypatch.setattr(run_row, "canonical", canonical)
+    monkeypatch.setattr(journal, "canonical", canonical)
     for count in (1_000, 10_000):
         short_text({"messages": [{"role": "user", "content": "hello " * 50, "number": n} for n in range(count)]})
-    assert written[1] == written[0] < 6 * run_row.MAX_TEXT
+    assert written[1] == written[0] < 6 * journal.MAX_TEXT
 
 
 @pytest.mark.parametrize("room", [-3, 0, 1, 4, 5, 9])
 def test_the_beginning_of_a_list_is_that_of_its_items_one_by_one(room: int) -> None:
     for value in ([], [1, 2.5, None, True, 5], [1, "two", 3], [1, [2, 3], 4], [[], 1], {"a": [1, 2], "b": [3]}):
-        found = run_row._beginning(value, room)
+        found = journal._beginning(value, room)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(run_row, "_SHORT", frozenset())
-            assert found == run_row._beginning(value, room)
+            patch.setattr(journal, "_SHORT", frozenset())
+            assert found == journal._beginning(value, room)

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from orchestrator import Executor, Graph, Update, node
 from orchestrator.errors import InvalidInput, InvalidValue
-from orchestrator.executor.host.scheduling import fire_due
+from orchestrator.executor.schedules import fire_due
 from orchestrator.stores.copying import copy_store
 
 pytestmark = pytest.mark.anyio

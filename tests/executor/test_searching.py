@@ -12,7 +12,7 @@ import pytest
 
 from orchestrator import Context, Executor, Update
 from orchestrator.errors import StoreError
-from orchestrator.executor.host import scanning
+from orchestrator.executor import run_search
 from orchestrator.kernel.records import EffectIntended, EffectSettled, EventReceived, Record
 from orchestrator.stores import RunInfo, Store
 from orchestrator.stores.requests import NewRun
@@ -74,7 +74,7 @@ async def test_words_in_prompts_and_in_arguments_and_results_of_tools_are_found(
         graph = react
         run = await ex.start(graph, "Where is the capital?", run_id="r", labels={"team": "maps"})
         records = await ex.store.read("r")
-        said = " ".join(text for record in records for text in scanning._texts(record))
+        said = " ".join(text for record in records for text in run_search._texts(record))
         assert run.run_id == "r"
         await ex.start(single(lambda: {"log": "nothing"}, effect="pure"), "Another", run_id="other")
         for word in {*words(said)}:
@@ -111,8 +111,8 @@ async def test_the_index_comes_first_and_the_scan_goes_from_the_newest_run_on(ur
 async def test_a_scan_stops_at_its_bound_and_the_cursor_goes_on_inside_a_journal(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scanning, "MOST_RECORDS", 10)
-    monkeypatch.setattr(scanning, "_RECORDS_AT_ONCE", 5)
+    monkeypatch.setattr(run_search, "MOST_RECORDS", 10)
+    monkeypatch.setattr(run_search, "_RECORDS_AT_ONCE", 5)
     async with Executor(url) as executor:
         store = executor.store
         await add(store, "long", "first half", *["x"] * 40, "second part", created=2.0)
@@ -144,10 +144,10 @@ async def test_pages_of_any_size_and_any_bound_find_what_is_there(
             said[f"r{number}"] = {word for text in (*texts, given, label, "label") for word in words(text)}
         for _ in range(4):
             wanted = dice.sample(vocabulary, dice.randrange(1, 4))
-            monkeypatch.setattr(scanning, "MOST_RECORDS", dice.choice([1, 3, 20, 1000]))
-            monkeypatch.setattr(scanning, "MOST_CHARACTERS", dice.choice([1, 100, 100_000]))
-            monkeypatch.setattr(scanning, "MOST_RUNS", dice.choice([1, 5, 100]))
-            monkeypatch.setattr(scanning, "_RECORDS_AT_ONCE", dice.choice([1, 2, 500]))
+            monkeypatch.setattr(run_search, "MOST_RECORDS", dice.choice([1, 3, 20, 1000]))
+            monkeypatch.setattr(run_search, "MOST_CHARACTERS", dice.choice([1, 100, 100_000]))
+            monkeypatch.setattr(run_search, "MOST_RUNS", dice.choice([1, 5, 100]))
+            monkeypatch.setattr(run_search, "_RECORDS_AT_ONCE", dice.choice([1, 2, 500]))
             ids, _ = await found(executor, " ".join(wanted), limit=dice.choice([1, 2, 7, 50]))
             right = {run_id for run_id, has in said.items() if has.issuperset(words(" ".join(wanted)))}
             assert len(ids) == len(set(ids))
@@ -162,8 +162,8 @@ async def test_keys_and_digests_of_requests_are_no_text() -> None:
     settled = EffectSettled(
         seq=2, ts=2.0, activation="a", node="n", key="k", result={"total": 41.5, "ok": True, "none": None}
     )
-    assert sorted(scanning._texts(intended)) == ["spoken", "user"]
-    assert [*scanning._texts(settled)] == ["41.5"]
+    assert sorted(run_search._texts(intended)) == ["spoken", "user"]
+    assert [*run_search._texts(settled)] == ["41.5"]
 
 
 async def test_a_damaged_journal_is_passed_over(tmp_path: Path) -> None:

@@ -16,8 +16,7 @@ import pytest
 from pydantic import BaseModel
 
 from orchestrator import Executor, Graph, Limits, Outcome, append, node
-from orchestrator.executor import journal
-from orchestrator.executor.host import heartbeat
+from orchestrator.executor import heartbeat, journal
 from tests.support.sizes import sized
 
 HOUR = 3600.0

@@ -20,8 +20,7 @@ import pytest
 
 import orchestrator
 from orchestrator import Executor
-from orchestrator.executor import journal
-from orchestrator.executor.host import heartbeat
+from orchestrator.executor import heartbeat, journal
 from tests.benchmarks.subjects import floor, ours
 
 HERE = str(Path(orchestrator.__file__).parent)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator import Executor, Graph
-from orchestrator.executor.host import loader
+from orchestrator.executor import loader
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.node import UnresolvedNode
 from orchestrator.jsontypes import JsonObject

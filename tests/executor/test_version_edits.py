@@ -17,7 +17,7 @@ import pytest
 
 from orchestrator.cli.migrating import Migrating, migration_of
 from orchestrator.errors import GraphChanged, InvalidGraph
-from orchestrator.executor.migrations import PlannedMigration, planned
+from orchestrator.executor.versions.migrations import PlannedMigration, planned
 from orchestrator.kernel import records as r
 from orchestrator.kernel.machine import apply
 from orchestrator.kernel.plan import Plan

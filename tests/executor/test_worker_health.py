@@ -16,8 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from orchestrator import Executor, OfflineModel, Update, node
 from orchestrator.errors import StoreUnavailable
-from orchestrator.executor import WorkerHealth
-from orchestrator.executor.host import worker_probes
+from orchestrator.executor import WorkerHealth, worker_probes
 from orchestrator.stores.base import Lease, RunInfo
 from orchestrator.stores.rows import MAX_DEATHS
 from orchestrator.stores.sqlite.store import SQLiteStore

@@ -18,7 +18,7 @@ from anyio.lowlevel import checkpoint
 
 from orchestrator import Context, Executor, Graph, Limits, Outcome
 from orchestrator.errors import InvalidGraph
-from orchestrator.executor.step.context import StepContext
+from orchestrator.executor.step_context import StepContext
 from orchestrator.graph import Node
 from orchestrator.jsontypes import canonical
 from orchestrator.kernel import records as r

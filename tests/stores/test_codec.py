@@ -26,7 +26,7 @@ from orchestrator.errors import (
     StoreError,
     StoreUnavailable,
 )
-from orchestrator.executor.host.scheduling import fire_due
+from orchestrator.executor.schedules import fire_due
 from orchestrator.kernel.records import EventReceived, decode, encode
 from orchestrator.kernel.records.coded import as_coded
 from orchestrator.nodes import Ask

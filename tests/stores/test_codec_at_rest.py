@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 from orchestrator import Approve, Context, Deny, Executor, Graph, Limits, Outcome, Update, Value, append, node, tool
-from orchestrator.executor.host.scheduling import fire_due
+from orchestrator.executor.schedules import fire_due
 from orchestrator.models.base import ModelRequest
 from orchestrator.models.messages import Reply, ToolCall
 from orchestrator.nodes import Ask, Wait

@@ -28,9 +28,9 @@ from typing import Any
 LOADED = (
     "anyio._backends._asyncio", "anyio._backends._trio", "dotenv", "griffe", "networkx", "orchestrator.cli.app",
     "orchestrator.cli.terminal_questions", "orchestrator.cli.run_session", "orchestrator.cli.launch",
-    "orchestrator.cli.run_lookup", "orchestrator.context", "orchestrator.executor.drive.drive",
+    "orchestrator.cli.run_lookup", "orchestrator.context", "orchestrator.executor.drive",
     "orchestrator.executor.executor", "orchestrator.executor.effects.models",
-    "orchestrator.executor.host.streaming", "orchestrator.graph.checks.all", "orchestrator.graph.files",
+    "orchestrator.executor.streaming", "orchestrator.graph.checks.all", "orchestrator.graph.files",
     "orchestrator.models", "orchestrator.nodes",
     "orchestrator.render", "orchestrator.render.terminal.screen", "orchestrator.stores.sqlite",
     "orchestrator.tools.builtin.arithmetic", "rich.live", "sqlite3", "yaml",

@@ -13,7 +13,7 @@ from typing import Any
 
 from orchestrator import Context, Executor, Graph, Limits, Outcome, Retry, tool
 from orchestrator.errors import InvalidGraph, StepError
-from orchestrator.executor.step.context import StepContext
+from orchestrator.executor.step_context import StepContext
 from orchestrator.graph import Node
 from orchestrator.kernel.question import Question
 from orchestrator.nodes import Subgraph

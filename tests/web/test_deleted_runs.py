@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from orchestrator.clock import Clock
-from orchestrator.executor.clock import Standstill
+from orchestrator.executor.run_log import Standstill
 from orchestrator.stores.rows import RunInfo
 from orchestrator.web.endpoint import Service
 from tests.web.api import Api, api, letter

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.errors import GraphUnknown, RunUnknown
 from orchestrator.executor.effects.limits import caller_of
-from orchestrator.executor.host.loader import RunLoader
+from orchestrator.executor.loader import RunLoader
 from orchestrator.executor.replay import DEFAULT
 from orchestrator.executor.replay.recording import RecordedCall, Recording, recording_of, rename
 from orchestrator.executor.replay.running import Live, running_replay
@@ -19,7 +19,7 @@ from orchestrator.stores.base import Store
 from orchestrator.views.moved_names import MovedNames
 
 if TYPE_CHECKING:
-    from orchestrator.executor.drive.drive import Drive
+    from orchestrator.executor.drive import Drive
 
 
 async def attach(store: Store, loader: RunLoader, live: Mapping[str, Drive], drive: Drive) -> None:

@@ -18,19 +18,17 @@ from orchestrator.errors import (
     RunEnded,
     RunExists,
 )
-from orchestrator.executor.first_state import Recorded, initial_values
-from orchestrator.executor.host import forks
-from orchestrator.executor.host.creation import create
-from orchestrator.executor.host.fork_identity import check_same
-from orchestrator.executor.host.host import Host
-from orchestrator.executor.host.manner import Manner
-from orchestrator.executor.host.offered_tools import offered
-from orchestrator.executor.host.reader import load
-from orchestrator.executor.host.recovery import check_risk
-from orchestrator.executor.host.start import check_new_id, join
+from orchestrator.executor.fork import making
+from orchestrator.executor.fork.making import check_same
+from orchestrator.executor.host import Host
+from orchestrator.executor.reader import load
+from orchestrator.executor.recovery import check_risk
 from orchestrator.executor.replay import DEFAULT
 from orchestrator.executor.replay.running import Live
 from orchestrator.executor.resources import Resources
+from orchestrator.executor.resuming import Manner
+from orchestrator.executor.run_tools import offered
+from orchestrator.executor.start import Recorded, check_new_id, create, initial_values, join
 from orchestrator.graph.definition import GraphDefinition
 from orchestrator.kernel.records import Forked, Migrated, RunStarted
 from orchestrator.models.base import Model
@@ -43,7 +41,7 @@ from orchestrator.views.replay_result import Replay, replay_of
 from orchestrator.views.run import Run
 
 if TYPE_CHECKING:
-    from orchestrator.executor.drive.drive import Drive
+    from orchestrator.executor.drive import Drive
 
 
 log = logging.getLogger("orchestrator")
@@ -133,7 +131,7 @@ async def _from(host: Host, order: Order, name: str, at: int) -> Drive | None:
             where="at",
         )
     given = {**_given(order, discards), "limits": discards.limits}
-    fork = forks.Order(
+    fork = making.Order(
         order.parent,
         at=at,
         update=order.update,
@@ -148,7 +146,7 @@ async def _from(host: Host, order: Order, name: str, at: int) -> Drive | None:
     how = Manner(
         own=with_models(host.resources, order.models or {}), pause_before=(), pause_after=(), context=order.context
     )
-    draft = await forks.draft_of(host, fork, name, start=True)
+    draft = await making.draft_of(host, fork, name, start=True)
     host.contexts.check(order.parent, draft.records[0], order.context)
     try:
         await host.store.create(NewRun(draft.info, draft.records))

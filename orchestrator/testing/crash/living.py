@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from orchestrator.errors import RunUnknown
+from orchestrator.executor.commands import PassTime
+from orchestrator.executor.delivery import say
 from orchestrator.executor.executor import Executor
-from orchestrator.executor.host.sending import say
-from orchestrator.executor.overdue import PassTime
 from orchestrator.kernel.question import AnyQuestion, Approve
 from orchestrator.kernel.records import FINAL, Record
 from orchestrator.stores.base import Store

@@ -19,7 +19,7 @@ import anyio
 
 from orchestrator.away import away
 from orchestrator.executor import Run
-from orchestrator.executor.host.run_status import is_interrupted, standby_of, waits_to_be_taken_up, with_status
+from orchestrator.executor.run_status import is_interrupted, standby_of, waits_to_be_taken_up, with_status
 from orchestrator.jsontypes import size_of
 from orchestrator.render.html.call_data import usage_data
 from orchestrator.render.html.clean_data import clean

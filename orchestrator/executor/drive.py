@@ -1,0 +1,423 @@
+"""One run while this process drives it: one loop for new runs, resumed ones, nested graphs and watched ones.
+
+`StepTasks` run its steps, and `Timers` bring about what time does: limits in seconds, time-outs of subgraphs, timers,
+and deadlines of questions. (A node's own `timeout` is a cancel scope around its attempt: see `executor.attempt`.) Their
+records, and requests from outside, go through the run's log.
+
+How a drive ends:
+
+    no step runs any more            the run has ended or waits for answers: all is durable, the lease is released
+    the awaiting task is cancelled   interrupted: finished steps are made durable, the lease is released
+    the journal cannot be written    all workers stop and the error is raised; the run can be resumed
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+import anyio
+from anyio.abc import TaskGroup
+
+from orchestrator.containment import as_error, cancels_of, contained, native_task
+from orchestrator.errors import InvalidUpdate
+from orchestrator.executor.answers import about, by_policy, policy_answers
+from orchestrator.executor.commands import answered_by_rule
+from orchestrator.executor.concurrency import Signal, YieldBudget
+from orchestrator.executor.effects.limits import child_id, old_child_id, total_up
+from orchestrator.executor.failures import fault_of, find_exception, unwrap_single
+from orchestrator.executor.journal import LAST_FLUSH
+from orchestrator.executor.lease import give_back, given_back
+from orchestrator.executor.resources import Children, Resources
+from orchestrator.executor.run_log import RunLog
+from orchestrator.executor.snapshots import Kept, SnapshotPolicy, store_snapshot
+from orchestrator.executor.step_tasks import StepTasks
+from orchestrator.jsontypes import JsonObject
+from orchestrator.kernel.queries import seconds_left, time_left_inside, timeouts
+from orchestrator.kernel.question import LATE
+from orchestrator.kernel.records import (
+    TIMEOUT,
+    Asked,
+    EffectIntended,
+    EffectSettled,
+    Ended,
+    Failure,
+    LimitSpent,
+    Record,
+    TimerFired,
+    TimerSet,
+)
+from orchestrator.kernel.run_state import RunState
+from orchestrator.kernel.state import Activation
+from orchestrator.late import later
+from orchestrator.values import Unfit
+
+if TYPE_CHECKING:
+    from orchestrator.executor.replay import steps
+else:
+    (steps,) = later("orchestrator.executor.replay", "steps")
+
+
+async def end_if_over(log: RunLog, children: Children) -> None:
+    """Journal the end of the run, when nothing is left to do but that."""
+    machine = log.machine
+    result = machine.result
+    if result is None or machine.ended is not None or machine.is_held:
+        return
+    await _end_abandoned_runs(log, children)
+    _settle_abandoned(log)
+    schema = machine.plan.schema
+    status, error = result.status, result.error
+    if status == "completed":
+        try:
+            schema.check(result.values)
+        except InvalidUpdate as fault:
+            status, error = "failed", Failure(type="InvalidUpdate", message=str(fault))
+    output, reduced = None, None
+    try:
+        if status in ("completed", "exhausted") and machine.plan.graph is not None:
+            graph = machine.plan.graph
+            names = graph.output_fields
+            output = graph.result(schema.dump({name: one for name, one in result.values.items() if name in names}))
+        reduced = schema.reduced(result.values, schema.fields, checked=False)
+    except (InvalidUpdate, Unfit):  # what a merge made cannot be stored; a run that did not complete ends without it
+        pass
+    # Validated, where the kernel's own records are not: a result may have been built from values of any class.
+    log.put(Ended.model_validate({**log.now(), "status": status, "output": output, "error": error, "reduced": reduced}))
+
+
+def _abandoned(log: RunLog) -> list[EffectIntended]:
+    """Every effect without an end that no step waits for any more."""
+    entries = log.machine.ledger.entries()
+    return [one.intended for one in entries if one.settled is None or one.settled.seq < one.intended.seq]
+
+
+async def _end_abandoned_runs(log: RunLog, children: Children) -> None:
+    """Cancel the runs of graphs that were called as tools and were left behind.
+
+    Those were left while they asked something, or when a process died: there was no step that could cancel them.
+    """
+    for intended in _abandoned(log):
+        if intended.kind == "tool" and intended.effect == "idempotent":
+            for run_id in (child_id(log.run_id, intended.key), old_child_id(log.run_id, intended.key)):
+                total_up(log, intended.key, await children.cancel(run_id))
+
+
+def _settle_abandoned(log: RunLog) -> None:
+    """Journal an end for abandoned effects."""
+    for intended in _abandoned(log):
+        error = Failure(
+            type="Cancelled", message="cancelled while it was under way", node=intended.node, path=intended.path
+        )
+        stamp = log.of(intended)
+        key, began, unknown = intended.key, intended.ts, intended.effect == "irreversible"
+        log.put(
+            EffectSettled(**stamp, key=key, ok=False, error=error, started=began, ended=stamp["ts"], unknown=unknown)
+        )
+
+
+class Timers:
+    """Waits for the next of them while a run is driven, in a task that exists only while one is set."""
+
+    def __init__(self, log: RunLog) -> None:
+        self._log = log
+        self._tasks: TaskGroup | None = None
+        self._changed = Signal()
+        self.waits = False
+        """Whether the task exists."""
+        self._due = 0.0
+        """What it waits for, Unix seconds."""
+
+    def open(self, tasks: TaskGroup) -> None:
+        """Begin, as a task of a group."""
+        self._tasks = tasks
+        self.look()
+
+    def look(self) -> None:
+        """Limits or deadlines may have changed."""
+        if self.waits:
+            self._changed.set()
+        elif self._tasks is not None and next_due(self._log) is not None:
+            self.waits = True
+            self._tasks.start_soon(self._wait)
+
+    def look_before(self, due: float) -> None:
+        """Look again, unless what it waits for comes before `due`, Unix seconds."""
+        if not self.waits or due < self._due:
+            self.look()
+
+    async def _wait(self) -> None:
+        log = self._log
+        while (due := next_due(log)) is not None:
+            self._due = due
+            self._changed = Signal()
+            with anyio.move_on_after(max(0.0, due - log.clock.now())):
+                await self._changed.wait()
+            fire_due(log, log.clock.now())
+        self.waits = False
+
+
+def next_due(log: RunLog) -> float | None:
+    """When a time limit will be spent, or a deadline pass; Unix seconds. None: nothing waits for time."""
+    machine = log.machine
+    due = [at for question in machine.questions.values() if (at := log.clock.due(machine, question)) is not None]
+    if machine.running:
+        due += [machine.updated + left for _, left in seconds_left(machine)]
+        due += [machine.updated + left for _, left in timeouts(machine)]
+    return min(due, default=None)
+
+
+def fire_due(log: RunLog, now: float) -> None:
+    """Journal what time has brought about."""
+    machine = log.machine
+    for question in list(machine.questions.values()):
+        due = log.clock.due(machine, question)
+        if due is not None and due <= now and question.id in machine.questions:
+            log.push(answered_by_rule(log, question, LATE))
+    while machine.running:
+        spent = next((path for path, left in seconds_left(machine) if machine.updated + left <= now), None)
+        late = next((one for one, left in timeouts(machine) if machine.updated + left <= now), None)
+        if spent is not None:
+            log.push(LimitSpent(**log.now(), frame=spent, limit="seconds"))
+        elif late is not None:
+            log.push(_timed_out(log, late))
+        else:
+            return
+
+
+def _timed_out(log: RunLog, activation: Activation) -> TimerFired:
+    words = f"{activation.node} took longer than {log.node_of(activation).timeout} s"
+    error = Failure(type="StepTimeout", message=words, node=activation.node, path=activation.path)
+    return TimerFired(**log.at(activation), name=TIMEOUT, error=error)
+
+
+class Drive:
+    """Runs the steps of one run, until it ends, pauses or is interrupted."""
+
+    def __init__(self, log: RunLog, resources: Resources, pace: YieldBudget, *, kept: Kept) -> None:
+        self.log, self.resources = log, resources
+        self.run_id = log.run_id
+        self.seen: set[int] = set()
+        """Ids of handled inbox messages; they stay in the inbox until their records are stored."""
+        self.changes: tuple[str, ...] | None = None
+        """How the graph's content or the tools changed since the run was last driven; None: not at all."""
+        self.tools: dict[str, str] | None = None
+        """The current tools, if they changed."""
+        self.stops: tuple[tuple[str, ...] | None, tuple[str, ...] | None] | None = None
+        """The nodes before and after which the run pauses from now on, if they change."""
+        self.refs: JsonObject | None = None
+        """The references to the code that it continues with, if they change."""
+        self.by = ""
+        """Who asked for it, for the journal."""
+        self.fault: BaseException | None = None
+        """The error that stopped the drive."""
+        self.done = Signal()
+        """Set when the lease is released."""
+        self.snapshots = SnapshotPolicy(kept, packs=getattr(log.journal.store, "packs_snapshots", True))
+        self._workers = StepTasks(log, resources, pace)
+        self._timers = Timers(log)
+        self._tasks: TaskGroup | None = None
+        log.scheduler, log.after_store = self, self._after_store
+        log.journal.snapshot_of = self.snapshots.at_rest
+
+    @property
+    def machine(self) -> RunState:
+        """The run's machine."""
+        return self.log.machine
+
+    @property
+    def begun(self) -> bool:
+        """Whether its steps were begun."""
+        return self._tasks is not None
+
+    # -- what the log asks of it ---------------------------------------------------------------------------------
+
+    @property
+    def works(self) -> bool:
+        """Whether steps run."""
+        return self._workers.active > 0
+
+    def add(self, activation: Activation) -> None:
+        """Run an activation."""
+        self._workers.add(activation)
+
+    def cancel(self, activation: Activation) -> None:
+        """Stop an activation that is no longer part of the run."""
+        self._workers.cancel(activation)
+
+    def hurry(self) -> None:
+        """Begin to write what is buffered now, without waiting for it."""
+        if self._tasks is not None and not self.log.closing:
+            self._tasks.start_soon(self._write)
+
+    async def _write(self) -> None:
+        try:
+            with contained():
+                await self.log.durable()
+        except Exception as error:
+            self.fail(error)
+
+    def _after_store(self) -> None:
+        if self.snapshots.due(self.log.journal.stored) and self._tasks is not None and not self.log.closing:
+            self.snapshots.busy = True
+            self._tasks.start_soon(self._snapshot)
+
+    async def _snapshot(self) -> None:
+        """Store a snapshot, so that whoever takes the run up again need not fold it from its beginning."""
+        log = self.log
+        try:
+            seq, data = log.machine.head, self.snapshots.take(log.machine)
+            if data is not None:
+                await self._write()  # never ahead of the journal
+                if log.journal.stored >= seq:
+                    await store_snapshot(log.journal.store, log.run_id, seq, data)
+        finally:
+            self.snapshots.busy = False
+
+    # -- the loop ------------------------------------------------------------------------------------------------
+
+    async def run(self, take_messages: Callable[[Drive], Awaitable[None]]) -> None:
+        """Go on until the run ends, or pauses.
+
+        Args:
+            take_messages: handles what has come for the run from outside.
+
+        Raises:
+            RunConflict: another executor moved the run.
+            RunUnknown: the run, or its store's file, was removed.
+            StoreError: the journal could not be written.
+            GraphUnknown: the executor lacks code, a model or a tool that the run needs.
+            ReplayMismatch: changed code would leave an irreversible effect behind.
+        """
+        log, pauses = self.log, False
+        try:
+            await self._run(take_messages)
+            pauses = self.fault is None and log.machine.status == "paused"
+        except BaseExceptionGroup as group:
+            self.fault = find_exception(group, (KeyboardInterrupt, SystemExit)) or as_error(unwrap_single(group))
+            raise self.fault from None
+        finally:
+            log.closing = True
+            if log.journal.released and log.run_id not in log.holdings:
+                self._over()  # nothing is left to wait for
+            else:
+                with anyio.CancelScope(shield=True):
+                    await (log.holdings.rest if pauses else log.holdings.release)(log.run_id)
+                    await self.release()
+        if self.fault is not None:
+            raise self.fault
+
+    async def _run(self, take_messages: Callable[[Drive], Awaitable[None]]) -> None:
+        self.log.task = native_task()
+        self.log.cancels = cancels_of(self.log.task)
+        async with anyio.create_task_group() as tasks:
+            self._tasks = tasks
+            self._workers.open(tasks, self)
+            self._timers.open(tasks)
+            try:
+                with contained():
+                    await self._until_quiet(take_messages)
+            except Exception as error:
+                self.fail(error)
+            finally:
+                self.log.closing = True  # also if it is cancelled: a step may swallow that, and is then the last one
+            if self._timers.waits or self.snapshots.busy:  # of what runs beside, only these do not end by themselves
+                tasks.cancel_scope.cancel()
+
+    async def _until_quiet(self, take_messages: Callable[[Drive], Awaitable[None]]) -> None:
+        log = self.log
+        while True:
+            await self._workers.quiet()
+            if log.replay is not None:
+                steps.happen_at_rest(log, log.replay)
+            await self.end_if_over()
+            head = log.journal.head
+            await log.durable()
+            if log.machine.ended is None:
+                await take_messages(self)
+            if not self._workers.active and log.journal.head == head:
+                return  # else something came, and may be over already
+
+    def land(self, record: Record) -> list[Activation]:
+        """Journal the end of a step and return the activations that it started."""
+        if record.type == "step_done":  # as most are
+            return self.log.put(record).started
+        if record.type == "asked":
+            return self._wait(record, record.question.id)
+        if record.type == "timer_set":
+            return self._wait(record, record.name)
+        started = self.log.put(record).started
+        if record.type == "graph_opened":
+            left = time_left_inside(self.machine, record.activation)
+            if left is not None:
+                self._timers.look_before(self.machine.updated + left)
+        return started
+
+    def _wait(self, record: Asked | TimerSet, name: str) -> list[Activation]:
+        log = self.log
+        started = log.put(record).started
+        question = log.machine.questions.get(name)
+        if question is None:
+            return started  # an event that came before answers it
+        log.clock.asked(question)
+        asker = log.machine.askers.get(question.id)
+        if log.replay is not None and asker is not None and steps.answer_as_recorded(log, log.replay, asker, question):
+            return started
+        answer = by_policy(log.machine, question, log.clock.now(), log.clock.due(log.machine, question))
+        if answer is not None:
+            started += log.put(answered_by_rule(log, question, answer, about(question))).started
+        elif question.deadline is not None:
+            self._timers.look()
+        return started
+
+    def answer_by_policy(self) -> None:
+        """Give the answers that policy and passed deadlines give."""
+        log = self.log
+        for question, answer in policy_answers(log.machine, log.clock.now(), log.clock.due):
+            log.push(answered_by_rule(log, question, answer, about(question)))
+
+    async def end_if_over(self) -> None:
+        """Journal the end of the run, when nothing is left to do but that."""
+        await end_if_over(self.log, self.resources.children)
+
+    # -- ends ----------------------------------------------------------------------------------------------------
+
+    def fail(self, error: BaseException) -> None:
+        """Give the drive up: stop every worker."""
+        if self.fault is None:
+            self.fault = error
+        if self._tasks is not None:
+            self._tasks.cancel_scope.cancel()
+
+    def wind_down(self) -> None:
+        """Interrupt the run when the steps that run now have ended: no other step begins."""
+        self.log.closing = True
+
+    def stop(self) -> None:
+        """Stop the drive as a cancellation does: the journal is flushed, and the run can be resumed."""
+        self.log.closing = True
+        if self._tasks is not None:
+            self._tasks.cancel_scope.cancel()
+
+    async def release(self) -> None:
+        """Flush the journal, release the lease and wake all waiters."""
+        log = self.log
+        if log.journal.fault is None and log.journal.stored < log.journal.head:
+            with anyio.move_on_after(LAST_FLUSH):
+                try:
+                    await log.durable()
+                except Exception as error:
+                    self.fault = self.fault or error
+        if not log.journal.released:
+            with anyio.move_on_after(LAST_FLUSH):
+                await give_back(log.journal.store, log.run_id, log.lease.token, fault_of(self.fault))
+        self._over()
+
+    def _over(self) -> None:
+        given_back(self.log.lease.token)
+        for watcher in tuple(self.log.watchers):
+            watcher.close()
+        self._tasks = None
+        self._workers.close()
+        self.log.close()
+        self.done.set()

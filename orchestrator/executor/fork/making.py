@@ -1,0 +1,471 @@
+"""Forks of runs: a new run whose journal begins with the first records of another one.
+
+A fork is drafted from stored records, without a lease on its parent, which may be driven meanwhile. It continues in the
+version of its graph that its parent had, or in one that it is moved to. Then one write adds it to the store: the copied
+records, the record `forked`, and the answers that were given with it. What comes after is the same as for any run that
+is interrupted or paused.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from orchestrator.errors import (
+    GraphChanged,
+    InvalidMigration,
+    InvalidValue,
+    QuestionUnknown,
+    RunConflict,
+    RunEnded,
+    RunExists,
+    StaleAnswer,
+    ToolsChanged,
+)
+from orchestrator.executor.answers import about, as_answer, check_answer
+from orchestrator.executor.fork.changes import Changes, changes_of
+from orchestrator.executor.host import Host
+from orchestrator.executor.journal import due_of, row_of
+from orchestrator.executor.loader import Fit
+from orchestrator.executor.reader import load
+from orchestrator.executor.recovery import drive_on
+from orchestrator.executor.resuming import Manner
+from orchestrator.executor.run_tools import compare_offered
+from orchestrator.executor.start import check_new_id, join
+from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.versions import Migration
+from orchestrator.kernel.machine import apply
+from orchestrator.kernel.question import Answer
+from orchestrator.kernel.records import Answered, AnswersWithdrawn, Caller, Ended, Forked, Record, Resumed, RunStarted
+from orchestrator.kernel.reopening import is_over, reopen_fork
+from orchestrator.kernel.run_state import RunState
+from orchestrator.seals import audit, copied
+from orchestrator.stores.archivable import Archiving
+from orchestrator.stores.base import RunInfo, Store
+from orchestrator.stores.requests import NewRun
+from orchestrator.values import check_flag, check_mapping, check_position, check_text, new_labels
+from orchestrator.views.run import Run
+
+
+async def check_same(store: Store, run_id: str, records: Sequence[Record], parent: str) -> None:
+    """Accept a run of the same id if it is the same fork.
+
+    Args:
+        store: the store, which has the run.
+        run_id: its id.
+        records: those that the fork begins with.
+        parent: the run that is forked.
+
+    Raises:
+        RunExists: it is another run.
+    """
+    at = [record for record in records if isinstance(record, Forked)][-1].at
+    wanted = [_content(record) for record in records if record.seq > at]
+    stored = await store.read(run_id, upto=len(records))
+    if [_content(record) for record in stored[-len(wanted) :]] != wanted:
+        raise RunExists(run_id, f"it is not this fork of run {parent!r}")
+
+
+def _content(record: Record) -> Record:
+    """A record without what differs from one writing to the next."""
+    plain: dict[str, object] = {"ts": 0.0, "seal": ""}
+    if isinstance(record, Resumed):
+        plain["holder"] = ""
+    if isinstance(record, Forked):
+        plain["held"] = False
+    return record.model_copy(update=plain)
+
+
+class Wanted(Protocol):
+    """Which version is wanted; see `Executor.fork`."""
+
+    @property
+    def parent(self) -> str: ...
+    @property
+    def at(self) -> int | None: ...
+    @property
+    def graph(self) -> GraphDefinition | str | None: ...
+    @property
+    def migrate(self) -> Migration | None: ...
+    @property
+    def replay(self) -> Mapping[str, Any] | None: ...
+
+
+async def version_of(
+    host: Host, wanted: Wanted, info: RunInfo, machine: RunState, *, start: bool
+) -> tuple[GraphDefinition | None, Fit]:
+    """Another version of the graph that was asked for (None: there is none), and how the fork continues.
+
+    Args:
+        host: has the code.
+        wanted: the fork.
+        info: the parent's row.
+        machine: the parent at the last record that is copied; if it was over there, reopened.
+        start: whether the fork is to go on at once, so that its code must be there.
+
+    Raises:
+        GraphUnknown: its code, a model or a tool is missing.
+        GraphChanged: the fork cannot go on in it.
+    """
+    given, resources = wanted.graph, host.resources
+    moves = given is not None or wanted.migrate is not None
+    if not moves and not start:
+        return None, Fit()
+    if isinstance(given, GraphDefinition):
+        graph = given
+    elif moves:
+        graph = resources.graph(given or info.graph, info.run_id)
+    else:
+        known = resources.version(info.graph, machine.structure, machine.content)
+        graph = known or resources.graph(info.graph, info.run_id)
+    if graph.name != info.graph:
+        raise InvalidValue(
+            f"run {info.run_id!r} is of graph {info.graph!r}: a fork continues in a version of it, "
+            f"not in {graph.name!r}",
+            where="graph",
+        )
+    resources.check(graph, models=wanted.replay is None)
+    resources.begun[graph.content] = graph
+    fit = await fitting(host, wanted, info, graph, machine, moves=moves)
+    moved = machine if fit.migrated is None else fit.migrated.trial
+    try:
+        compare_offered(moved, graph, resources.tools, strict=host.strict, accept=not start)
+    except ToolsChanged as error:
+        raise _tools_changed(wanted, error) from None
+    return (graph if moves else None), fit
+
+
+async def fitting(
+    host: Host, wanted: Wanted, info: RunInfo, graph: GraphDefinition, machine: RunState, *, moves: bool = True
+) -> Fit:
+    """How the fork continues in a version.
+
+    Args:
+        moves: whether the version was asked for, so that changes ahead of the run are accepted.
+
+    Raises:
+        GraphChanged: it cannot.
+    """
+    strict = host.strict and not moves
+    try:
+        return await host.loader.fitting(info, graph, machine, strict=strict, accept=moves, migrate=wanted.migrate)
+    except InvalidMigration:
+        raise
+    except GraphChanged as error:
+        raise _graph_changed(wanted, graph, error) from None
+
+
+def _graph_changed(wanted: Wanted, graph: GraphDefinition, error: GraphChanged) -> GraphChanged:
+    """The refusal, with what makes the fork in place of what resumes a run: naming a graph accepts its changes."""
+    if wanted.replay is not None:
+        hint = "A replay from a record continues in a graph that the run fits there; without at= it starts over."
+        return GraphChanged(f"{error.fault}\n{hint}")
+    options = None
+    if error.options is not None:
+        options = (*_at(wanted)[0], *(one for one in error.options if one != "--accept-changes"))
+    call = error.call.removesuffix("accept_changes=True").removesuffix(", ")
+    return GraphChanged(
+        error.fault, run_id=wanted.parent, options=options,
+        call=", ".join(filter(None, (_at(wanted)[1], f"graph={graph.name!r}", call))), guesses=error.guesses,
+        undecided=error.undecided, verb="fork",
+    )  # fmt: skip
+
+
+def _tools_changed(wanted: Wanted, error: ToolsChanged) -> ToolsChanged:
+    """The refusal: a fork that is not begun asks about its tools when it is resumed."""
+    if wanted.replay is not None:
+        return ToolsChanged(error.fault)
+    options, call = _at(wanted)
+    return ToolsChanged(
+        error.fault, run_id=wanted.parent, options=(*options, "--no-start"),
+        call=", ".join(filter(None, (call, "start=False"))), verb="fork",
+    )  # fmt: skip
+
+
+def _at(wanted: Wanted) -> tuple[tuple[str, ...], str]:
+    return ((), "") if wanted.at is None else (("--at", str(wanted.at)), f"at={wanted.at}")
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is to be forked, and with which changes; see `Executor.fork`."""
+
+    parent: str
+    at: int | None = None
+    update: Mapping[str, object] | None = None
+    branch: str | None = None
+    answer: object = None
+    result: object = None
+    answers: Mapping[str, object] | None = None
+    graph: GraphDefinition | str | None = None
+    migrate: Migration | None = None
+    run_id: str | None = None
+    labels: Mapping[str, str] | None = None
+    by: str = ""
+    digests: Collection[str] | None = None
+    """Of the questions that were looked at before they were answered; None: any."""
+    caller: Caller | None = None
+    """The call of a graph as a tool that waits for the fork; its parent was begun by the same call of another run."""
+    replay: Mapping[str, Any] | None = None
+    """Of a replay what only its record `forked` has. A replay inherits no labels, and needs no models."""
+
+
+@dataclass(slots=True)
+class Draft:
+    """A fork that is not in the store yet."""
+
+    info: RunInfo
+    records: list[Record]
+    machine: RunState
+    """The state behind these records."""
+    graph: GraphDefinition
+    """The version of its graph that it continues in, maybe without code."""
+    changes: tuple[str, ...] = ()
+    """What that version changes."""
+
+
+@dataclass(slots=True)
+class Moment:
+    """A run at one of its records."""
+
+    info: RunInfo
+    records: Sequence[Record]
+    """Up to this one."""
+    machine: RunState
+    stored: GraphDefinition
+    """The graph that it began in, maybe without code."""
+    extra: list[Record] = field(default_factory=list)
+    """The records that the fork adds."""
+
+
+async def fork(host: Host, order: Order, *, start: bool, context: object = None) -> Run:
+    """See `Executor.fork`."""
+    check_flag(start, "start")
+    check_order(order)
+    if start:
+        host.background()  # refuses a closed executor before there is a fork
+    name = os.urandom(8).hex() if order.run_id is None else check_new_id(order.run_id)
+    await _restored(host, order.parent)
+    draft = await draft_of(host, order, name, start=start, hold=not start)
+    if start:
+        host.contexts.check(order.parent, draft.records[0], context)
+    try:
+        await host.store.create(NewRun(draft.info, draft.records))
+    except RunExists:
+        await check_same(host.store, name, draft.records, order.parent)
+    return await _begin(host, name, Manner(context=context)) if start else await load(host, name)
+
+
+async def _restored(host: Host, run_id: str) -> None:
+    """Move an archived parent back into the store: its forks read its journal again and again.
+
+    An archive that is not given is told by whoever reads the journal.
+    """
+    store = host.store
+    if isinstance(store, Archiving) and (await store.info(run_id)).archived is not None:
+        await store.restore_run(run_id)
+
+
+def check_order(order: Order) -> None:
+    """Refuse arguments of other types, before the store is asked.
+
+    Raises:
+        InvalidValue: one is.
+    """
+    check_text(order.parent, "parent")
+    check_position(order.at)
+    for name, value in (("update", order.update), ("answers", order.answers), ("labels", order.labels)):
+        check_mapping(value, name)
+    if order.branch is not None:
+        check_text(order.branch, "branch")
+    check_text(order.by, "by")
+
+
+async def _begin(host: Host, run_id: str, how: Manner) -> Run:
+    """Drive a fork that was just made, or wait for it if it is driven already."""
+    try:
+        live = await host.open(run_id, how)
+    except RunConflict:
+        return await join(host, run_id, how)
+    except RunEnded:
+        return await load(host, run_id)
+    host.resumed(live)
+    return await drive_on(host, live)
+
+
+# -- the draft ---------------------------------------------------------------------------------------------------------
+
+
+async def draft_of(host: Host, order: Order, name: str, *, start: bool, hold: bool = False) -> Draft:
+    """The row and the records of a fork.
+
+    Args:
+        order: what is to be forked.
+        name: the fork's id.
+        start: whether it is to go on at once, so that its code must be there.
+        hold: whether nothing is to happen in it before a user resumes or answers it.
+
+    Raises:
+        RunUnknown, InvalidValue, InvalidUpdate, InvalidAnswer, QuestionUnknown, GraphUnknown, GraphChanged
+    """
+    info = await host.store.info(order.parent)
+    moment = await moment_of(host, info, order.at)
+    going_on = moment.machine.copy()
+    over = order.at is not None and order.caller is None and is_over(going_on, (order.replay or {}).get("raised", 0))
+    if not over:
+        reopen_fork(going_on)
+    version, fit = await version_of(host, order, info, going_on, start=start)
+    before = None
+    if order.answer is not None:
+        before = await host.loader.machine_of(info, moment.stored, moment.machine.head - 1)
+    changed = changes_of(going_on, moment.records, order, before)
+    changed.over = over
+    _check_seen(order, changed, before)
+    labels = new_labels(order.labels or {}, moment.machine.labels)
+    if order.caller is not None:
+        labels = {"parent": order.caller.run_id}
+    elif order.replay is not None:
+        labels = {}
+    forked = _forked(host, order, moment, name, changed, labels)
+    if hold and _goes_on_by_itself(order, fit, going_on, forked):
+        forked = forked.model_copy(update={"held": True})
+    _push(moment, forked)
+    if order.replay is not None and moment.machine.approve is not None:
+        why = "a replay does not take the policy of the replayed run over"
+        seq, now = moment.machine.head + 1, moment.machine.updated
+        _push(moment, AnswersWithdrawn(seq=seq, ts=now, policy=True, reason=why))
+    for ending in changed.told:
+        _push(moment, ending.model_copy(update={"seq": moment.machine.head + 1}))
+    for question, given in (order.answers or {}).items():
+        asked = going_on.questions.get(question)
+        if asked is None or asked.kind != "unknown_outcome":
+            _answer(host, moment, order, question, as_answer(given))
+    if version is not None and fit.migrated is not None:
+        moved = await fitting(host, order, info, version, moment.machine)
+        if moved.migrated is not None:
+            moment.machine.later.update(moved.migrated.trial.later)
+            _push(moment, moved.migrated.record)
+    content = None if version is None or fit.changes is None else version.content
+    refs = None if version is None else host.refs.new(moment.machine)
+    if content is not None or refs is not None:
+        _push(
+            moment,
+            Resumed(
+                seq=moment.machine.head + 1, ts=moment.machine.updated, holder=str(host.owner),
+                content=content, changes=fit.changes or (), refs=None if refs is None else dict(refs),
+            ),
+        )  # fmt: skip
+    machine = moment.machine
+    believed = audit(host.seal, info.run_id, moment.records)
+    records, chain = copied(host.seal, name, believed)
+    records += [record if chain is None else chain.sealed(record) for record in moment.extra]
+    first = records[0]
+    assert isinstance(first, RunStarted)
+    row = row_of(machine, structure=first.structure, content=first.content)
+    return Draft(row, records, machine, version or machine.plan.graph or moment.stored, _changes(fit))
+
+
+def _check_seen(order: Order, changed: Changes, before: RunState | None) -> None:
+    """
+    Raises:
+        StaleAnswer: a question that is answered is none of those that were looked at.
+    """
+    known = dict(changed.open_digests)
+    if changed.question and before is not None:
+        known[changed.question] = before.questions[changed.question].digest
+    for name in (*(order.answers or {}), *([changed.question] if changed.question else [])):
+        if order.digests is not None and name in known and known[name] not in order.digests:
+            raise StaleAnswer(f"run {order.parent!r}: question {name!r} is not the one that was looked at; look again")
+
+
+def _changes(fit: Fit) -> tuple[str, ...]:
+    moved = () if fit.migrated is None else fit.migrated.record.changes
+    return (*moved, *(fit.changes or ()))
+
+
+def _push(moment: Moment, record: Record) -> None:
+    apply(moment.machine, record)
+    moment.extra.append(record)
+
+
+def _forked(host: Host, order: Order, moment: Moment, name: str, changed: Changes, labels: Mapping[str, str]) -> Forked:
+    machine = moment.machine
+    return Forked(
+        seq=machine.head + 1,
+        ts=host.resources.clock.now(),
+        run_id=name,
+        parent=order.parent,
+        at=machine.head,
+        root=machine.root_id,
+        relation="replay" if order.replay is not None else "fork" if order.caller is None else "call",
+        labels=dict(labels),
+        by=order.by,
+        caller=order.caller,
+        digests=changed.digests(name),
+        **changed.fields(),
+        **(order.replay or {}),
+    )
+
+
+def _goes_on_by_itself(order: Order, fit: Fit, machine: RunState, forked: Forked) -> bool:
+    """Whether a worker would drive the fork as it is: it does not wait for answers alone.
+
+    Args:
+        machine: the parent at the record that is forked; it is folded on.
+    """
+    if order.answers or fit.migrated is not None:
+        return True
+    apply(machine, forked)
+    return machine.status == "running" or due_of(machine) is not None
+
+
+def _answer(host: Host, moment: Moment, order: Order, question: str, given: Answer) -> None:
+    """Add the answer to a question that is open at the moment of the fork."""
+    machine = moment.machine
+    now = machine.updated
+    offered = host.resources.tools_for_answers(machine.plan.graph)
+    try:
+        answer = check_answer(machine, question, given, None, offered, now)
+    except QuestionUnknown:
+        raise QuestionUnknown(order.parent, question) from None  # the fork is not made
+    shown = about(machine.questions[question])
+    _push(
+        moment,
+        Answered(seq=machine.head + 1, ts=now, question=question, answer=answer, by=order.by, about=shown),
+    )
+
+
+async def moment_of(host: Host, info: RunInfo, at: int | None) -> Moment:
+    """A run at one of its records.
+
+    Args:
+        at: the record; None: the last one before the run's end.
+
+    Raises:
+        InvalidValue: there is no such record, or nothing can follow it.
+        StoreCorrupt: a record is damaged.
+    """
+    run_id, head = info.run_id, info.head
+    if at is not None and not 1 <= at <= head:
+        raise InvalidValue(f"run {run_id!r} has no record {at}: it has 1 to {head}", where="at")
+    stored = await host.loader.stored_graph(info)
+    records = await host.store.read(run_id, upto=head if at is None else at)
+    last = records[-1]
+    if isinstance(last, Ended) and last.status == "completed" and at is not None:
+        raise InvalidValue(
+            f"record {at} is the end of run {run_id!r}, and nothing follows it: fork it at record {at - 1} or before",
+            where="at",
+        )
+    if isinstance(last, Ended) and last.status == "completed":
+        listed = f"`orchestrator show {shlex.quote(run_id)}` lists the records of its steps"
+        raise InvalidValue(
+            f"run {run_id!r} completed: say at which record to fork it, at=1 to at={head - 1}; {listed}", where="at"
+        ).on_command_line(
+            f"run {run_id!r} completed: say at which record to fork it, --at 1 to --at {head - 1}; {listed}"
+        )
+    if isinstance(last, Ended) and at is None:
+        records = records[:-1]
+    return Moment(info, records, await host.loader.machine_of(info, stored, len(records)), stored)

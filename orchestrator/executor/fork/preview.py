@@ -1,0 +1,250 @@
+"""What a fork at a record of a run can change, and what it would reuse, make again and ask about.
+
+The fork is drafted as it would be made, so whatever refuses it refuses the preview. What becomes of the calls of its
+open steps is what `replay` decides when a step asks for them; the calls that it would ask about are those that the
+question before them would show.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from orchestrator.away import away
+from orchestrator.executor.answers import is_answerable
+from orchestrator.executor.effects.decide import end_inside, find, kept_in_fork
+from orchestrator.executor.effects.earlier_calls import FamilyCall, irreversible_calls, relatives
+from orchestrator.executor.fork.making import Draft, Moment, Order, check_order, draft_of, moment_of
+from orchestrator.executor.host import Host
+from orchestrator.executor.run_tools import irreversible_ahead
+from orchestrator.executor.start import check_new_id
+from orchestrator.graph.limits import Usage
+from orchestrator.graph.state import start_form
+from orchestrator.jsontypes import JsonObject
+from orchestrator.kernel.handlers.forking import edited_tokens
+from orchestrator.kernel.ledger import EffectEntry, did_irreversible
+from orchestrator.kernel.queries import in_places
+from orchestrator.kernel.question import PAUSE, Answer, Question
+from orchestrator.kernel.records import Answered, EffectIntended, EffectSettled, Record, StepDone
+from orchestrator.kernel.reopening import is_over, reopen_fork
+from orchestrator.kernel.run_state import RunState
+from orchestrator.kernel.state import Activation, Phase
+from orchestrator.stores.base import RunInfo
+
+
+@dataclass(frozen=True, slots=True)
+class EditableBranch:
+    """A state that a fork can set values of."""
+
+    path: str | None
+    """`branch=` of the fork; None: the trunk."""
+    node: str
+    values: JsonObject
+    form: JsonObject
+    """JSON Schema of the state."""
+
+
+@dataclass(frozen=True, slots=True)
+class EditableResult:
+    """The result of the call in the record."""
+
+    kind: str
+    name: str
+    result: object
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class EditableAnswer:
+    """The answer in the record."""
+
+    question: Question
+    answer: Answer
+
+
+@dataclass(frozen=True, slots=True)
+class ForkChoices:
+    """What a fork at a record can change."""
+
+    at: int
+    record: str
+    """Its type."""
+    head: int
+    branches: tuple[EditableBranch, ...]
+    result: EditableResult | None
+    answer: EditableAnswer | None
+    known: bool
+    """Whether the executor has the graph: else it can make the fork, and not run it."""
+    other_version: bool
+    """Whether it has another version of the graph than the run had."""
+
+
+async def choices(host: Host, info: RunInfo, at: int | None) -> ForkChoices:
+    """See `ExecutorForks.choices`."""
+    moment = await moment_of(host, info, at)
+    machine, newest = moment.machine, host.resources.graphs.get(info.graph)
+    answer = await _answer(host, moment)
+    result = _result(moment)
+    content = machine.content
+    if at is None or not is_over(machine):
+        reopen_fork(machine)
+    branches = await away(lambda: tuple(_branches(machine)))
+    return ForkChoices(
+        at=machine.head, record=moment.records[-1].type, head=info.head, branches=branches,
+        result=result, answer=answer, known=newest is not None,
+        other_version=newest is not None and newest.content != content,
+    )  # fmt: skip
+
+
+def _branches(machine: RunState) -> Iterator[EditableBranch]:
+    paths = dict.fromkeys(token.path for token in in_places(machine.live_tokens()) if token.path)
+    for path in (None, *paths):
+        tokens = edited_tokens(machine, path)
+        if tokens and not all(token.phase is Phase.PENDING for token in tokens):
+            yield _branch(path, tokens[0])
+
+
+def _branch(path: str | None, token: Activation) -> EditableBranch:
+    schema = token.frame.plan.schema
+    return EditableBranch(path, token.node, schema.show(token.values), start_form(schema))
+
+
+def _result(moment: Moment) -> EditableResult | None:
+    last = moment.records[-1]
+    entry = moment.machine.ledger.entry(last.key) if isinstance(last, EffectSettled) else None
+    if entry is None or entry.settled is None:
+        return None
+    error = entry.settled.error
+    intended = entry.intended
+    return EditableResult(intended.kind, intended.name, entry.settled.result, "" if error is None else str(error))
+
+
+async def _answer(host: Host, moment: Moment) -> EditableAnswer | None:
+    last = moment.records[-1]
+    if not isinstance(last, Answered) or last.question == PAUSE:
+        return None
+    before = await host.loader.machine_of(moment.info, moment.stored, moment.machine.head - 1)
+    question = before.questions.get(last.question)
+    if question is None or not is_answerable(question):
+        return None
+    return EditableAnswer(question, last.answer)
+
+
+_JOURNALS = 20
+"""Journals of relatives that are read for a preview: those of the nearest."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForkedCall:
+    """A call in the records that a fork begins with, and what becomes of it in the fork."""
+
+    seq: int
+    """Of the record with its intent."""
+    kind: str
+    name: str
+    node: str
+    effect: str
+    became: Literal["reused", "repeated"]
+    """`reused`: its result counts in the fork. `repeated`: it counts as not made."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForkPreview:
+    """What a fork would be."""
+
+    at: int
+    status: str
+    steps: int
+    """How many steps had ended: they do not run again."""
+    calls: int
+    """How many calls were settled."""
+    usage: Usage
+    """What counts against the limits of the fork: `fork.inherited`."""
+    open_calls: tuple[ForkedCall, ...]
+    """Calls of the steps that had not ended."""
+    done: tuple[ForkedCall, ...]
+    """Calls of ended steps that cannot be undone: they are not made again."""
+    relatives: tuple[tuple[str, FamilyCall], ...]
+    """Name and call of all that relatives made behind what the fork has, and that cannot be undone: the fork asks
+    before it makes them."""
+    gone: tuple[str, ...]
+    """Relatives that are deleted, so that what they called is not known."""
+    irreversible: tuple[str, ...]
+    """The tools that the steps ahead may call, and whose calls cannot be undone: the fork asks before each call."""
+    withdrawn: int
+    """How many approvals do not count in the fork."""
+    changes: tuple[str, ...]
+    """What the version of the graph changes that it continues in."""
+
+
+async def preview(host: Host, order: Order, *, start: bool) -> ForkPreview:
+    """See `ExecutorForks.preview`."""
+    check_order(order)
+    name = os.urandom(8).hex() if order.run_id is None else check_new_id(order.run_id)
+    draft = await draft_of(host, order, name, start=start, hold=not start)
+    machine = draft.machine
+    copied = draft.records[: machine.forked_at - 1]
+    family = await relatives(host.store, name, draft.records, _JOURNALS)
+    settled = [record for record in copied if isinstance(record, EffectSettled) and record.next_at is None]
+    fork = machine.fork
+    return ForkPreview(
+        at=len(copied),
+        status=machine.status,
+        steps=sum(isinstance(record, StepDone) for record in copied),
+        calls=len({record.key for record in settled}),
+        usage=machine.inherited,
+        open_calls=tuple(_open_calls(machine, copied)),
+        done=tuple(_done(machine, copied)),
+        relatives=tuple(irreversible_calls(family, copied)),
+        gone=tuple(family.gone),
+        irreversible=_ahead(host, draft),
+        withdrawn=0 if fork is None else len(fork.withdrawn),
+        changes=draft.changes,
+    )
+
+
+def _ahead(host: Host, draft: Draft) -> tuple[str, ...]:
+    return irreversible_ahead(draft.machine, draft.graph, host.resources.tools)
+
+
+def _open_calls(machine: RunState, copied: Sequence[Record]) -> Iterator[ForkedCall]:
+    """The calls of the steps that the fork goes on with."""
+    for entry in _calls(copied):
+        token = machine.activation(entry.intended.activation)
+        if token is None:
+            continue
+        intended, entries = entry.intended, machine.ledger.of(token.key)
+        subject = intended.name, intended.digest, intended.occurrence, token.attempt
+        inner = entry.settled is not None and end_inside(entry.settled) != ""  # a graph was called
+        known = find(entries, *subject, reopened=token.reopened, continues=inner)
+        kept = None
+        if known is not None and known.intended.key == intended.key:
+            kept = kept_in_fork(known, token.attempt, continues=inner, reopened=token.reopened)
+        yield _forked(entry, "repeated" if kept is None else "reused")
+
+
+def _done(machine: RunState, copied: Sequence[Record]) -> Iterator[ForkedCall]:
+    """The calls of steps that are over which cannot be undone, and happened."""
+    for entry in _calls(copied):
+        settled = entry.settled
+        lasts = entry.intended.effect == "irreversible" or (settled is not None and did_irreversible(settled.result))
+        if lasts and entry.may_have_happened and machine.activation(entry.intended.activation) is None:
+            yield _forked(entry, "reused")
+
+
+def _calls(records: Sequence[Record]) -> list[EffectEntry]:
+    """The calls in some records, with how each ended."""
+    found: dict[str, EffectEntry] = {}
+    for record in records:
+        if isinstance(record, EffectIntended):
+            found.setdefault(record.key, EffectEntry(record, began=record.seq)).intended = record
+        elif isinstance(record, EffectSettled) and record.key in found:
+            found[record.key].settled = record
+    return [*found.values()]
+
+
+def _forked(entry: EffectEntry, became: Literal["reused", "repeated"]) -> ForkedCall:
+    intended = entry.intended
+    return ForkedCall(intended.seq, intended.kind, intended.name, intended.node, intended.effect, became)

@@ -1,0 +1,155 @@
+"""The background work for all runs that an executor drives: their leases are renewed, their inboxes read.
+
+The inbox of a run in the store holds commands that other processes left for the process that drives it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import anyio
+from pydantic import ValidationError
+
+from orchestrator.errors import EncryptionKeyMissing, InvalidValue, RunError, StoreError
+from orchestrator.executor import lease as leases
+from orchestrator.executor.commands import command_of
+from orchestrator.executor.effects.limits import Spend
+from orchestrator.executor.lease import Presence, steady
+from orchestrator.executor.workers import announce
+from orchestrator.stores.base import Message, Store
+from orchestrator.stores.codec import encoded_in, key_of
+from orchestrator.stores.rows import MARK, NOTICE
+
+if TYPE_CHECKING:
+    from orchestrator.executor.drive import Drive
+    from orchestrator.executor.workers import WorkerFacts
+
+POLL = 0.25
+"""Seconds between two looks into the inbox."""
+
+log = logging.getLogger("orchestrator")
+
+
+async def take_messages(drive: Drive) -> None:
+    """Handle what lies in the inbox of one run."""
+    store = drive.log.journal.store
+    messages = await store.inbox([drive.run_id])
+    for message in messages:
+        text = encoded_in(message.body)
+        if text is not None:  # the run is left to an executor that can read what was said to it
+            raise EncryptionKeyMissing(f"a message for run {drive.run_id!r}", key_of(text))
+    await handle(store, {drive.run_id: drive}, messages)
+
+
+async def handle(store: Store, lives: Mapping[str, Drive], messages: list[Message]) -> None:
+    """Give messages to the runs that they are for. What does not fit any more is dropped."""
+    dropped: list[int] = []
+    for message in messages:
+        live = lives.get(message.run_id)
+        if message.body.get("type") == NOTICE:
+            continue  # it is for observers
+        if MARK in message.body:
+            continue  # it is for an executor that has its key
+        if live is None or message.id in live.seen or (live.log.closing and live.machine.ended is None):
+            continue
+        live.seen.add(message.id)
+        try:
+            command = Spend.of(message.body) or command_of(message.body)
+            taken = False
+            if command is not None and live.machine.ended is None:
+                command = command.checked(live.machine, live.resources.tools_for_answers, live.resources.clock.now())
+                taken = command.apply(live.log, message.id)
+        except (RunError, InvalidValue, ValidationError) as error:
+            log.info("run %s: message %d is dropped: %s", message.run_id, message.id, error)
+            taken = False
+        if not taken:
+            dropped.append(message.id)
+    if dropped:
+        await store.discard(dropped)
+
+
+class Heartbeat:
+    """Keeps the runs of one executor alive, while there are any."""
+
+    def __init__(self, store: Store, live: Mapping[str, Drive], presence: Presence) -> None:
+        self._store, self._live, self._presence = store, live, presence
+        self._any = anyio.Event()
+        """Set while a run is live, or the executor works as a worker."""
+        self.working: list[WorkerFacts] = []
+        """The calls of `Executor.work` under way."""
+        self.last: float | None = None
+        """When the store last took a heartbeat, by the steady clock."""
+
+    def reset(self) -> None:
+        """Begin anew: an executor may be opened again, and in another event loop."""
+        self._any = anyio.Event()
+        self.update()
+
+    def update(self) -> None:
+        """A run was added, or the executor works as a worker from now on."""
+        if (self._live or self._works) and not self._any.is_set():
+            self._any.set()
+
+    @property
+    def _works(self) -> bool:
+        return self._presence.owner.worker is not None
+
+    async def _some(self) -> None:
+        """Wait until a run is live. Looked at after each beat only: most runs are over before the next one.
+
+        A worker is to be seen by others even while it has no run, so its heart beats always.
+        """
+        if not self._live and not self._works and self._any.is_set():
+            self._any = anyio.Event()
+        await self._any.wait()
+
+    async def renew_leases(self) -> None:
+        """Renew the leases every third of their length, for as long as the executor is open."""
+        while True:
+            await self._some()
+            await anyio.sleep(self._presence.ttl / 3)
+            with contextlib.suppress(StoreError):  # the next beat may succeed; till then effects ask for themselves
+                if leases.keeps(self._presence.owner):
+                    await self.beat()
+                else:  # all runs went to sleep meanwhile; a beat is a write, at which workers look at the store
+                    await self._presence.release_given_up()
+                    await self._announce()
+
+    async def beat(self) -> None:
+        """Renew all leases at once. Where that is not enough, take each one again, and give up what is lost.
+
+        Raises:
+            StoreError: the store failed, so who holds the leases is unknown.
+        """
+        if not await self._presence.beat():
+            async with anyio.create_task_group() as tasks:  # all at once: they share a commit
+                for drive in list(self._live.values()):
+                    tasks.start_soon(self._renew, drive)
+            await self._announce()
+        self.last = steady()
+        await self._presence.release_given_up()
+
+    async def _announce(self) -> None:
+        worker = self._presence.owner.worker
+        if worker is not None:
+            await announce(self._presence, dict(worker))
+            self.last = steady()
+
+    async def _renew(self, drive: Drive) -> None:
+        log = drive.log
+        with contextlib.suppress(StoreError):
+            # A run that has ended gave its lease back with its last records, or learns so from the store.
+            if not await log.lease.renew() and not log.closing and log.machine.ended is None:
+                drive.fail(leases.lost(log.run_id))
+
+    async def poll_inboxes(self) -> None:
+        """Look for messages from other processes, for as long as the executor is open."""
+        while True:
+            await self._some()
+            await anyio.sleep(POLL)
+            with contextlib.suppress(StoreError):
+                if self._live:
+                    await handle(self._store, self._live, await self._store.inbox(list(self._live)))

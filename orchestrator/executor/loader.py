@@ -1,0 +1,347 @@
+"""Loads a run from the store: its state, in its own graphs or in those that it can be resumed in; its steps by pages.
+
+A page of steps that follows the one before goes on reading where that ended.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from orchestrator.errors import GraphChanged, GraphUnknown, StoreError
+from orchestrator.executor.resources import Resources
+from orchestrator.executor.resuming import Manner
+from orchestrator.executor.snapshots import Checkpoint, Snapshots
+from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.versions import Migration, content_digest
+from orchestrator.jsontypes import JsonObject, json_text
+from orchestrator.kernel.machine import apply_stored
+from orchestrator.kernel.plan import Plan
+from orchestrator.kernel.records import Migrated, Record
+from orchestrator.kernel.run_state import RunState
+from orchestrator.late import later
+from orchestrator.stores.base import RunInfo, Store
+
+if TYPE_CHECKING:
+    from orchestrator.executor.resuming import Reopening
+    from orchestrator.executor.versions import migrations
+    from orchestrator.executor.versions.migrations import PlannedMigration
+    from orchestrator.graph import diff
+    from orchestrator.views.history import LateCursor, Point, StepFold
+else:
+    (migrations,) = later("orchestrator.executor.versions", "migrations")
+    (diff,) = later("orchestrator.graph", "diff")
+
+_MOST_READ = 32
+"""How many stored graphs are kept in memory, by the process and by each loader."""
+
+
+class RunLoader:
+    """Folds runs of a store. It takes no lease and changes no run."""
+
+    def __init__(self, store: Store, resources: Resources, snapshots: Snapshots) -> None:
+        self._store, self._resources, self._snapshots = store, resources, snapshots
+        self._read: dict[tuple[str, str], GraphDefinition] = {}
+        """Content digest of a stored graph, and of the executor's own -> the graph. The same object each time, so that
+        machines that were just left can be gone on with."""
+
+    async def machine_of(self, info: RunInfo, graph: GraphDefinition, upto: int | None = None) -> RunState:
+        """Return the state of a run at a position, folded in its own graphs.
+
+        Args:
+            info: the run.
+            graph: the graph that it began in, or one of the same structure.
+            upto: the number of the last record to fold; None: all.
+
+        Raises:
+            RunUnknown, StoreCorrupt, StoreTooNew
+        """
+        return (await self.checkpoint_of(info, graph, upto)).machine
+
+    async def checkpoint_of(self, info: RunInfo, graph: GraphDefinition, upto: int | None = None) -> Checkpoint:
+        """The same, with what is known of the snapshot before it."""
+        found = await self._snapshots.nearest(info, graph, self, upto)
+        records = await self._store.read(info.run_id, after=found.machine.head, upto=upto)
+        await self._fold(info, found.machine, records)
+        return found
+
+    async def plan_of(self, info: RunInfo, records: Sequence[Record]) -> Plan:
+        """Return the plan to fold all records of a run with, from the first one on."""
+        return Plan.of(await self.stored_graph(info)).followed_by(await self.later(info, records))
+
+    async def load_to_resume(
+        self, info: RunInfo, newest: GraphDefinition, how: Manner, *, strict: bool, reopening: Reopening | None = None
+    ) -> Loaded:
+        """Return the state to resume from, in the version of the graph that the run goes on in.
+
+        Args:
+            info: the run.
+            newest: the newest version of its graph, for a run whose own version the executor does not have.
+            how: whether changes are accepted, and how the run moves to a version that it does not fit.
+            strict: whether all changes are refused unless they are accepted.
+            reopening: reopens the run, if it has ended: it is folded from its beginning then, by the code of today.
+
+        Raises:
+            GraphUnknown: a model or tool that the graph names is missing.
+            GraphChanged: the run cannot go on in the graph without a decision or a migration.
+        """
+        began = await self.stored_graph(info)
+        checkpoint = Checkpoint(RunState(Plan.of(began)))
+        if reopening is None:
+            checkpoint = await self._snapshots.nearest(info, began, self)
+        machine = checkpoint.machine
+        await self._fold(info, machine, await self._store.read(info.run_id, after=machine.head))
+        if reopening is not None:
+            reopening.apply(machine)
+        if machine.ended is not None:
+            return Loaded(checkpoint)
+        known = self._resources.version(info.graph, machine.structure, machine.content)
+        graph = newest if known is None or how.migrate is not None else known
+        self._resources.check(graph, models=machine.fork is None or machine.fork.relation != "replay")
+        fit = await self.fitting(info, graph, machine, strict=strict, accept=how.accept, migrate=how.migrate)
+        same = machine.plan.graph is graph and (fit.changes is None or not checkpoint.kept.seq)
+        if fit.migrated is not None or same:
+            return Loaded(checkpoint, fit)
+        machine = await self._folded_in(info, graph)
+        return Loaded(Checkpoint(machine if reopening is None else reopening.apply(machine)), fit)
+
+    async def stored_graph(self, info: RunInfo) -> GraphDefinition:
+        """The graph that a run began in, as it was stored; with code if the executor has one of its structure."""
+        return await self.of(info, info.structure, info.content)
+
+    async def of(self, info: RunInfo, structure: str, content: str) -> GraphDefinition:
+        """The same for any graph that a run had."""
+        newest = self._resources.graphs.get(info.graph)
+        known = self._resources.version(info.graph, structure, content) or newest
+        if known is not None and known.structure == structure:
+            return known
+        key = (content, "" if newest is None else newest.content)
+        read = self._read.get(key)
+        if read is None:
+            data = await self._graph_data(info.run_id, content)
+            if newest is not None and _is_sorted(data):
+                data = _in_order(data, newest.data())
+            read = _rebuilt(json_text(data))
+            if len(self._read) >= _MOST_READ:
+                self._read.clear()
+            self._read[key] = read
+        return read
+
+    async def later(self, info: RunInfo, records: Sequence[Record]) -> dict[str, Plan]:
+        """Content digest -> plan of each graph that records migrate the run to, and of each that is given here."""
+        later = {one.content: Plan.of(one) for one in self._resources.versions.get(info.graph, ())}
+        for record in records:
+            if isinstance(record, Migrated) and record.content not in later:
+                later[record.content] = Plan.of(await self.of(info, record.structure, record.content))
+        return later
+
+    async def _fold(self, info: RunInfo, machine: RunState, records: Sequence[Record]) -> None:
+        machine.later.update(await self.later(info, records))
+        for record in records:
+            apply_stored(machine, record)
+
+    async def _folded_in(self, info: RunInfo, graph: GraphDefinition) -> RunState:
+        """The state of a run, with a graph in the place of its own ones of the same structure."""
+        records = await self._store.read(info.run_id)
+        first = graph if graph.structure == info.structure else await self.stored_graph(info)
+        machine = RunState(Plan.of(first))
+        machine.later.update(await self.later(info, records))
+        for record in records:
+            if isinstance(record, Migrated) and record.structure == graph.structure:
+                machine.later[record.content] = Plan.of(graph)
+            apply_stored(machine, record)
+        return machine
+
+    async def _graph_data(self, run_id: str, content: str) -> JsonObject:
+        try:
+            data = await self._store.graph(content)
+        except GraphUnknown:
+            await self._store.read(run_id, limit=1)
+            raise
+        if content_digest(data) != content:
+            raise StoreError(
+                f"store {self._store.url}: graph {content!r} is damaged (it has another digest); "
+                "give the executor the graph itself, or restore the store from a copy"
+            )
+        return data
+
+    async def fitting(
+        self,
+        info: RunInfo,
+        graph: GraphDefinition,
+        machine: RunState,
+        *,
+        strict: bool,
+        accept: bool = False,
+        migrate: Migration | None = None,
+    ) -> Fit:
+        """How a run goes on in a version of its graph, which is stored then.
+
+        Args:
+            info: the run.
+            graph: the version.
+            machine: the run's state.
+            strict: whether all changes are refused unless they are accepted.
+            accept: whether a user accepts them.
+            migrate: how the run moves to a version that it does not fit.
+
+        Raises:
+            GraphChanged: it cannot go on in it without a decision or a migration.
+        """
+        old, last = machine.plan.graph, machine.content
+        if old is not None and (graph.structure != machine.structure or migrate is not None):
+            found = migrations.planned(machine, old, graph, migration=migrate, accept=accept, strict=strict)
+            machine.later[graph.content] = Plan.of(graph)
+            await self._store.put_graph(graph.content, graph.data())
+            return Fit(migrated=found)
+        if graph.content == last:
+            return Fit()
+        changes = diff.content_changes(await self._graph_data(info.run_id, last), graph.data())
+        if strict and not accept:
+            lines = "\n".join(f"  - {line}" for line in changes)
+            raise GraphChanged(
+                f"run {info.run_id!r}: graph {graph.name!r} changed since it was last driven:\n{lines}",
+                run_id=info.run_id, options=("--accept-changes",), call="accept_changes=True",
+            )  # fmt: skip
+        await self._store.put_graph(graph.content, graph.data())
+        return Fit(changes)
+
+
+@lru_cache(maxsize=_MOST_READ)
+def _rebuilt(text: str) -> GraphDefinition:
+    """The graph that a text describes, without code: made once for all executors of the process.
+
+    The key is the whole text and not its digest, which does not contain the order of nodes. Code that an executor was
+    given never comes here, and no reference in the text is followed, so one graph fits all of them.
+    """
+    return GraphDefinition.from_data(json.loads(text))
+
+
+def _is_sorted(data: JsonObject) -> bool:
+    """Whether a stored graph has lost the order of its nodes: earlier versions of the library sorted all keys."""
+    return [*data] == sorted(data)
+
+
+def _in_order(data: JsonObject, like: JsonObject) -> JsonObject:
+    """A stored graph whose order was lost, with its nodes in the order of a later version.
+
+    Joins that one record enables together fire in this order.
+    """
+    nodes, others = data.get("nodes"), like.get("nodes")
+    if not isinstance(nodes, Mapping) or not isinstance(others, Mapping):
+        return data
+    made: dict[str, object] = {}
+    for name in (*(one for one in others if one in nodes), *(one for one in nodes if one not in others)):
+        node, other = nodes[name], others.get(name)
+        if isinstance(node, Mapping) and isinstance(other, Mapping):
+            inner, outer = node.get("graph"), other.get("graph")
+            if isinstance(inner, Mapping) and isinstance(outer, Mapping):
+                node = {**node, "graph": _in_order(inner, outer)}
+        made[name] = node
+    return {**data, "nodes": made}
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """How a run goes on in a version of its graph."""
+
+    changes: tuple[str, ...] | None = None
+    """What changed in the graph's content, if only that; None: nothing."""
+    migrated: PlannedMigration | None = None
+    """How it moves to a version of another structure, before anything else is journaled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A run that is about to be resumed."""
+
+    checkpoint: Checkpoint
+    """Its state."""
+    fit: Fit = Fit()
+    """How it goes on."""
+
+    @property
+    def moved(self) -> RunState:
+        """Its state once it has moved to another version."""
+        return self.checkpoint.machine if self.fit.migrated is None else self.fit.migrated.trial
+
+
+PART = 1000
+"""Records that are read at a time."""
+_KEPT = 16
+"""Runs whose reading is kept."""
+
+
+@dataclass(slots=True)
+class _Reading:
+    """The steps of one run as far as they were read."""
+
+    created: float
+    plan: Plan
+    fold: StepFold
+    head: int = 0
+    """The last record that was read."""
+    floor: int = 0
+    """The steps that ended up to this record are dropped."""
+    points: list[Point] = field(default_factory=list)
+
+    def drop(self, after: int) -> None:
+        """Drop the steps that ended up to a record."""
+        self.points = [point for point in self.points if point.seq > after]
+        self.floor = after
+
+
+class HistoryPages:
+    """Pages of the steps of runs.
+
+    Args:
+        store: the runs.
+        loader: gives their graphs.
+    """
+
+    def __init__(self, store: Store, loader: RunLoader) -> None:
+        self._store, self._loader = store, loader
+        self._readings: OrderedDict[str, _Reading] = OrderedDict()
+
+    async def page(self, run_id: str, at: int | None, after: int, limit: int | None) -> list[Point]:
+        """The first steps of a run that ended behind record `after`, and until record `at`."""
+        info = await self._store.info(run_id)
+        reading = self._readings.pop(run_id, None)  # another page of the run that is asked for meanwhile has its own
+        known = reading is not None and reading.created == info.created and reading.head <= info.head
+        if reading is None or not known or reading.floor > after:
+            reading = await self._begun(info)
+        reading.drop(after)
+        while limit is None or len(reading.points) < limit:
+            if at is not None and reading.head >= at:
+                break
+            records = await self._store.read(run_id, after=reading.head, limit=PART)
+            if not records:
+                break
+            reading.fold.later.update(await self._loader.later(info, records))
+            found = reading.fold.take(records, self._cursor(info.run_id, reading))
+            reading.points += [point for point in found if point.seq > after]
+            reading.head = records[-1].seq
+        found = [point for point in reading.points if at is None or point.seq <= at][:limit]
+        if limit is None and found:
+            reading.drop(found[-1].seq)  # there is no page behind it, and the steps of a long run are not kept
+        self._readings[run_id] = reading
+        while len(self._readings) > _KEPT:
+            self._readings.popitem(last=False)
+        return found
+
+    async def _begun(self, info: RunInfo) -> _Reading:
+        from orchestrator.views.history import StepFold
+
+        plan = Plan.of(await self._loader.stored_graph(info))
+        return _Reading(info.created, plan, StepFold(plan))
+
+    def _cursor(self, run_id: str, reading: _Reading) -> LateCursor:
+        """The states after steps. For them the whole journal is read: later records say what a late step gave."""
+        from orchestrator.views.history import LateCursor, StateCursor
+
+        plan, later = reading.plan, reading.fold.later
+        return LateCursor(lambda: StateCursor(plan.followed_by(later), self._store.read_now(run_id)))

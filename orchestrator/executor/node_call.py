@@ -1,0 +1,394 @@
+"""The work of one attempt: its node runs inline, in a thread or as an effect, or the graph inside opens or lands.
+
+A step whose node says `cache=seconds` may have the result of an earlier one. The key is a digest of the node's content
+and code, the models and tools that it may use, and what it reads: the state fields, the items of open maps, the failure
+that led to it. The look into the cache is an effect, so a run that is resumed, a replay and a fork get what was found
+then. A replay asks only what the replayed run asked, and writes nothing.
+
+A result is kept only if it depends on nothing else, as far as is seen: not if the node read the run's id, labels or
+context, used memory, waited for an answer or event, called something irreversible, or had a call that failed.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any, Protocol, cast
+from weakref import WeakKeyDictionary
+
+import anyio.to_thread
+
+from orchestrator import __version__
+from orchestrator.containment import call_in_thread
+from orchestrator.errors import (
+    GraphUnknown,
+    InvalidInput,
+    InvalidOutcome,
+    InvalidUpdate,
+    MemoryFull,
+    StoreError,
+    StoreUnavailable,
+)
+from orchestrator.executor.concurrency import Place
+from orchestrator.executor.effects.effect import Attempt, Effect
+from orchestrator.executor.interrupts import Lost
+from orchestrator.executor.node_results import Recorded, decided, encoded, given_result, landed, recorded, result_schema
+from orchestrator.executor.run_log import RunLog
+from orchestrator.executor.step_context import StepContext
+from orchestrator.fence import current_fence, pass_fence, pass_fence_in_thread, waits_at_fence
+from orchestrator.graph.code_digests import node_code_digest
+from orchestrator.graph.codec import as_json
+from orchestrator.graph.isolation import listed
+from orchestrator.graph.node import Node
+from orchestrator.graph.nodedata import node_data
+from orchestrator.graph.outcome import Failing
+from orchestrator.graph.signatures import is_awaitable
+from orchestrator.graph.versions import state_shape
+from orchestrator.jsontypes import canonical, digest
+from orchestrator.kernel.ledger import did_irreversible
+from orchestrator.kernel.plan import Plan
+from orchestrator.kernel.queries import reduced_values, start_fault, validate_outcome
+from orchestrator.kernel.records import Failure, GraphOpened, StepDone
+from orchestrator.kernel.state import Activation, FrameResult
+from orchestrator.redaction import without_known_in
+from orchestrator.stores.items import Item, ItemWrite
+from orchestrator.values import MAX_NAME
+
+logger = logging.getLogger("orchestrator.steps")
+
+_NOT_CONTENT = frozenset({"cache", "retry", "timeout", "join", "rest", "pool", "reads"})
+"""Fields of a node that do not change what a step comes to; of `reads` the values are in the key."""
+
+_shapes: WeakKeyDictionary[Plan, str] = WeakKeyDictionary()
+
+
+async def cached(attempt: Attempt, context: StepContext, run: Callable[[], Awaitable[object]]) -> object:
+    """The result of a node from the cache; else what the node returns, which is then kept.
+
+    Args:
+        attempt: the attempt.
+        context: the node's context.
+        run: runs the node.
+    """
+    namespace, key = namespace_of(attempt), _key(attempt)
+    look = _effect("cache.get", key, lambda _: _get(attempt, namespace, key), "read")
+    found = await context.effects.perform(look) if _is_asked(attempt, context, look) else None
+    if isinstance(found, Mapping):
+        attempt.cached = True
+        return Recorded(str(found["outcome"]), found["update"], dict(found["ops"]))
+    attempt.varies = ""
+    result = await run()
+    if isinstance(result, Failing):
+        return result
+    outcome, update, ops = encoded(attempt, result)
+    if validate_outcome(attempt.activation, outcome, update, ops) is not None:
+        return result  # the step fails
+    kept = {"outcome": outcome, "update": dict(update), "ops": ops}
+    why = "it contains a secret" if without_known_in(kept) is not kept else _varies(attempt)
+    if why:
+        logger.info("run %s: the result of %s is not kept: %s", attempt.log.run_id, attempt.activation.node, why)
+        return result
+    keep = _effect("cache.put", key, lambda call: _put(attempt, namespace, key, kept, call), "idempotent")
+    if _is_asked(attempt, context, keep):
+        await context.effects.perform(keep)
+    return result
+
+
+def namespace_of(attempt: Attempt) -> tuple[str, str]:
+    """Where the results of a node lie: the name of its graph, and its own."""
+    graph = attempt.activation.frame.plan.graph
+    name = "" if graph is None else graph.name
+    printable = name if name and name.isprintable() else ascii(name)
+    return printable[:MAX_NAME], attempt.activation.node
+
+
+def _key(attempt: Attempt) -> str:
+    """The digest of all that the result depends on."""
+    activation, spec, resources = attempt.activation, attempt.spec, attempt.resources
+    plan = activation.frame.plan
+    values = plan.schema.dump(activation.values)
+    content = {name: value for name, value in node_data(spec).items() if name not in _NOT_CONTENT}
+    models: list[object] = []
+    if spec.asks_model:
+        alias = attempt.setting("model")
+        model = resources.model if alias is None else resources.models.get(alias)
+        models = [alias, getattr(model, "name", None)]
+    tools: list[list[str]] = []
+    if spec.sees_tools:
+        names, own = attempt.setting("tools"), attempt.own_tools()
+        there = {**resources.tool_map, **own}
+        tools = sorted([one.name, one.schema_digest] for one in there.values() if names is None or one.name in names)
+    error = activation.error
+    return digest(
+        {
+            "library": __version__,
+            "content": content,
+            "code": node_code_digest(spec),
+            "state": _shape(plan),
+            "models": models,
+            "tools": tools,
+            "reads": {name: value for name, value in values.items() if spec.reads is None or name in spec.reads},
+            "items": as_json([*activation.items], "the items of a map", inside=1),
+            "error": None if error is None else [error.type, error.message],
+        }
+    )
+
+
+def _shape(plan: Plan) -> str:
+    found = _shapes.get(plan)
+    if found is None:
+        found = _shapes[plan] = digest(state_shape(plan.schema))
+    return found
+
+
+def _varies(attempt: Attempt) -> str:
+    """Why a result may depend on more than its key; empty: it does not, as far as is known."""
+    activation = attempt.activation
+    if attempt.varies:
+        return f"it used {attempt.varies}"
+    if activation.answers or activation.took:
+        return "it waited for an answer or an event"
+    if attempt.failed_calls:
+        return "a call failed"
+    for entry in attempt.log.machine.ledger.of(activation.key):
+        settled = entry.settled
+        if entry.intended.effect == "irreversible" or (settled is not None and did_irreversible(settled.result)):
+            return "it did what cannot be undone"
+    return ""
+
+
+def _effect(name: str, key: str, access: Callable[[str], Awaitable[object]], kind: str) -> Effect[object]:
+    async def run(call: str) -> object:
+        waits_at_fence(call)
+        await pass_fence()
+        return await access(call)
+
+    return Effect[object](
+        kind="effect", name=name, effect=cast("Any", kind), request={"key": key}, run=run,
+        encode=lambda value: value, decode=lambda value: value,
+    )  # fmt: skip
+
+
+async def _get(attempt: Attempt, namespace: tuple[str, str], key: str) -> object:
+    try:
+        item = await attempt.log.journal.store.item("cache", namespace, key)
+    except StoreUnavailable as error:
+        raise attempt.signalled(Lost(error)) from error
+    except StoreError as error:
+        logger.warning("%s", error)
+        return None
+    if item is None:
+        return None
+    found = json.loads(item.data)
+    fits = isinstance(found, dict) and isinstance(found.get("update"), dict) and isinstance(found.get("ops"), dict)
+    return {**found, "created": item.updated} if fits else None
+
+
+async def _put(attempt: Attempt, namespace: tuple[str, str], key: str, kept: Mapping[str, object], call: str) -> object:
+    item = Item(namespace, key, canonical(kept))
+    try:
+        await attempt.log.journal.store.put_item(
+            "cache", item, lifetime=attempt.spec.cache, write=ItemWrite(attempt.log.run_id, call),
+            most=attempt.resources.memory.max_cache, evict=True,
+        )  # fmt: skip
+    except StoreUnavailable as error:
+        raise attempt.signalled(Lost(error)) from error
+    except MemoryFull:
+        return False  # larger than the whole cache
+    return True
+
+
+def _is_asked(attempt: Attempt, context: StepContext, effect: Effect[Any]) -> bool:
+    """Whether an access is made. A replay makes only those that the replayed run made."""
+    replay, activation = attempt.log.replay, attempt.activation
+    if replay is None:
+        return True
+    if context.effects.is_due(effect)[1]:
+        return True  # the replay's own journal has it
+    if replay.is_live(activation):
+        return False
+    return replay.call(activation, effect.kind, effect.name, effect.digest, effect.request) is not None
+
+
+def call_node(attempt: Attempt, context: StepContext, state: object) -> Awaitable[object]:
+    """What a node returns; of an irreversible one maybe what the journal has of an earlier call.
+
+    No coroutine itself: each one around a node's own would cost every step that waits.
+    """
+    spec, resources = attempt.spec, attempt.resources
+    if spec._is_bare and resources.gate is None:
+        return spec._begin(state, context)
+    gates = resources.gates_of(spec.pool)
+    if gates:
+        return _in_place(attempt, context, state, Place(*gates))
+    return _run_node(attempt, context, state)
+
+
+async def _in_place(attempt: Attempt, context: StepContext, state: object, place: Place) -> object:
+    attempt.place = place
+    async with place:
+        if attempt.spec.effect != "pure" and not attempt.held:
+            await attempt.ensure_held()
+        return await _run_node(attempt, context, state)
+
+
+def _run_node(attempt: Attempt, context: StepContext, state: object) -> Awaitable[object]:
+    if attempt.spec.effect == "irreversible":
+        return _as_effect(attempt, context, state)
+    if attempt.spec.cache is not None:
+        return cached(attempt, context, partial(_plainly, attempt, context, state))
+    return _plainly(attempt, context, state)
+
+
+async def _as_effect(attempt: Attempt, context: StepContext, state: object) -> object:
+    async def run(key: str) -> object:
+        if attempt.spec.sync_fn is None:
+            await pass_fence()
+        else:
+            waits_at_fence(key)
+        result = await _plainly(attempt, context, state)
+        # By its type: a proxy may raise when it is asked for its class, and the call has returned.
+        return decided(attempt, cast("Failing[Any]", result)) if issubclass(type(result), Failing) else result
+
+    def encode(result: object) -> object:
+        outcome, values, ops = landed(attempt, result)
+        reduced_values(attempt.activation, values, ops)  # refuses what a reducer does
+        return {"outcome": outcome, "update": values, "ops": ops}
+
+    def validate(found: object) -> object:
+        return encode(recorded(given_result(attempt.activation.frame.plan.schema, found)))
+
+    effect = Effect[object](
+        kind="effect", name=attempt.activation.node, effect="irreversible", request={}, run=run, encode=encode,
+        decode=recorded, validate=validate, returns=partial(result_schema, attempt),
+    )  # fmt: skip
+    return await context.effects.perform(effect)
+
+
+def _plainly(attempt: Attempt, context: StepContext, state: object) -> Awaitable[object]:
+    spec = attempt.spec
+    function = spec.sync_fn
+    if function is None:
+        return spec._begin(state, context)
+    if spec.effect == "pure":
+        return _inline(context, function, state)
+    return _threaded(attempt, context, function, state)
+
+
+async def _threaded(
+    attempt: Attempt, context: StepContext, function: Callable[[Any, Any], object], state: object
+) -> object:
+    (found,) = await anyio.to_thread.run_sync(
+        _in_thread, attempt, context, function, state, abandon_on_cancel=True, limiter=attempt.resources.threads
+    )
+    return await found if is_awaitable(found) else found
+
+
+def _in_thread(
+    attempt: Attempt, context: StepContext, function: Callable[[Any, Any], object], state: object
+) -> tuple[object]:
+    """Run a node's function; its result in a tuple, as trio refuses coroutines that come from threads.
+
+    While it waited for this thread, the run may have been taken over.
+    """
+    pass_fence_in_thread(current_fence.get() if attempt.spec.effect == "irreversible" else attempt)
+    return (call_in_thread(function, state, context),)
+
+
+async def _inline(context: StepContext, function: Callable[[Any, Any], object], state: object) -> object:
+    found = function(state, context)
+    return await found if is_awaitable(found) else found
+
+
+# -- subgraphs --------------------------------------------------------------------------------------------------------
+
+
+class Maps(Protocol):
+    """What a node with a graph inside gives beside the graph."""
+
+    def inner_input(self, state: object, item: object) -> Mapping[str, object]:
+        """The inner graph's input, from the state and the item of the map that the node runs in."""
+        ...
+
+    def outer_update(self, values: Mapping[str, object]) -> Mapping[str, object]:
+        """The node's update, from the inner graph's last values."""
+        ...
+
+
+def _maps(node: Node) -> Maps:
+    if not callable(getattr(node, "inner_input", None)) or not callable(getattr(node, "outer_update", None)):
+        raise GraphUnknown(f"node kind {node.kind!r} has a graph inside: define inner_input and outer_update")
+    return cast(Maps, node)
+
+
+def subgraph_step(log: RunLog, activation: Activation, node: Node) -> GraphOpened | StepDone | Failure:
+    """The record for an activation of a subgraph's node: its graph begins, or has ended; its failure if it failed."""
+    child = activation.child
+    if child is None:
+        return _opened(log, activation, node)
+    if child.status == "failed":
+        words = "it failed"
+        return child.error or Failure(type="StepError", message=words, node=activation.node, path=activation.path)
+    return _landed(log, activation, node, child)
+
+
+def _opened(log: RunLog, activation: Activation, node: Node) -> GraphOpened:
+    plan = activation.frame.plan
+    if activation.merged:
+        plan.schema.check(activation.values)
+    state = plan.schema.view(activation.values, node.reads)
+    given = _maps(node).inner_input(state, activation.item)
+    inner = plan.sub[activation.node]
+    values = dict(inner.schema.initial(given))
+    fault = start_fault(inner.topology, values)
+    if fault is not None:
+        raise InvalidInput(f"input of the graph inside {activation.node}: START {fault}")
+    return GraphOpened(**log.at(activation), attempt=activation.attempt, values=values)
+
+
+def _outcome(node: Node, child: FrameResult) -> str | None:
+    """The outcome after the graph inside a node; None if the node has none for the way in which the graph ended."""
+    decide_outcome = getattr(node, "outer_outcome", None)
+    found: str | None = "done" if decide_outcome is None else decide_outcome(child.entered)
+    return found
+
+
+def _landed(log: RunLog, activation: Activation, node: Node, child: FrameResult) -> StepDone | Failure:
+    plan = activation.frame.plan
+    if child.status == "completed":
+        plan.sub[activation.node].schema.check(child.values)
+    update = _maps(node).outer_update({name: listed(value) for name, value in child.values.items()})
+    if node.writes is not None and not node.writes.issuperset(update):
+        raise InvalidUpdate(f"{activation.node} updates more than it says that it writes: {', '.join(update)}")
+    values, ops = plan.schema.encode_update(update)
+    exhausted = child.status == "exhausted"
+    # A graph that spent its own limits leaves those around it alone, and what it made is not lost. An edge may tell
+    # the cases apart; else the record, and `ctx.error` behind the node, name what was spent.
+    outcome = "exhausted" if exhausted and plan.topology.has_route(activation.node, "exhausted") else None
+    outcome = outcome or _outcome(node, child)
+    if outcome is None:
+        if exhausted and child.error is not None:
+            return child.error
+        ways = ", ".join(map(repr, child.entered)) or "no outcome: a map had no items"
+        raise InvalidOutcome(
+            f"{activation.node}: END of the graph inside was entered by {ways}, and the node declares "
+            f"{', '.join(map(repr, node.outcomes))} only: add it, or 'done' for all others"
+        )
+    fault = validate_outcome(activation, outcome, values, ops)
+    if fault is not None:
+        raise InvalidOutcome(fault.message)
+    reduced = reduced_values(activation, values, ops)
+    stamp = log.at(activation)
+    return StepDone(
+        **stamp,
+        outcome=outcome,
+        update=dict(values),
+        ops=ops,
+        reduced=None if reduced is None else dict(reduced),
+        attempt=activation.attempt,
+        started=stamp["ts"],
+        ended=stamp["ts"],
+        error=child.error if exhausted else None,
+    )

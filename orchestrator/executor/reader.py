@@ -1,0 +1,87 @@
+"""Reading runs: without code, without a lease and without changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from orchestrator.away import away
+from orchestrator.errors import InvalidValue
+from orchestrator.executor.host import Host
+from orchestrator.executor.run_status import is_interrupted, standby_of, waits_to_be_taken_up
+from orchestrator.kernel.records.coded import check_readable
+from orchestrator.stores.base import RunInfo, StatsRow, Store
+from orchestrator.stores.families import forks_of
+from orchestrator.stores.requests import StatsQuery
+from orchestrator.values import check_labels, check_position, check_text
+from orchestrator.views.run import Run
+
+if TYPE_CHECKING:
+    from orchestrator.views.history import Point
+    from orchestrator.views.run_diff import RunDiff
+
+
+async def load(host: Host, run_id: str, at: int | None = None) -> Run:
+    """See `Executor.load`."""
+    info = await host.store.info(run_id)
+    graph = await host.loader.stored_graph(info)
+    machine = await host.loader.machine_of(info, graph, at)
+    interrupted = at is None and is_interrupted(info)
+    queued = at is None and waits_to_be_taken_up(info)
+    standby = standby_of(info) if at is None else None
+    return Run(
+        machine, machine.plan.graph or graph, host.store, interrupted=interrupted, queued=queued, standby=standby,
+        archived=info.archived,
+    )  # fmt: skip
+
+
+async def history(host: Host, run_id: str, at: int | None, after: int, limit: int | None) -> list[Point]:
+    """See `Executor.history`."""
+    from orchestrator.views.history import points
+
+    check_text(run_id, "run_id")
+    check_position(at)
+    check_position(after, "after")
+    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
+        raise InvalidValue(f"limit={limit!r}: the number of steps is expected, 0 or more, or None", where="limit")
+    if after or limit is not None:
+        return await host.histories.page(run_id, at, after or 0, limit)
+    info = await host.store.info(run_id)
+    records = await host.store.read(run_id, upto=at)
+    check_readable(records[:1])  # now, not when the first point is read
+    return points(await host.loader.plan_of(info, records), records)
+
+
+async def diff(host: Host, run_a: str, run_b: str) -> RunDiff:
+    """See `Executor.diff`."""
+    from orchestrator.views.diff import diff_of
+
+    check_text(run_a, "run_a")
+    check_text(run_b, "run_b")
+    one, other = await load(host, run_a), await load(host, run_b)
+    records, others = await host.store.read(run_a, upto=one.seq), await host.store.read(run_b, upto=other.seq)
+    return await away(lambda: diff_of(one, records, other, others))
+
+
+async def forks(host: Host, run_id: str) -> list[RunInfo]:
+    """See `ExecutorForks.list`."""
+    check_text(run_id, "run_id")
+    return await forks_of(host.store, run_id)
+
+
+async def stats(
+    store: Store,
+    by: Sequence[str] | str,
+    *,
+    since: float | None,
+    until: float | None,
+    graph: str | None,
+    labels: Mapping[str, str] | None,
+) -> list[StatsRow]:
+    """See `Executor.stats`."""
+    names = (by,) if isinstance(by, str) else tuple(by)
+    for what in (*names, *(() if graph is None else (graph,))):
+        check_text(what, "a filter of statistics")
+    return await store.stats(
+        StatsQuery(by=names, since=since, until=until, graph=graph, labels=check_labels(labels or {}))
+    )

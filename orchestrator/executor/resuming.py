@@ -1,0 +1,331 @@
+"""How a run is taken up: with which options and context, what refuses it, and what is journaled of it.
+
+A run that has ended is reopened; one that goes on may get other limits, nodes to pause at, and code. The context of a
+run, what its nodes get as `ctx.context`, is given or made, and never stored. References to the code of a run are text:
+nothing here, and nothing in a store, imports what they name. The reader of a run decides whether to follow them.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from orchestrator.clock import Clock
+from orchestrator.containment import contained
+from orchestrator.errors import ContextMissing, InvalidValue, RunConflict, RunEnded
+from orchestrator.executor.resources import Resources
+from orchestrator.executor.run_log import RunLog
+from orchestrator.graph.checks.edges import listed, mend_name
+from orchestrator.graph.codec import as_json
+from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.limits import Limits
+from orchestrator.graph.names import plain_name
+from orchestrator.graph.versions import Migration
+from orchestrator.jsontypes import JsonObject
+from orchestrator.kernel.machine import apply_stored
+from orchestrator.kernel.queries import spent_limit
+from orchestrator.kernel.records import FINAL, LimitsChanged, Record, Reopened, Resumed, RunStarted
+from orchestrator.kernel.reopening import can_reopen
+from orchestrator.kernel.run_state import RunState
+from orchestrator.stores.base import RunInfo
+from orchestrator.values import check_kind, check_seconds, check_text
+
+if TYPE_CHECKING:
+    from orchestrator.executor.drive import Drive
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How a run is taken up."""
+
+    approve: str | None = None
+    accept: bool = False
+    wait: float = 0.0
+    trust_answers: bool = True
+    retry: bool = False
+    """Whether a run that failed, was cancelled or spent a limit is reopened."""
+    limits: Limits | None = None
+    """The explicitly set fields replace those of the run's limits."""
+    migrate: Migration | None = None
+    """How it moves to a version of its graph that it does not fit."""
+    by: str = ""
+    """Who takes it up, for the journal."""
+    reason: str = ""
+    pause_before: Collection[str] | None = None
+    """The nodes before which it pauses from now on; None: those that it has."""
+    pause_after: Collection[str] | None = None
+    context: object = None
+    """What its nodes get as `ctx.context`; None: not given."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it changes nothing in the run."""
+        changes = (self.approve, self.limits, self.pause_before, self.pause_after)
+        return not self.retry and all(one is None for one in changes)
+
+    own: Resources | None = None
+    """What it is driven with, if that is not what the executor was given: a replay may have other models."""
+
+    def __post_init__(self) -> None:
+        check_kind(self.limits, Limits, "limits")
+        check_kind(self.migrate, Migration, "migrate")
+        check_text(self.by, "by")
+        check_seconds(self.wait, "wait")
+
+
+AS_IT_IS = Manner()
+
+
+MakeContext: TypeAlias = Callable[[RunInfo], "Awaitable[object] | object"]
+"""Makes the context of a run, by its row: its id, graph and labels."""
+
+
+class Contexts:
+    """Finds the contexts of the runs of one executor."""
+
+    def __init__(self, live: Mapping[str, Drive], make: MakeContext | None = None) -> None:
+        self.make = make
+        """See `Executor(contexts=)`."""
+        self._live = live
+
+    async def for_new(self, run_id: str, graph: str, labels: Mapping[str, str], caller: str | None) -> object:
+        """The context of a run that begins without a given one; None: it has none."""
+        found = self._of_caller(caller)
+        if found is None and self.make is not None:
+            found = await self._made(RunInfo(run_id, graph, "running", labels))
+        return found
+
+    async def for_stored(self, info: RunInfo, run: RunState, given: object) -> object:
+        """The context of a run that is taken up.
+
+        Raises:
+            ContextMissing: it needs one, and none is given or made.
+        """
+        found = given
+        if found is None:
+            found = self._of_caller(None if run.caller is None else run.caller.run_id)
+        if found is None and self.make is not None:
+            found = await self._made(info)
+        if found is None and run.started is not None and run.started.context:
+            raise ContextMissing(info.run_id)
+        return found
+
+    def check(self, run_id: str, first: Record, given: object) -> None:
+        """Refuse a run that goes on in a fork without the context that it needs.
+
+        Raises:
+            ContextMissing: it needs one, and none is given or made.
+        """
+        needs = isinstance(first, RunStarted) and first.context
+        if needs and given is None and self.make is None:
+            raise ContextMissing(run_id)
+
+    def _of_caller(self, run_id: str | None) -> object:
+        caller = None if run_id is None else self._live.get(run_id)
+        return None if caller is None else caller.log.context
+
+    async def _made(self, info: RunInfo) -> object:
+        with contained():
+            made = None if self.make is None else self.make(info)
+            return await made if inspect.isawaitable(made) else made
+
+
+NameCode: TypeAlias = Callable[[str, str, Mapping[str, object]], "Mapping[str, object] | None"]
+"""Names the code of an executor, by (`run.root_id`, name of the graph, references that the run has); None: those."""
+
+
+class References:
+    """Finds the references of the runs of one executor."""
+
+    def __init__(self) -> None:
+        self.name_code: NameCode | None = None
+        """See `Executor(refs=)`."""
+
+    def new(self, run: RunState) -> JsonObject | None:
+        """The references of a run that is taken up, if they change. A run that another one called keeps its own."""
+        graph = run.plan.graph
+        if graph is None or run.caller is not None:
+            return None
+        found = self.of(run.root_id, graph.name, run.refs)
+        return None if found == run.refs else found
+
+    def of(self, root_id: str, graph: str, has: JsonObject) -> JsonObject:
+        """The references of a run.
+
+        Args:
+            root_id: the run's id, of a fork that of the run at the root of its forks.
+            graph: the name of its graph.
+            has: the references that it has.
+
+        Raises:
+            InvalidValue: those of the executor cannot be stored.
+        """
+        found = None if self.name_code is None else self.name_code(root_id, graph, has)
+        return has if found is None else dict(as_json(dict(found), "refs", inside=1))
+
+
+def journal_resumed(live: Drive, holder: str, approve: str | None, *, unpause: bool) -> None:
+    """Journal that a run is resumed, if there is anything left to do in it."""
+    machine = live.machine
+    if machine.ended is not None:
+        return
+    unpause = unpause and machine.paused
+    changed = approve is not None and approve != machine.approve
+    new = changed or live.changes is not None or live.stops is not None or live.refs is not None
+    works = (bool(machine.running) or machine.result is not None) and not machine.is_held
+    if works or unpause or new:
+        graph = machine.plan.graph
+        before, after = live.stops or (None, None)
+        live.log.push(
+            Resumed(
+                **live.log.now(),
+                holder=holder,
+                content=graph.content if live.changes is not None and graph is not None else None,
+                changes=live.changes or (),
+                tools=live.tools,
+                approve=approve if changed else None,
+                unpause=unpause,
+                pause_before=before,
+                pause_after=after,
+                refs=None if live.refs is None else dict(live.refs),
+                by=live.by,
+            )
+        )
+        live.changes = live.tools = live.stops = live.refs = None
+        live.by = ""
+
+
+def stops_of(how: Manner, graph: GraphDefinition) -> tuple[tuple[str, ...] | None, tuple[str, ...] | None] | None:
+    """The nodes before and after which a run is to pause from now on; None: no change.
+
+    Raises:
+        InvalidValue: see `nodes_of`.
+    """
+    if how.pause_before is None and how.pause_after is None:
+        return None
+    before = None if how.pause_before is None else nodes_of(graph, how.pause_before, "pause_before")
+    after = None if how.pause_after is None else nodes_of(graph, how.pause_after, "pause_after")
+    return before, after
+
+
+def nodes_of(graph: GraphDefinition, names: Collection[str], argument: str) -> tuple[str, ...]:
+    """The names of nodes, those inside of subgraphs by their path, in alphabetical order.
+
+    Raises:
+        InvalidValue: the graph has no such node.
+    """
+    if isinstance(names, str):
+        raise InvalidValue(f"{argument}={names!r}: give a set of names of nodes, {{{names!r}}}", where=argument)
+    if not names:
+        return ()
+    known = list(_places(graph))
+    names = [name if name in known else plain_name(name) for name in names]
+    for name in names:
+        if name not in known:
+            mend = mend_name(str(name), known, f"it has {listed(known)}")
+            raise InvalidValue(f"{argument}: graph {graph.name!r} has no node {name!r}; {mend}", where=argument)
+    return tuple(sorted(set(names)))
+
+
+def _places(graph: GraphDefinition, around: str = "") -> Iterator[str]:
+    for name, node in graph.nodes.items():
+        yield f"{around}{name}"
+        if node.subgraph is not None:
+            yield from _places(node.subgraph, f"{around}{name}/")
+
+
+_FLAGS = {"steps": "--max-steps", "seconds": "--max-seconds"}
+
+
+class Reopening:
+    """Reopens one run, in each machine that it is folded into.
+
+    Args:
+        clock: stamps the record.
+        info: the run's row, as the caller has seen it.
+        how: how it is taken up.
+    """
+
+    def __init__(self, clock: Clock, info: RunInfo, how: Manner) -> None:
+        self._clock, self._head, self._how = clock, info.head, how
+        self.record: Reopened | None = None
+        """The record to journal; None: the run had not ended."""
+
+    def apply(self, machine: RunState) -> RunState:
+        """Reopen a run that is folded up to its last record, and return it.
+
+        Raises:
+            RunEnded: it is completed, or the limit that ended it is still spent.
+            RunConflict: another executor has moved it.
+        """
+        if self.record is None and machine.ended is None:
+            return machine
+        if self.record is None:
+            if machine.head != self._head:
+                raise RunConflict(machine.run_id, "another executor has gone on with it")
+            self.record = self._record(machine)
+        apply_stored(machine, self.record)
+        return machine
+
+    def _record(self, machine: RunState) -> Reopened:
+        root, ended = machine.root, machine.ended
+        if root is None or ended is None or ended.status == "completed" or not can_reopen(machine):
+            raise RunEnded(machine.run_id, machine.status)
+        if root.result is not None and root.result.status == "exhausted" and root.before_limit is None:
+            why = "its branches were merged in an earlier version of its graph: fork it at a record before that"
+            raise RunEnded(machine.run_id, machine.status, why)
+        limits = root.limits.changed(self._how.limits)
+        spent = spent_limit(machine, limits) if ended.status == "exhausted" else None
+        if spent is not None:
+            raise RunEnded(machine.run_id, machine.status, *_still_spent(*spent))
+        return Reopened(
+            seq=machine.head + 1,
+            ts=self._clock.now(),
+            by=self._how.by,
+            reason=self._how.reason,
+            status=ended.status,
+            # Explicit where a limit was spent: the graph's own may have been raised, and old journals do not know it.
+            limits=limits if self._how.limits is not None or ended.status == "exhausted" else None,
+        )
+
+
+def _still_spent(name: str, most: float, used: float, node: str) -> tuple[str, str]:
+    """Which limit is to be raised: by an argument, and by an option."""
+    more = max(2 * most, used + 1)
+    given = f"visits={{{node!r}: {more:g}}}" if name == "visits" else f"{name}={more:g}"
+    of = f" of node {node!r}" if node else ""
+    spent = f"{name}={most:g}{of} are spent ({used:g} used): raise that limit, "
+    call = f"limits=Limits({given})"
+    option = f"{_FLAGS[name]} {more:g}" if name in _FLAGS else f"which no option does: in Python, {call}"
+    return f"{spent}{call}{f', or {option}' if name in _FLAGS else ''}", f"{spent}{option}"
+
+
+def reopening_of(clock: Clock, info: RunInfo, how: Manner) -> Reopening | None:
+    """How a run is reopened that has ended; None if it has not ended.
+
+    Raises:
+        RunEnded: it is completed, or not to be reopened.
+    """
+    if info.status not in FINAL:
+        return None
+    if info.status == "completed" or not how.retry:
+        raise RunEnded(info.run_id, info.status)
+    return Reopening(clock, info, how)
+
+
+def begin(log: RunLog, reopening: Reopening | None, how: Manner) -> None:
+    """Journal that a run was reopened, or has other limits, at the beginning of a drive."""
+    if reopening is not None and reopening.record is not None:
+        log.reopen(reopening.record)
+    else:
+        change_limits(log, how.limits)
+
+
+def change_limits(log: RunLog, changes: Limits | None) -> None:
+    """Journal other limits of a run that goes on; its fields that `changes` does not set explicitly stay."""
+    root = log.machine.root
+    limits = None if root is None else root.limits.changed(changes)
+    if root is not None and limits is not None and limits != root.limits and log.machine.ended is None:
+        log.push(LimitsChanged(**log.now(), limits=limits))

@@ -1,0 +1,332 @@
+"""Ended runs that go: deleted, by age and number, or moved to the archive and back.
+
+A run is deleted with the runs that its calls of graphs as tools began.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+import anyio
+
+from orchestrator.errors import RunArchived, RunConflict, RunUnknown, StoreCorrupt, StoreError
+from orchestrator.executor import lease as leases
+from orchestrator.executor.effects.limits import child_id
+from orchestrator.executor.host import Host
+from orchestrator.kernel.records import FINAL, EffectIntended, Record
+from orchestrator.kernel.records.coded import check_readable
+from orchestrator.stores.archivable import Archivable, Archiving
+from orchestrator.stores.base import Placing, RunInfo, Store
+from orchestrator.stores.items import AREAS
+from orchestrator.stores.requests import RunQuery
+from orchestrator.values import check_labels
+
+
+async def delete(host: Host, run_id: str, *, children: bool) -> list[str]:
+    """See `Executor.delete`."""
+    holds: dict[str, leases.LeaseHandle] = {}
+    try:
+        # A run that is held by its deleter begins no further children: so the parents' leases come first.
+        todo = [run_id]
+        while todo:
+            name = todo.pop(0)
+            if name in holds:
+                continue
+            try:
+                holds[name] = await host.take(name)
+            except RunConflict:
+                if name in host.live:
+                    raise RunConflict(name, "this executor drives it; cancel or pause it, then delete it") from None
+                raise
+            except RunUnknown:
+                if name == run_id:
+                    raise
+                continue  # deleted meanwhile
+            if children:
+                todo += await children_of(host, name)
+        for name in holds:
+            await check_objects(host.store, name)
+        # Children first: interrupted in between, the run is still there and names those that are left.
+        for name in reversed(holds):
+            await host.store.delete(name)
+    finally:
+        for hold in holds.values():
+            await host.give_back(hold)
+    return list(holds)
+
+
+async def check_objects(store: Store, run_id: str) -> None:
+    """Refuse to delete a run whose objects in an archive would stay.
+
+    Raises:
+        RunArchived: no archive is given.
+        StoreError: the archive cannot be reached.
+    """
+    if isinstance(store, Archiving):
+        await store.reach(run_id)
+        return
+    rows = getattr(store, "inner", store)  # a codec is around it
+    for left in await rows.objects(run_id) if isinstance(rows, Archivable) else ():
+        raise RunArchived(run_id, left)
+
+
+async def children_of(host: Host, run_id: str) -> list[str]:
+    """The runs that calls of a run began, as its journal says; a run that only bears its label is none of them."""
+    labelled: list[str] = []
+    cursor: str | None = None
+    while True:
+        page = await host.store.runs(RunQuery(labels={"parent": run_id}, after=cursor, limit=200))
+        labelled += [info.run_id for info in page.runs]
+        cursor = page.cursor
+        if cursor is None:
+            break
+    if not labelled:
+        return []
+    try:
+        records: Iterable[Record] = await host.store.read(run_id)
+    except StoreCorrupt as error:  # a damaged run can be deleted, too
+        records = vars(error).get("records", ())
+    check_readable(records)
+    keys = [one.key for one in records if isinstance(one, EffectIntended) and one.kind == "tool"]
+    begun = {name for key in keys for name in (child_id(run_id, key), f"{run_id}.{key}")}  # the latter of old
+    return [name for name in labelled if name in begun]
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """What a pruning did."""
+
+    runs: tuple[str, ...] = ()
+    """Ids of the deleted runs; with `dry_run`, of those that would be deleted. Without the runs they started."""
+    children: tuple[str, ...] = ()
+    """Ids of the runs that those had started and that were deleted with them; not known for a `dry_run`."""
+    items: int = 0
+    """Expired items of memory and cache that were removed; with `dry_run`, that would be."""
+    skipped: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Id -> why a run was not deleted, or not whole: its archive is not given, or failed, which ends a pruning."""
+
+
+async def prune(
+    host: Host,
+    *,
+    older_than: timedelta | datetime | None,
+    status: Collection[str] | str | None,
+    labels: Mapping[str, str] | None,
+    graph: str | None,
+    keep: int | None,
+    dry_run: bool,
+) -> Pruned:
+    """See `Executor.prune`."""
+    if older_than is None and keep is None:
+        raise ValueError("prune() needs older_than= or keep=: without them it would delete every run that has ended")
+    if keep is not None and keep < 0:
+        raise ValueError(f"keep={keep}: use 0 or more")
+    before = time_of(older_than, host.resources.clock.now())
+    found = await _found(host, before, final_statuses(status, "pruned"), check_labels(labels or {}), graph, keep or 0)
+    deleted: list[str] = []
+    children: list[str] = []
+    skipped: dict[str, str] = {}
+    for run_id in found:
+        try:
+            if dry_run:
+                await check_objects(host.store, run_id)
+                deleted.append(run_id)
+                continue
+            first, *others = await delete(host, run_id, children=True)
+        except (RunUnknown, RunConflict):  # another process deleted it, or took it up again
+            continue
+        except StoreError as error:
+            skipped[run_id] = str(error)
+            if isinstance(error, RunArchived):
+                continue
+            if not deleted:
+                raise
+            break
+        deleted.append(first)
+        children += others
+    if dry_run:
+        expired = [(await host.store.item_usage(area)).expired for area in AREAS]
+        return Pruned(tuple(deleted), items=sum(expired), skipped=skipped)
+    items = sum([await host.store.prune_items(area) for area in AREAS])
+    if deleted or items or isinstance(host.store, Archiving):  # an archive may have objects of runs deleted before
+        await host.store.compact()
+    return Pruned(tuple(deleted), tuple(children), items, skipped)
+
+
+async def _found(
+    host: Host,
+    before: float | None,
+    statuses: frozenset[str],
+    labels: Mapping[str, str],
+    graph: str | None,
+    keep: int,
+) -> list[str]:
+    """The ids of the runs to prune, the newest first."""
+    found: list[str] = []
+    # Runs that were created later were written to later, too: they are counted to `keep`, and else not looked at.
+    ahead = store.cursor_before(before) if before is not None and isinstance(store := host.store, Placing) else None
+    cursor = None if keep else ahead
+    matching = 0
+    while True:
+        page = await host.store.runs(RunQuery(status=statuses, graph=graph, labels=labels, after=cursor, limit=500))
+        for info in page.runs:
+            if await _is_called(host, info):
+                continue
+            matching += 1
+            if matching > keep and (before is None or info.updated < before):
+                found.append(info.run_id)
+        cursor = page.cursor
+        if cursor is None:
+            return found
+        enough = matching >= keep and bool(page.runs)
+        if enough and before is not None and ahead is not None and page.runs[-1].created >= before:
+            cursor = ahead
+
+
+async def _is_called(host: Host, info: RunInfo) -> bool:
+    """Whether a graph tool of a run that is still in the store started this one: it is deleted with its caller."""
+    caller = info.labels.get("parent")
+    if caller is None:
+        return False
+    try:
+        (first,) = await host.store.read(info.run_id, limit=1)
+        if getattr(first, "caller", None) is None:
+            return False  # a run that only has such a label
+        await host.store.info(caller)
+    except (RunUnknown, RunArchived, ValueError):  # an archived one is refused when it is to be deleted
+        return False
+    return True
+
+
+def time_of(older_than: timedelta | datetime | None, now: float) -> float | None:
+    """The time, in Unix seconds, before which a run's last record must lie."""
+    if isinstance(older_than, datetime):
+        if older_than.tzinfo is None:
+            raise ValueError(f"older_than={older_than!r} has no time zone; use an aware datetime or a timedelta")
+        return older_than.timestamp()
+    if isinstance(older_than, timedelta):
+        if older_than < timedelta(0):
+            raise ValueError(f"older_than={older_than!r}: use an age of 0 or more")
+        return now - older_than.total_seconds()
+    return None
+
+
+def final_statuses(status: Collection[str] | str | None, what: str) -> frozenset[str]:
+    """The statuses of runs that have ended, or some of them. `what`: what is done to such runs, for the error."""
+    statuses = FINAL if status is None else frozenset([status] if isinstance(status, str) else status)
+    if not statuses or statuses - FINAL:
+        named = ", ".join(sorted(statuses - FINAL)) or "none"
+        raise ValueError(f"status={named}: only runs that have ended are {what}; use {', '.join(sorted(FINAL))}")
+    return statuses
+
+
+_AT_ONCE = 16
+"""Runs that are archived at the same time: most of it is waiting for the place."""
+
+
+@dataclass(slots=True)
+class ArchivedRuns:
+    """What an archiving did."""
+
+    runs: list[str] = field(default_factory=list)
+    """Ids of the archived runs, about the oldest first; with `dry_run`, of those that would be."""
+    skipped: dict[str, str] = field(default_factory=dict)
+    """Id -> why a run was left as it is: it was taken up meanwhile, or is damaged."""
+    written: int = 0
+    """Bytes of the objects."""
+    freed: int = 0
+    """Bytes that the store gave back."""
+
+
+async def archive(
+    host: Host,
+    *,
+    older_than: timedelta | datetime | None,
+    status: Collection[str] | str | None,
+    labels: Mapping[str, str] | None,
+    graph: str | None,
+    dry_run: bool,
+) -> ArchivedRuns:
+    """See `Executor.archive`."""
+    store = archiving(host)
+    before = time_of(older_than, host.resources.clock.now())
+    statuses, wanted = final_statuses(status, "archived"), check_labels(labels or {})
+    done = ArchivedRuns()
+
+    def fits(info: RunInfo) -> bool:
+        right = info.status in statuses and graph in (None, info.graph)
+        return right and all(info.labels.get(name) == value for name, value in wanted.items())
+
+    cursor: str | None = None
+    while True:
+        page = await store.ended(before=before, after=cursor)
+        found = [info for info in page.runs if fits(info)]
+        if dry_run:
+            done.runs += [info.run_id for info in found]
+        else:
+            await _archive_all(host, store, found, done)
+        cursor = page.cursor
+        if cursor is None:
+            break
+    if not dry_run:
+        done.freed = await host.store.compact()
+    return done
+
+
+async def _archive_all(host: Host, store: Archiving, found: list[RunInfo], done: ArchivedRuns) -> None:
+    """Archive some runs, several at a time. What fails in the place itself stops all."""
+    todo = iter(found)
+    failed: list[Exception] = []
+
+    async def work() -> None:
+        for info in todo:
+            if failed:
+                return
+            try:
+                if info.lease is not None:
+                    await _release(host, info.run_id)
+                archived = await store.archive_run(info.run_id)
+                done.written += archived.size
+                done.runs.append(info.run_id)
+            except RunUnknown:
+                continue  # deleted meanwhile
+            except (RunConflict, StoreCorrupt) as error:
+                done.skipped[info.run_id] = str(error)
+            except Exception as error:
+                failed.append(error)
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(min(_AT_ONCE, len(found))):
+            tasks.start_soon(work)
+    if failed:
+        raise failed[0]
+
+
+async def _release(host: Host, run_id: str) -> None:
+    """Give back a lease whose holder is dead.
+
+    Raises:
+        RunConflict: its holder is alive.
+    """
+    await host.give_back(await host.take(run_id))
+
+
+async def restore(host: Host, run_id: str) -> bool:
+    """See `Executor.restore`."""
+    info = await host.store.info(run_id)
+    return info.archived is not None and await archiving(host).restore_run(run_id)
+
+
+def archiving(host: Host) -> Archiving:
+    """The store, if it has an archive.
+
+    Raises:
+        StoreError: it has none.
+    """
+    if not isinstance(host.store, Archiving):
+        raise StoreError(
+            f"store {host.store.url} has no archive: give one, Executor(archive=...), or set ORCHESTRATOR_ARCHIVE"
+        )
+    return host.store

@@ -1,0 +1,84 @@
+"""The status of a run as a reader sees it: what the journal says, and whether a process drives it.
+
+A run that is running in its journal and that no process drives is `interrupted`: its holder died, or was cancelled. It
+is `running` if it only waits to be taken up: it was enqueued, or its answer or event came while no process drove it.
+Its row then says from when on it may be taken up (`RunInfo.due`); while a process drives a run, the row says nothing.
+A run whose drives failed or died too often in a row is *parked*: only `resume` takes it up, so it is
+`interrupted`, too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from orchestrator.executor.lease import is_held
+from orchestrator.kernel.records import FINAL
+from orchestrator.stores.base import RunInfo
+from orchestrator.stores.rows import MARK, MAX_DEATHS, encrypted_with
+from orchestrator.views.standby import Standby
+
+if TYPE_CHECKING:
+    from orchestrator.executor.run_log import DriveClock
+    from orchestrator.kernel.run_state import RunState
+
+
+def waits_to_be_taken_up(info: RunInfo) -> bool:
+    """Whether a run is to go on as soon as an executor takes it up, and none has done so since that was decided."""
+    return info.status == "running" and info.due is not None and not is_parked(info)
+
+
+def is_parked(info: RunInfo) -> bool:
+    """Whether no worker takes a run up, because its drives failed or died too often."""
+    return info.deaths >= MAX_DEATHS and info.status not in FINAL
+
+
+def due_of_given_back(clock: DriveClock, before: RunInfo, machine: RunState) -> float | None:
+    """`RunInfo.due` of a run to which something was journaled without driving it.
+
+    If that set it going, it is due at once; an interrupted run stays interrupted.
+
+    Args:
+        clock: the time of this process' work on the run.
+        before: the row before that.
+    """
+    if machine.status != "running":
+        return clock.first_due(machine)
+    return before.due if before.status == "running" else clock.now()
+
+
+def is_interrupted(info: RunInfo) -> bool:
+    """Whether a run was running, and no living process holds its lease: the one that was read with the row."""
+    return info.status == "running" and not waits_to_be_taken_up(info) and not is_held(info.lease)
+
+
+def standby_of(info: RunInfo) -> Standby | None:
+    """What a row says about a run that no process drives; None: nothing."""
+    if info.status in FINAL or is_held(info.lease):
+        return None
+    due = info.due if waits_to_be_taken_up(info) else None
+    if due is None and not info.deaths:
+        return None
+    parked = is_parked(info)
+    return Standby(due, info.deaths, None if parked else info.retry_at, info.fault, parked)
+
+
+def with_status(info: RunInfo) -> RunInfo:
+    """The row of a run, with the status `interrupted` where the run is, and without texts that need a key."""
+    info = readable(info)
+    return replace(info, status="interrupted") if is_interrupted(info) else info
+
+
+def readable(info: RunInfo) -> RunInfo:
+    """The row of a run; if its texts are encrypted, as they are without a codec, it says which key they need."""
+    if not info.error.startswith(MARK) and not info.fault.startswith(MARK):
+        return info
+    from orchestrator.stores.codec import Damaged, key_of
+
+    try:
+        texts, fault = key_of(info.error), key_of(info.fault)
+    except Damaged:
+        return replace(info, error="", input="(encrypted, and damaged)", fault="")
+    if texts:
+        info = replace(info, error="", input=encrypted_with(texts))
+    return replace(info, fault=encrypted_with(fault)) if fault else info

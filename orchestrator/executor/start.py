@@ -1,0 +1,308 @@
+"""Beginning runs, once per run id: their first state and record, and adding them to the store.
+
+A run is begun by this executor, or enqueued for any.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import anyio
+
+from orchestrator.errors import InvalidInput, InvalidValue, RunExists
+from orchestrator.executor import lease as leases
+from orchestrator.executor.host import Host
+from orchestrator.executor.journal import row_of
+from orchestrator.executor.recovery import check_risk, drive_on, take_up_free, wait_for
+from orchestrator.executor.resources import Resources, limits_cost
+from orchestrator.executor.resuming import AS_IT_IS, Manner, nodes_of
+from orchestrator.executor.run_tools import check_tools, offered
+from orchestrator.executor.trust import drop_unsealed, guard_run
+from orchestrator.graph.codec import as_json, shown
+from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.limits import Limits
+from orchestrator.jsontypes import JsonObject, is_small
+from orchestrator.kernel.machine import apply
+from orchestrator.kernel.plan import Plan
+from orchestrator.kernel.queries import start_fault
+from orchestrator.kernel.records import Caller, Forked, Record, RunStarted
+from orchestrator.kernel.rules import RULES
+from orchestrator.kernel.run_state import RunState
+from orchestrator.seals import Chain
+from orchestrator.stores.base import RunInfo, Store
+from orchestrator.stores.requests import NewRun
+from orchestrator.values import check_kind, check_labels, new_labels
+from orchestrator.views.run import Run
+
+if TYPE_CHECKING:
+    from orchestrator.executor.drive import Drive
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """An input that was accepted before, as the values of all state fields: of a schedule, or a replayed run."""
+
+    values: Mapping[str, object]
+
+
+def initial_values(graph: GraphDefinition, given: object) -> JsonObject:
+    """The whole start state as JSON, see `Graph.initial`; forks and maps behind START can open with it.
+
+    Args:
+        graph: the graph.
+        given: the input, or a `Recorded` one, which may have any field.
+
+    Raises:
+        InvalidInput: the input does not fit; names every problem.
+    """
+    values = graph.schema.initial(given.values) if isinstance(given, Recorded) else graph.initial(given)
+    fault = start_fault(graph.topology, values)
+    if fault is not None:
+        raise InvalidInput(f"input of graph {graph.name!r}: START {fault}")
+    return values
+
+
+async def create(
+    host: Host, graph: GraphDefinition, *first: RunStarted | Forked, own: Resources | None = None
+) -> Drive:
+    """Add a run with its first record, of a replay its first two, to the store and take its lease.
+
+    Raises:
+        RunExists: the id is taken.
+        RuntimeError: the executor is not open, or was closed meanwhile; then the run is in the store.
+    """
+    tasks = host.background()
+    records, chain = _sealed(host, *first)
+    machine, info = _row(host, graph, records)
+    await host.enter(info.run_id)
+    try:
+        hold = await leases.create(host.presence, info, records, graph=graph.data(), stopping=lambda: host.stopping)
+        try:
+            host.check_open(tasks)
+        except RuntimeError:
+            with anyio.CancelScope(shield=True):
+                await leases.give_back(host.store, info.run_id, hold.token)
+            raise
+        live = host.new_drive(machine, hold, own=own)
+        live.log.journal.note_row(info)
+        live.log.journal.chain = chain
+        await guard_run(host.store, live.log, None, host.resources.asked.get(graph.content))
+        if host.seal is not None:
+            await drop_unsealed(host.store, host.seal, info.run_id, None)
+        return host.add(live)
+    finally:
+        host.leave(info.run_id)
+
+
+async def enqueue(host: Host, graph: GraphDefinition, started: RunStarted, due: float) -> None:
+    """Add a run to the store that no executor drives yet.
+
+    Args:
+        due: from when on it may be taken up, Unix seconds.
+
+    Raises:
+        RunExists: the id is taken.
+    """
+    records, _ = _sealed(host, started)
+    _, info = _row(host, graph, records)
+    await host.store.create(NewRun(replace(info, due=due), records, graph=graph.data()))
+
+
+def _sealed(host: Host, *first: RunStarted | Forked) -> tuple[list[Record], Chain | None]:
+    chain = None if host.seal is None else host.seal.chain(first[-1].run_id)
+    return [record if chain is None else chain.sealed(record) for record in first], chain
+
+
+def _row(host: Host, graph: GraphDefinition, records: Sequence[Record]) -> tuple[RunState, RunInfo]:
+    """The state of a run at its first records, and its row."""
+    machine = RunState(Plan.of(graph))
+    for record in records:
+        apply(machine, record)
+    caller = None if machine.caller is None else host.live.get(machine.caller.run_id)
+    calling = None if caller is None else caller.machine
+    return machine, row_of(machine, structure=graph.structure, content=graph.content, calling=calling)
+
+
+@dataclass(frozen=True, slots=True)
+class RunDraft:
+    """A run that is not in the store yet: its graph, and its first record."""
+
+    graph: GraphDefinition
+    started: RunStarted
+    context: object = None
+    """The value of `ctx.context` in its nodes."""
+
+    async def check_same(self, store: Store) -> None:
+        """Hold it against the run that has its id.
+
+        Raises:
+            RunExists: that is a run of another graph, or has another input.
+        """
+        run_id, name = self.started.run_id, self.graph.name
+        (first,) = await store.read(run_id, limit=1)
+        if isinstance(first, RunStarted) and first.run_id != run_id:
+            raise RunExists(run_id, f"it is a fork, which began with records of run {first.run_id!r}") from None
+        if not isinstance(first, RunStarted) or first.graph != name:
+            raise RunExists(run_id, f"it is a run of graph {getattr(first, 'graph', '?')!r}") from None
+        if not self._has_input_of(first):
+            raise RunExists(run_id, f"it is a run of {name!r} with another input") from None
+
+    def _has_input_of(self, first: RunStarted) -> bool:
+        """Whether a run began with the same input. If it began in another version of the graph, fields that only one of
+        them has do not count, as long as this input does not set them."""
+        ours, theirs = self.started.values, first.values
+        if first.structure == self.graph.structure:
+            return ours == theirs
+        schema = self.graph.schema
+        added = {name: ours[name] for name in ours.keys() - theirs.keys()}
+        if any(schema.field(name).required for name in added):
+            return False
+        defaults = {name: schema.field(name).codec.encode(schema.field(name).default()) for name in added}
+        return added == defaults and all(ours[name] == theirs[name] for name in ours.keys() & theirs.keys())
+
+
+async def new_run(
+    host: Host,
+    graph: GraphDefinition | str,
+    given: object,
+    run_id: str | None,
+    labels: Mapping[str, str] | None,
+    approve: str | None,
+    limits: Limits | None,
+    refs: Mapping[str, object] | None,
+    caller: Caller | None = None,
+    how: Manner = AS_IT_IS,
+) -> RunDraft:
+    """What a run begins with. Arguments as of `Executor.start`."""
+    check_risk(approve)
+    check_kind(limits, Limits, "limits")
+    name = os.urandom(8).hex() if run_id is None else check_new_id(run_id)
+    graph = host.resources.graph(graph, name) if isinstance(graph, str) else graph
+    host.resources.graphs.setdefault(graph.name, graph)
+    host.resources.begun[graph.content] = graph
+    limits = None if limits is None else graph.limits.changed(limits)
+    _check_resources(host.resources, graph, limits)
+    if is_small(given):
+        values = initial_values(graph, given)
+    else:
+        from orchestrator.away import away
+
+        values = await away(lambda: initial_values(graph, given))
+    # those of a schedule were accepted when it was stored
+    marks = (check_labels if isinstance(given, Recorded) else new_labels)(labels or {})
+    context = how.context
+    if context is None:
+        context = await host.contexts.for_new(name, graph.name, marks, None if caller is None else caller.run_id)
+    started = RunStarted(
+        seq=1,
+        ts=host.resources.clock.now(),
+        run_id=name,
+        graph=graph.name,
+        structure=graph.structure,
+        content=graph.content,
+        values=dict(values),
+        limits=limits,
+        labels=marks,
+        approve=approve,
+        refs=_refs(host.resources, graph) if refs is None else as_json(dict(refs), "refs", inside=1),
+        tools=offered(graph, host.resources.tools),
+        holder=str(host.owner),
+        rules=RULES,
+        caller=caller,
+        pause_before=nodes_of(graph, how.pause_before or (), "pause_before"),
+        pause_after=nodes_of(graph, how.pause_after or (), "pause_after"),
+        context=context is not None,
+        by=how.by,
+    )
+    return RunDraft(graph, started, context)
+
+
+def _check_resources(given: Resources, graph: GraphDefinition, limits: Limits | None) -> None:
+    """Refuse a graph that needs more than is there, see `Resources.check`."""
+    if limits is not None or not given.passed.holds("resources", graph, given.tools):
+        given.check(graph, limits)
+        if limits is None and not limits_cost(graph, None):  # the prices of models may change
+            given.passed.note("resources", graph, given.tools)
+
+
+async def begin(
+    host: Host,
+    graph: GraphDefinition | str,
+    given: object,
+    run_id: str | None,
+    labels: Mapping[str, str] | None,
+    approve: str | None,
+    limits: Limits | None,
+    refs: Mapping[str, object] | None,
+    caller: Caller | None = None,
+    how: Manner = AS_IT_IS,
+) -> Drive | str:
+    """A new run, taken up; or the id of the one that exists already. Arguments as of `Executor.start`."""
+    new = await new_run(host, graph, given, run_id, labels, approve, limits, refs, caller, how)
+    passed, tools = host.resources.passed, host.resources.tools
+    if not passed.holds("tools", new.graph, tools):
+        check_tools(new.graph, tools)
+        passed.note("tools", new.graph, tools)
+    try:
+        live = await create(host, new.graph, new.started)
+        live.log.context = new.context
+        return live
+    except RunExists:
+        await new.check_same(host.store)
+        return new.started.run_id
+
+
+async def join(host: Host, run_id: str, how: Manner = AS_IT_IS) -> Run:
+    """Go on with a run that exists if no executor drives it; else follow it until it ends or pauses."""
+    while True:
+        live = await take_up_free(host, run_id, how)
+        if live is not None:
+            return await drive_on(host, live)
+        run = await wait_for(host, run_id, None)
+        if run.status != "interrupted":
+            return run
+
+
+def _refs(given: Resources, graph: GraphDefinition) -> dict[str, object]:
+    model = None if given.model is None else given.model.name
+    tools = [tool.name for tool in given.tools]
+    _check_names(graph.name, tuple(tools), model)
+    return {"graph": graph.name, "tools": tools, "model": model}
+
+
+@lru_cache(maxsize=64)
+def _check_names(*names: object) -> None:
+    """Refuse names that cannot be journaled: see `as_json`. The same ones are looked at once."""
+    as_json(list(names), "refs", inside=1)
+
+
+def check_new_id(run_id: str) -> str:
+    """The id, if it is one that a new run can have.
+
+    Raises:
+        InvalidValue: it is none, or commands would take it for an option.
+    """
+    if check_run_id(run_id).startswith("-"):
+        raise InvalidValue(f"run id {shown(run_id)}: take one that does not begin with '-'", where="run_id")
+    return run_id
+
+
+def check_run_id(run_id: str) -> str:
+    """The id, if it is one that a run can have.
+
+    Raises:
+        InvalidValue: it is none.
+    """
+    check_kind(run_id, str, "run_id")
+    if not 0 < len(run_id) <= 200 or not run_id.isprintable() or any(sign in " @/\\" for sign in run_id):
+        raise InvalidValue(
+            f"run id {shown(run_id)}: take 1 to 200 printable characters without spaces, '@', '/' and '\\'",
+            where="run_id",
+        )
+    if run_id in (".", ".."):  # no address leads to it: browsers take them for folders
+        raise InvalidValue(f"run id {shown(run_id)}: take one that can stand in an address", where="run_id")
+    return run_id

@@ -1,0 +1,428 @@
+"""Grades the changes between the graph of a run and a new version of it, by what the run depends on.
+
+A *compatible* change is where no token stands, and nothing that is open depends on it: the run goes on. A *decision* is
+any other change ahead of the run: a user accepts it. A *migration* is a change under a token, a value, a join or a fork
+that is in use: a user says what becomes of it.
+
+`Comparison` only compares: the run, its graph and the new version stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from orchestrator.errors import InvalidMigration
+from orchestrator.executor.versions.migrated_state import FrameValues, StateMove, field_names, graph_at
+from orchestrator.graph.checks.proofs import lost_proofs
+from orchestrator.graph.checks.shape import Placements
+from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.diff import Change, structure_changes
+from orchestrator.graph.node import Node
+from orchestrator.graph.nodedata import node_data
+from orchestrator.graph.topology import ANY
+from orchestrator.graph.versions import NO_MIGRATION, Migration, Renames, inside
+from orchestrator.kernel.run_state import RunState
+from orchestrator.kernel.state import Activation, FrameState, OpenFork, Phase
+
+Grade: TypeAlias = Literal["compatible", "decision", "migration"]
+GRADES: Sequence[Grade] = ("compatible", "decision", "migration")
+
+
+def highest(grades: Iterable[Grade]) -> Grade:
+    """The grade that needs most."""
+    found: Grade = "compatible"
+    for grade in grades:
+        if GRADES.index(grade) > GRADES.index(found):
+            found = grade
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class GradedChange:
+    """One difference, as far as the run is concerned."""
+
+    grade: Grade
+    text: str
+    settled: bool = False
+    """Whether the migration says what becomes of it."""
+    change: Change | None = None
+    fork: str = ""
+    """The open fork whose join it is."""
+    proof: bool = False
+    """Whether it is a proof that is lost."""
+
+    def __str__(self) -> str:
+        return f"{self.grade}{' (given)' if self.settled else ''}: {self.text}"
+
+
+class Compared:
+    """A run that is compared with a new version of its graph.
+
+    Attributes:
+        new: The new version.
+        migration: What a user decided.
+        names: What is renamed.
+        frames: Path of a graph -> the running ones.
+    """
+
+    new: GraphDefinition
+    migration: Migration
+    names: Renames
+    frames: dict[str, list[FrameState]]
+
+
+def _forks(run: Compared) -> Iterator[tuple[str, OpenFork, FrameState]]:
+    """Each open fork once, with the path of its graph and one of the running graphs that it is open in."""
+    seen: set[tuple[str, str]] = set()
+    for place, frames in run.frames.items():
+        for frame in frames:
+            for fork in (one for token in frame.live.values() for one in token.forks):
+                if (place, fork.fork) not in seen:
+                    seen.add((place, fork.fork))
+                    yield place, fork, frame
+
+
+def changed_joins(run: Compared) -> Iterator[GradedChange]:
+    """The joins of open forks that changed.
+
+    Raises:
+        InvalidMigration: it names a join that the fork does not have in the new version.
+    """
+    for place, fork, frame in _forks(run):
+        graph = graph_at(run.new, run.names.place(place))
+        if graph is None:
+            continue
+        before, after = frame.plan.topology, graph.topology
+        joins = after.joins_of(run.names.vertex(place, fork.fork, before, after))
+        where = f"the fork at {_node_of(fork.fork)!r}, whose branches are under way"
+        kept: set[str] = set()
+        for name in before.joins_of(fork.fork):
+            now, path = run.names.node(place, name), inside(place, name)
+            same = now in joins and after.nodes[now][1:] == before.nodes[name][1:]
+            if same and after.closes[now] == before.closes[name]:
+                kept.add(now)
+                continue
+            said, target = path in run.migration.joins, run.migration.joins.get(path)
+            if target is not None and target.rpartition("/")[2] not in joins:
+                raise InvalidMigration(
+                    f"joins: {target!r} is no join of the fork at {_node_of(fork.fork)!r} in the new version; "
+                    f"its joins are {', '.join(joins) or 'none'}"
+                )
+            kept |= {target.rpartition("/")[2]} if target is not None else set()
+            text = f"join {name!r} of {where}, {'is another one' if now in joins else 'is gone'}"
+            yield GradedChange("migration", text, said, Change("join", place, name, text), fork.fork)
+        for now in joins:
+            if now not in kept:
+                text, said = f"node {now!r} is a new join of {where}", inside(place, now) in run.migration.joins
+                yield GradedChange("migration", text, said, Change("join", place, now, text), fork.fork)
+
+
+def misplaced(run: Compared) -> Iterator[GradedChange]:
+    """Tokens that the new version does not allow where they are."""
+    for place, frames in run.frames.items():
+        graph = graph_at(run.new, run.names.place(place))
+        if graph is None:
+            continue
+        allowed, known = Placements(graph.topology), None
+        told: set[tuple[str, tuple[str, ...], bool]] = set()
+        for frame in frames:
+            old = frame.plan.topology
+            known = known or Placements(old)
+            for token in frame.live.values():
+                forks, node = tuple(fork.fork for fork in token.forks), run.names.node(place, token.node)
+                if node not in graph.nodes or (token.node, forks, token.merged) in told:
+                    continue
+                told.add((token.node, forks, token.merged))
+                moved = tuple(run.names.vertex(place, fork, old, graph.topology) for fork in forks)
+                if not _allows(allowed, node, moved, token) and _allows(known, token.node, forks, token):
+                    change = Change("node_gone", place, token.node, "")
+                    yield GradedChange("migration", _words(node, moved), change=change)
+
+
+def _allows(placements: Placements, node: str, forks: tuple[str, ...], token: Activation) -> bool:
+    return placements.allow(node, forks) or (token.merged and placements.allow(node, forks, fired=True))
+
+
+def _words(node: str, forks: tuple[str, ...]) -> str:
+    around = " and ".join(repr(_node_of(fork)) for fork in forks)
+    where = f"inside the fork at {around}" if forks else "outside of all forks"
+    return f"the run is at {node!r} {where}, where the new version never is"
+
+
+def _node_of(vertex: str) -> str:
+    """The node of a fork: a map beside other edges has a name of its own."""
+    return vertex.partition("*")[0]
+
+
+class Comparison(Compared):
+    """A run, its graph, and a new version of the graph.
+
+    Args:
+        machine: the run.
+        old: its graph; code is not needed.
+        new: the new version.
+        migration: what a user decided, or the new version declares.
+        accepts: old paths of the graphs whose changes ahead of the run are accepted, with those inside them; None: that
+            of the whole graph, if the migration accepts changes.
+
+    Attributes:
+        names: What is renamed.
+        changes: Every difference with its grade, those that need most first.
+        values: Key of a running graph -> its values in the new version.
+
+    Raises:
+        InvalidMigration: the migration names what is not there, or its values do not fit.
+    """
+
+    def __init__(
+        self,
+        machine: RunState,
+        old: GraphDefinition,
+        new: GraphDefinition,
+        migration: Migration = NO_MIGRATION,
+        accepts: frozenset[str] | None = None,
+    ) -> None:
+        self.machine, self.old, self.new, self.migration = machine, old, new, migration
+        self._accepts = frozenset([""] if migration.accept else []) if accepts is None else accepts
+        self.names = Renames(dict(migration.nodes), field_names(migration, new), dict(migration.forks))
+        frames: dict[str, list[FrameState]] = {}
+        for frame in machine.frames():
+            frames.setdefault(frame.place, []).append(frame)
+        self.frames = frames
+        self.at = {
+            place: {token.node for frame in frames for token in frame.live.values()}
+            for place, frames in self.frames.items()
+        }
+        self.ahead = dict(_regions(self, old, "", entered=False))
+        self._check_names()
+        found = list(structure_changes(old, new, self.names))
+        self.values = self._values(found)
+        self.changes = sorted(self._graded(found), key=lambda one: -GRADES.index(one.grade))
+
+    @property
+    def grade(self) -> Grade:
+        """The highest grade of a change that the migration does not settle."""
+        return highest(one.grade for one in self.changes if not one.settled)
+
+    @property
+    def undecided(self) -> bool:
+        """Whether there are changes ahead of the run that a user has to accept: those that the migration does not."""
+        return any(
+            one.grade == "decision" and not one.settled
+            and (one.proof or one.change is None or not self._accepted(one.change.place))
+            for one in self.changes
+        )  # fmt: skip
+
+    def _accepted(self, place: str) -> bool:
+        """Whether the migration accepts changes in a graph."""
+        return any(not one or place == one or place.startswith(f"{one}/") for one in self._accepts)
+
+    def touched(self, token: Activation) -> bool:
+        """Whether the node that a token is at changed, or has another path."""
+        place, node = token.frame.place, token.node
+        if self._accepted(place) and self._is_same(place, node):
+            return False
+        if self.names.place(place) != place or self.names.node(place, node) != node:
+            return True
+        return any(
+            one.change is not None
+            and (one.change.place, one.change.name) == (place, node)
+            and one.change.kind in ("outcomes", "join", "edges", "order", "graph_inside", "node_gone")
+            for one in self.changes
+        )
+
+    def _is_same(self, place: str, name: str) -> bool:
+        """Whether a node is the same in both versions but for its content, and its approval leads to the same nodes."""
+        old, new = graph_at(self.old, place), graph_at(self.new, self.names.place(place))
+        if old is None or new is None or self.names.node(place, name) != name or name not in new.nodes:
+            return False
+        if _kind(old.nodes[name]) != _kind(new.nodes[name]) or old.nodes[name].outcomes != new.nodes[name].outcomes:
+            return False
+        approves = new.nodes[name].approves
+        return approves is None or _led_to(old, name, approves.outcome) == _led_to(new, name, approves.outcome)
+
+    # -- names ---------------------------------------------------------------------------------------------------
+
+    def _check_names(self) -> None:
+        """Refuse a migration that names what is not there."""
+        named = [("nodes", self.migration.nodes), ("forks", self.migration.forks)]
+        for what, path, target in ((what, *pair) for what, names in named for pair in names.items()):
+            place, _, name = path.rpartition("/")
+            before, after = graph_at(self.old, place), graph_at(self.new, self.names.place(place))
+            if before is None or name not in before.nodes:
+                raise InvalidMigration(f"{what}: the run's graph has no node {path!r}; {_has(before)}")
+            if after is None or target.rpartition("/")[2] not in after.nodes:
+                raise InvalidMigration(f"{what}: the new version has no node {target!r}; {_has(after)}")
+            if "/" in target and target.rpartition("/")[0] != self.names.place(place):
+                raise InvalidMigration(f"{what}: {path!r} cannot become {target!r}, which is in another graph")
+        for path in self.migration.joins:
+            place, _, name = path.rpartition("/")
+            graphs = (graph_at(self.old, place), graph_at(self.new, self.names.place(place)))
+            if all(graph is None or name not in graph.nodes for graph in graphs):
+                raise InvalidMigration(f"joins: there is no node {path!r}")
+        for path in {*self.names.fields, *self.migration.drop}:
+            place, _, name = path.rpartition("/")
+            graphs = (graph_at(self.old, place), graph_at(self.new, place))
+            if all(graph is None or name not in graph.schema.fields for graph in graphs):
+                raise InvalidMigration(f"state: there is no field {path!r}")
+
+    # -- values --------------------------------------------------------------------------------------------------
+
+    def _values(self, changes: Sequence[Change]) -> dict[str, FrameValues]:
+        found: dict[str, FrameValues] = {}
+        for place, frames in self.frames.items():
+            graph = graph_at(self.new, self.names.place(place))
+            if graph is None:
+                continue
+            typed = frozenset(one.name for one in changes if one.kind == "field_type" and one.place == place)
+            for frame in frames:
+                move = StateMove(self.migration, self.names, frame, graph.schema, typed)
+                values = found[frame.key] = move.values()
+                for one in changes:
+                    if one.kind == "field_reducer" and one.place == place and move.written_in_branches(one.name):
+                        values.lost.add(one.name)
+        return found
+
+    def values_beside(self, frame: FrameState) -> dict[str, object]:
+        """The values of a graph that a step keeps although it failed, in the new version; none if some are missing."""
+        graph = graph_at(self.new, self.names.place(frame.place))
+        if graph is None:
+            return {}
+        changes = structure_changes(self.old, self.new, self.names)
+        typed = frozenset(one.name for one in changes if one.kind == "field_type" and one.place == frame.place)
+        found = StateMove(self.migration, self.names, frame, graph.schema, typed).values()
+        return {} if found.lost or found.missing else found.given
+
+    def _of_place(self, place: str) -> list[FrameValues]:
+        return [self.values[frame.key] for frame in self.frames.get(place, ()) if frame.key in self.values]
+
+    # -- grades --------------------------------------------------------------------------------------------------
+
+    def _graded(self, changes: Sequence[Change]) -> Iterator[GradedChange]:
+        if self.machine.result is None:
+            yield from self._given()
+            yield from misplaced(self)
+            joins = list(changed_joins(self))
+            yield from joins
+            yield from (GradedChange("decision", text, proof=True) for text in self._proofs())
+        else:
+            joins = []
+        known = {(one.change.place, one.change.name) for one in joins if one.change is not None}
+        for change in changes:
+            if not (change.kind == "join" and (change.place, change.name) in known):
+                yield self._graded_change(change)
+
+    def _given(self) -> Iterator[GradedChange]:
+        """What the migration renames, where the run is."""
+        for path, target in self.migration.nodes.items():
+            place, _, name = path.rpartition("/")
+            if name in self.at.get(place, ()):
+                text = f"node {path!r}, which the run is at, becomes {target!r}"
+                yield GradedChange("migration", text, settled=True)
+        for path, target in self.names.fields.items():
+            if path != target:
+                yield GradedChange("migration", f"state field {path!r} becomes {target!r}", settled=True)
+
+    def _proofs(self) -> Iterator[str]:
+        yield from lost_proofs(self.old, self.new, self.names, self.at)
+
+    def _graded_change(self, change: Change) -> GradedChange:
+        here = change.name in self.at.get(change.place, ())
+        ahead = change.name in self.ahead.get(change.place, ())
+        both = ahead and not self.ahead.get(change.place, set()).isdisjoint(change.others)
+        grade: Grade = "compatible"
+        settled, text = False, change.text
+        if self.machine.result is not None and not change.kind.startswith("field"):
+            return GradedChange("compatible", text, change=change)
+        match change.kind:
+            case "node_gone" if here:
+                grade, text = "migration", f"{text}, and the run is at it"
+            case "graph_inside" if self._is_inside(change):
+                grade, text = "migration", f"{text}, and the run is inside it"
+            case "outcomes" | "graph_inside" | "join" | "order" | "pool" if ahead:
+                grade = "decision"
+            case "join_order" if both:
+                grade = "decision"
+            case "edges" if here or (change.name == ANY and self.at.get(change.place)):
+                grade = "decision"
+            case "field_reducer" if any(change.name in one.lost for one in self._of_place(change.place)):
+                grade, text = "migration", f"{text}, and branches that are under way wrote it"
+            case "field_reducer":
+                grade = "decision"
+            case "field_gone" | "field_type":
+                grade, settled, text = self._graded_field(change)
+            case "field_new" if self._needs_value(change):
+                settled = all(change.name not in one.missing for one in self._of_place(change.place))
+                grade, text = "migration", f"{text}, and has no default"
+            case _:
+                pass
+        return GradedChange(grade, text, settled, change)
+
+    def _graded_field(self, change: Change) -> tuple[Grade, bool, str]:
+        values = self._of_place(change.place)
+        if any(change.name in one.lost for one in values):
+            return "migration", False, f"{change.text}, and has a value"
+        if any(change.name in one.reset for one in values):
+            return "decision", False, f"{change.text}; it has its default, and begins with the new one"
+        said = change.path in self.migration.drop or change.path in self.names.fields
+        return "migration" if said else "compatible", said, change.text
+
+    def _needs_value(self, change: Change) -> bool:
+        """Whether a new field has no default, and the run is in its graph."""
+        graph = graph_at(self.new, self.names.place(change.place))
+        return graph is not None and graph.schema.field(change.name).required and change.place in self.frames
+
+    def _is_inside(self, change: Change) -> bool:
+        tokens = (token for frame in self.frames.get(change.place, ()) for token in frame.live.values())
+        return any(
+            token.node == change.name and (token.phase is Phase.INSIDE or token.child is not None) for token in tokens
+        )
+
+
+def _led_to(graph: GraphDefinition, name: str, outcome: str) -> list[tuple[str, object]]:
+    """The nodes that an outcome leads to, with their kinds."""
+    targets = [edge.target for edge in graph.edges if edge.source == name and edge.outcome in (None, outcome)]
+    return [(one, _kind(graph.nodes[one]) if one in graph.nodes else None) for one in targets]
+
+
+def _kind(node: Node) -> object:
+    """The kind of a node, also of one whose code is not known; of a function, which one."""
+    data = node_data(node)
+    return data.get("kind"), data.get("ref")
+
+
+def _has(graph: GraphDefinition | None) -> str:
+    return f"it has {', '.join(graph.nodes)}" if graph is not None else "there is no such graph"
+
+
+def _regions(
+    comparison: Comparison, graph: GraphDefinition, place: str, *, entered: bool
+) -> Iterator[tuple[str, set[str]]]:
+    """Path of a graph -> the nodes that the run is at, or may still come to.
+
+    Args:
+        comparison: the run.
+        graph: the graph, in the run's version.
+        place: its path.
+        entered: whether it may begin anew.
+    """
+    topology = graph.topology
+    at = comparison.at.get(place, set())
+    found = set(graph.nodes) if entered else topology.reachable(at)
+    again = set(graph.nodes) if entered else topology.reachable(t for node in at for t in topology.successors[node])
+    if topology.exhausted_target is not None and at:
+        found |= topology.reachable([topology.exhausted_target])
+        again |= topology.reachable([topology.exhausted_target])
+    yield place, found
+    frames: Mapping[str, Sequence[FrameState]] = comparison.frames
+    queued = {
+        token.node
+        for frame in frames.get(place, ())
+        for token in frame.live.values()
+        if token.phase is not Phase.INSIDE
+    }
+    for name, node in graph.nodes.items():
+        if node.subgraph is not None:
+            yield from _regions(comparison, node.subgraph, inside(place, name), entered=name in again | queued)

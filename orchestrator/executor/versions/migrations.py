@@ -1,0 +1,375 @@
+"""Whether, and how, a run goes on in a new version of its graph: the record of its migration, or the refusal.
+
+`planned` decides; nothing is journaled here. The record is applied to a copy of the run first, so that a migration that
+would leave a state which does not fit is refused whole. The migrations that a graph declares for runs of its earlier
+versions are tried: its own, and those of the graphs inside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice, product
+
+from orchestrator.errors import GraphChanged, InvalidMigration, OrchestratorError, message_of
+from orchestrator.executor.versions.comparison import Comparison, Grade, GradedChange, highest
+from orchestrator.executor.versions.migrated_state import graph_at
+from orchestrator.executor.versions.remedies import Remedy, remedies, undecided
+from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.versions import NO_MIGRATION, Migration, Renames, StateFunction, StateMapping, inside
+from orchestrator.kernel.endings import kept_frames
+from orchestrator.kernel.machine import apply
+from orchestrator.kernel.plan import Plan
+from orchestrator.kernel.question import Approve
+from orchestrator.kernel.records import Migrated
+from orchestrator.kernel.run_state import RunState
+from orchestrator.kernel.state import Activation, Phase
+
+_MOST = 30
+"""Combinations of migrations that are tried for one run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """A migration of a whole graph, from those that it and the graphs inside it declare."""
+
+    migration: Migration
+    accepts: frozenset[str] = frozenset()
+    """Old paths of the graphs whose changes ahead of the run are accepted."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A migration that one of the graphs declares, and where that graph is."""
+
+    migration: Migration
+    old: str
+    new: str
+
+
+def declared(old: GraphDefinition, new: GraphDefinition) -> Iterator[Declared]:
+    """The migrations from one version of a graph to another that the new version declares.
+
+    Args:
+        old: the version before.
+        new: the version after.
+    """
+    for parts in islice(_choices(old, new, "", ""), _MOST):
+        if parts and (merged := _merged(parts)) is not None:
+            yield merged
+
+
+def _choices(old: GraphDefinition, new: GraphDefinition, old_place: str, new_place: str) -> Iterator[tuple[_Part, ...]]:
+    """The ways to choose a migration for a graph and for each graph inside it; none for those that did not change."""
+    if old.structure == new.structure:
+        yield ()
+        return
+    own: list[Migration | None] = [one for one in new.migrations if _applies(one, old, new, old_place)]
+    for migration in (*own, None):
+        names = Renames(dict(migration.nodes)) if migration is not None else Renames()
+        inner: list[list[tuple[_Part, ...]]] = []
+        for name, node in old.nodes.items():
+            target = names.node("", name)
+            now = new.nodes.get(target)
+            if node.subgraph is not None and now is not None and now.subgraph is not None:
+                places = inside(old_place, name), inside(new_place, target)
+                inner.append(list(islice(_choices(node.subgraph, now.subgraph, *places), _MOST)))
+        head = () if migration is None else (_Part(migration, old_place, new_place),)
+        for choice in product(*inner):
+            yield (*head, *(part for parts in choice for part in parts))
+
+
+def _applies(migration: Migration, old: GraphDefinition, new: GraphDefinition, place: str) -> bool:
+    """Whether both versions have the nodes that it names. A function of the whole state is about the whole graph."""
+    if callable(migration.state) and place:
+        return False
+    names = Renames(dict(migration.nodes))
+    for path, target in (*migration.nodes.items(), *migration.forks.items()):
+        around, _, name = path.rpartition("/")
+        before, after = graph_at(old, around), graph_at(new, names.place(around))
+        if before is None or name not in before.nodes:
+            return False
+        if after is None or target.rpartition("/")[2] not in after.nodes:
+            return False
+    return True
+
+
+def _merged(parts: Sequence[_Part]) -> Declared | None:
+    """The migration of the whole graph; None if what they say of the state cannot be said in one."""
+    functions = [part.migration.state for part in parts if callable(part.migration.state)]
+    mappings = [_state_of(part) for part in parts]
+    state: StateFunction | StateMapping | None = {name: one for mapping in mappings for name, one in mapping.items()}
+    if functions and state:
+        return None
+    nodes = {
+        inside(part.old, path): target if "/" in path and "/" not in target else inside(part.new, target)
+        for part in parts
+        for path, target in part.migration.nodes.items()
+    }
+    forks = {inside(part.old, path): target for part in parts for path, target in part.migration.forks.items()}
+    joins = {inside(part.old, path): target for part in parts for path, target in part.migration.joins.items()}
+    drop = tuple(inside(part.old, name) for part in parts for name in part.migration.drop)
+    accepts = frozenset(part.old for part in parts if part.migration.accept)
+    migration = Migration(
+        nodes=nodes, state=functions[0] if functions else state or None, joins=joins, drop=drop, forks=forks
+    )
+    return Declared(migration, accepts)
+
+
+def _state_of(part: _Part) -> StateMapping:
+    """What a migration says of fields, with their paths in the whole graph."""
+    state = part.migration.state
+    if not isinstance(state, Mapping) or not part.old:
+        return state if isinstance(state, Mapping) else {}
+    return {
+        inside(part.new, name): _source(part, name, source) if isinstance(source, str) else source
+        for name, source in state.items()
+    }
+
+
+def _source(part: _Part, name: str, source: str) -> str:
+    around = "" if "/" in source else name.rpartition("/")[0]
+    return inside(part.old, inside(around, source))
+
+
+_TRIES = 30
+"""Suggestions that are tried for one refusal."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedMigration:
+    """A migration that fits."""
+
+    record: Migrated
+    """The record to journal; its number and time are those of the run when it was planned."""
+    trial: RunState
+    """The run as it will be, without observers."""
+    changes: Sequence[GradedChange] = ()
+    """Every difference."""
+
+
+def planned(
+    machine: RunState,
+    old: GraphDefinition,
+    new: GraphDefinition,
+    *,
+    migration: Migration | None = None,
+    accept: bool = False,
+    strict: bool = False,
+) -> PlannedMigration:
+    """Plan the migration of a run to a new version of its graph.
+
+    Args:
+        machine: the run. It is not changed.
+        old: the graph that it has; code is not needed.
+        new: the new version.
+        migration: what a user decided. None: if the run does not fit the new version, it continues by the first
+            migration that the new version declares and that it fits.
+        accept: whether the user accepts changes ahead of the run.
+        strict: whether compatible changes, and those of declared migrations, have to be accepted, too.
+
+    Raises:
+        GraphChanged: the run cannot go on without a decision, or without another migration; the message has every
+            difference with its grade, and the command that continues the run.
+        InvalidMigration: the migration does not fit the run, or the new version.
+    """
+    comparison = Comparison(machine, old, new, migration or NO_MIGRATION)
+    if migration is not None or comparison.grade == "compatible":
+        if not _refused(comparison, accept=accept, strict=strict):
+            return _tried(comparison)
+        raise _refusal(comparison, accept=accept, strict=strict)
+    tries = _Declared(comparison)
+    found = tries.planned(accept=accept, strict=strict)
+    if found is not None:
+        return found
+    if not _refused(comparison, accept=accept, strict=strict):
+        return _tried(comparison)
+    raise _refusal(comparison, accept=accept, strict=strict, tries=tries)
+
+
+class _Declared:
+    """The migrations that the new version of a graph declares, for one run."""
+
+    def __init__(self, plain: Comparison) -> None:
+        self.faults: list[str] = []
+        """Why the run does not fit them, one line each."""
+        self.acceptable: Comparison | None = None
+        """The first one that it fits once a user accepts its changes."""
+        self._fit: list[tuple[Comparison, PlannedMigration]] = []
+        machine, old, new = plain.machine, plain.old, plain.new
+        for one in declared(old, new):
+            try:
+                found = Comparison(machine, old, new, one.migration, one.accepts)
+                if found.grade == "migration":
+                    needed = (one for one in found.changes if one.grade == "migration" and not one.settled)
+                    self.faults.append(next(needed).text)
+                    continue
+                self._fit.append((found, _tried(found)))
+            except InvalidMigration as error:
+                self.faults.append(error.fault)
+
+    def planned(self, *, accept: bool, strict: bool) -> PlannedMigration | None:
+        """The first migration that the run fits; None if it fits none without a decision."""
+        for comparison, found in self._fit:
+            if not _refused(comparison, accept=accept, strict=strict):
+                return found
+            self.acceptable = self.acceptable or comparison
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Assessment:
+    """What the migration of a run to a new version of its graph needs."""
+
+    grade: Grade
+    changes: Sequence[GradedChange]
+    """Every difference."""
+    remedy: Remedy | None = None
+    """A way to go on, if the grade is not compatible; None: none is known."""
+    undecided: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """See `GraphChanged.undecided`."""
+
+
+def assess(machine: RunState, old: GraphDefinition, new: GraphDefinition) -> Assessment:
+    """Assess the migration of a run.
+
+    Args:
+        machine: the run. It is not changed.
+        old: the graph that it has.
+        new: the new version.
+    """
+    comparison = Comparison(machine, old, new)
+    grade = comparison.grade
+    if grade == "compatible":
+        try:
+            _tried(comparison)
+        except InvalidMigration as error:
+            return Assessment("migration", (*comparison.changes, GradedChange("migration", error.fault)))
+        return Assessment(grade, comparison.changes)
+    tries = _Declared(comparison)
+    found = tries.planned(accept=False, strict=False)
+    if found is not None:
+        return Assessment("compatible", found.changes)
+    if tries.acceptable is not None:
+        return Assessment("decision", tries.acceptable.changes, Remedy(accept=True))
+    return Assessment(grade, comparison.changes, _remedy(comparison), undecided(comparison))
+
+
+def _refused(comparison: Comparison, *, accept: bool, strict: bool) -> bool:
+    if comparison.grade == "migration":
+        return True
+    return not accept and (comparison.undecided or (strict and not _is_same(comparison)))
+
+
+def _is_same(comparison: Comparison) -> bool:
+    """Whether only the digests are others: versions of the library before left the order of joins out of them."""
+    old, new = comparison.old, comparison.new
+    return (old.structure, old.content) == (new.structure, new.content)
+
+
+def _tried(comparison: Comparison) -> PlannedMigration:
+    """The migration, applied to a copy of the run.
+
+    Raises:
+        InvalidMigration: the run would not fit the new version.
+    """
+    machine, new = comparison.machine, comparison.new
+    record = _record(comparison)
+    trial = machine.copy()
+    trial.later[new.content] = Plan.of(new)
+    try:
+        apply(trial, record)
+        for token in trial.live_tokens():
+            token.frame.plan.schema.check(token.values)
+    except (OrchestratorError, LookupError, TypeError, ValueError, StopIteration) as error:
+        said = str(error) if isinstance(error, OrchestratorError) else f"{type(error).__name__}: {message_of(error)}"
+        raise InvalidMigration(f"run {machine.run_id!r} does not fit the new version of its graph: {said}") from error
+    return PlannedMigration(record, trial, comparison.changes)
+
+
+def _record(comparison: Comparison) -> Migrated:
+    machine, names = comparison.machine, comparison.names
+    values: dict[str, object] = {}
+    inside: dict[str, dict[str, object]] = {}
+    for frame in machine.frames():
+        given = comparison.values[frame.key].given if frame.key in comparison.values else {}
+        if frame.parent is None:
+            values = given
+        elif given:
+            inside[frame.parent.key] = given
+    for frame in kept_frames(machine):
+        given = comparison.values_beside(frame)
+        if given and frame.parent is not None:
+            inside[frame.parent.key] = given
+    return Migrated(
+        seq=machine.head + 1,
+        ts=machine.updated,
+        structure=comparison.new.structure,
+        content=comparison.new.content,
+        structure_before=machine.structure,
+        content_before=machine.content,
+        nodes=dict(names.nodes),
+        fields=dict(names.fields),
+        forks=dict(names.forks),
+        values=values or None,
+        inside=inside,
+        joins=dict(comparison.migration.joins),
+        withdrawn=tuple(token.key for token in machine.live_tokens() if _asks_again(comparison, token)),
+        grade=highest(one.grade for one in comparison.changes),
+        changes=tuple(map(str, comparison.changes)),
+    )
+
+
+def _asks_again(comparison: Comparison, token: Activation) -> bool:
+    """Whether a step asks again: its node changed, and it waits for an answer, or has an approval that is not used."""
+    asking = token.phase is Phase.ASKING
+    approved = [answer.seq for answer in token.answers.values() if isinstance(answer.answer, Approve)]
+    if not asking and not approved:
+        return False
+    calls = comparison.machine.ledger.of(token.key)
+    used = any(call.settled is not None and call.settled.seq > min(approved, default=0) for call in calls)
+    return (asking or not used) and comparison.touched(token)
+
+
+# -- refusals ---------------------------------------------------------------------------------------------------------
+
+
+def _refusal(comparison: Comparison, *, accept: bool, strict: bool, tries: _Declared | None = None) -> GraphChanged:
+    machine, new = comparison.machine, comparison.new
+    acceptable = None if tries is None else tries.acceptable
+    at = sorted({token.node for token in machine.root.live.values()}) if machine.root is not None else []
+    lines = "\n".join(f"  - {one}" for one in (acceptable or comparison).changes)
+    fault = (
+        f"run {machine.run_id!r} is at {', '.join(at) or 'its end'}, and graph {new.name!r} changed:\n"
+        f"{lines or '  - the structure is another one'}"
+    )
+    if tries is not None and acceptable is None:
+        faults = dict.fromkeys(tries.faults)
+        fault += "".join(f"\nIt does not fit a migration that the graph declares: {one}" for one in faults)
+    remedy = _remedy(comparison, strict=strict) if acceptable is None else Remedy(accept=True)
+    if remedy is None:
+        return GraphChanged(fault, run_id=machine.run_id, undecided=undecided(comparison))
+    return GraphChanged(fault, run_id=machine.run_id, options=remedy.options, call=remedy.call, guesses=remedy.guesses)
+
+
+def _remedy(comparison: Comparison, *, strict: bool = False) -> Remedy | None:
+    """A way to go on that was tried on a copy of the run."""
+    tries = 0
+    todo: list[tuple[Comparison, tuple[str, ...]]] = [(comparison, ())]
+    while todo:
+        unfit, guessed = todo.pop(0)
+        for remedy in remedies(unfit):
+            guesses = (*guessed, *remedy.guesses)
+            tries += 1
+            if tries > _TRIES:
+                return None
+            try:
+                better = Comparison(comparison.machine, comparison.old, comparison.new, remedy.migration)
+                if better.grade == "migration":
+                    todo.append((better, guesses))  # what is inside a renamed subgraph can be compared now
+                    continue
+                _tried(better)
+            except InvalidMigration:
+                continue
+            return replace(remedy, accept=better.grade == "decision" or strict, guesses=guesses)
+    return None
