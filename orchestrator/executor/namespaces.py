@@ -39,10 +39,11 @@ if TYPE_CHECKING:
     from orchestrator.views.replay_result import Replay
     from orchestrator.views.worker_info import WorkerInfo
 else:
-    fork_choices, fork_preview, forks, scheduling, version_check, work_queue, worker_list = later(
-        "orchestrator.executor.host", "fork_choices fork_preview forks scheduling version_check work_queue worker_list"
-    )
+    fork_choices, fork_preview, forks = later("orchestrator.executor.host", "fork_choices fork_preview forks")
     (replays,) = later("orchestrator.executor.replay", "start")
+    scheduling, version_check, work_queue, worker_list = later(
+        "orchestrator.executor.host", "scheduling version_check work_queue worker_list"
+    )
 
 
 class ExecutorSchedules:

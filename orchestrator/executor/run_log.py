@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from orchestrator.executor.call_guard import CallGuard
     from orchestrator.executor.followers import Follower
-    from orchestrator.executor.replay.running import Tape
+    from orchestrator.executor.replay.running import RunningReplay
 
 ToolsFor: TypeAlias = "Callable[[GraphDefinition | None], Mapping[str, Tool]]"
 """The tools that arguments in an answer are checked by, for the graph of the run."""
@@ -121,8 +121,8 @@ class RunLog:
         self.watchers: set[Follower] = set()
         self.replies: dict[str, ReplySoFar] = {}
         """Keys of model calls under way whose replies come in pieces."""
-        self.tape: Tape | None = None
-        """What the run takes from another one, if it is a replay."""
+        self.replay: RunningReplay | None = None
+        """Set if the run is a replay, or a replay called it."""
         self.context: object = None
         """What its nodes get as `ctx.context`."""
         self.guard: CallGuard | None = None

@@ -2,7 +2,7 @@
 
 A client that opens connections and sends or reads nothing needs no token, and each connection takes a file descriptor.
 So a server keeps half of the descriptors of its process for connections. When they are all taken, the connection that
-has waited longest for its client, for a whole head or until an answer is read, gives way to the next one; if none
+has waited longest for its client, for a whole request or until an answer is read, gives way to the next one; if none
 waits, the next one is closed.
 """
 
@@ -53,7 +53,7 @@ class BoundedConfig(uvicorn.Config):
         super().__init__(app, http=_Connection, backlog=max(8, min(128, most // 8)), **options)
         self.most = most
         self.waiting: dict[_Connection, None] = {}
-        """Connections without a whole head, or whose answer is not read; the one that has waited longest first."""
+        """Connections without a whole request, or whose answer is not read; the one that has waited longest first."""
 
 
 class _Connection(H11Protocol):
@@ -95,6 +95,9 @@ class _Connection(H11Protocol):
         # After an answer, what is left of a body is no request either.
         if self.conn.their_state is h11.IDLE or (self.cycle is not None and self.cycle.response_complete):
             self._wait()
+        elif self.conn.their_state is h11.SEND_BODY:
+            self._stop_head_timer()
+            self._waiting.setdefault(self)  # the application says how long the body may take
         else:
             self._stop_waiting()
 
@@ -130,6 +133,9 @@ class _Connection(H11Protocol):
     def _stop_waiting(self) -> None:
         if self._read_timer is None:
             self._waiting.pop(self, None)
+        self._stop_head_timer()
+
+    def _stop_head_timer(self) -> None:
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None

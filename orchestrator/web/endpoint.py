@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeAlias
 
@@ -274,6 +274,10 @@ class Call(Generic[QueryT, BodyT]):
         if not await self.may_see(info):
             raise await refused_for(self.settings.authorize, self.request, self.action, await self.labelled(info))
         return info
+
+    def waiting(self) -> AbstractAsyncContextManager[None]:
+        """Count the request among the streams while it waits for a run, see `OpenStreams.waiting`."""
+        return self.service.streams.waiting(self.request.receive, self.settings.wait)
 
     def stream(self, events: AsyncIterator[str], runs: Iterable[str] = ()) -> EventStream:
         """Answer with a stream, which ends with the session that opened it, and once `authorize` refuses it.

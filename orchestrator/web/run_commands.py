@@ -9,8 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Callable
 
-import anyio
-
 from orchestrator.away import away
 from orchestrator.errors import StaleAnswer
 from orchestrator.executor import Run
@@ -35,6 +33,8 @@ from orchestrator.web.requests import (
 async def start(call: Call[NoQuery, StartBody]) -> RunResult:
     """Start a run; with `wait`, return when it ends or pauses, or after a while."""
     body, executor = call.body, call.executor
+    if body.wait:
+        call.service.streams.check()
     graph, approve = await call.graph(body.graph), call.risk(body.approve)
     await call.check_new(body.run_id, graph.name, body.labels)
     run_id = os.urandom(8).hex() if body.run_id is None else body.run_id
@@ -44,7 +44,7 @@ async def start(call: Call[NoQuery, StartBody]) -> RunResult:
         limits=await call.limits(body.limits, graph.limits), refs=refs, by=call.principal,
     )  # fmt: skip
     if body.wait:
-        with call.service.streams.opened(), anyio.move_on_after(call.settings.wait):
+        async with call.waiting():
             return await result_of(await executor.wait(run_id))
     return await result_of(await executor.load(run_id))
 
@@ -114,7 +114,7 @@ async def cancel(call: Call[NoQuery, StopBody]) -> RunResult:
 
 async def _stopped(call: Call[NoQuery, StopBody], stop: Callable[..., Awaitable[Run]]) -> RunResult:
     by = call.by(call.body.by)
-    with call.service.streams.opened(), anyio.move_on_after(call.settings.wait):
+    async with call.waiting():
         return await result_of(await stop(call.run_id, by=by, reason=call.body.reason))
     return await result_of(await call.executor.load(call.run_id))
 

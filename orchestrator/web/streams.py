@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING
 
 import anyio
@@ -23,6 +23,8 @@ RECONNECT = "retry: 1000\n\n"
 """The first line of a stream: milliseconds after which a browser connects again."""
 _AHEAD = 64
 """Events that are read ahead of a reader."""
+_BRIEFLY = 1.0
+"""Seconds for which a request waits for a run while as many streams are open as there may be."""
 
 
 class OpenStreams:
@@ -48,6 +50,22 @@ class OpenStreams:
         if self._closed or len(self._scopes) >= self._limit:
             why = "it ends" if self._closed else f"it has {self._limit} open streams, its limit"
             raise HttpProblem(503, "streams-full", f"this server opens no further stream: {why}", headers=_LATER)
+
+    @asynccontextmanager
+    async def waiting(self, receive: Receive, seconds: float) -> AsyncIterator[None]:
+        """Count a request that waits for a run. It waits until its time is over, or the client or the server ends.
+
+        Args:
+            receive: tells when the client disconnects.
+            seconds: the longest that it waits.
+        """
+        longest = seconds if len(self._scopes) < self._limit else min(seconds, _BRIEFLY)
+        with self.opened() as scope:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(_disconnected, receive, scope)
+                with anyio.move_on_after(longest):
+                    yield
+                tasks.cancel_scope.cancel()
 
     @contextmanager
     def opened(self) -> Iterator[anyio.CancelScope]:
@@ -166,7 +184,12 @@ class EventStream:
 
     async def _listen(self, receive: Receive, whole: anyio.CancelScope) -> None:
         """End the stream when its reader has gone."""
-        while (await receive())["type"] != "http.disconnect":
-            pass
+        await _disconnected(receive, whole)
         self._over = True
-        whole.cancel()
+
+
+async def _disconnected(receive: Receive, scope: anyio.CancelScope) -> None:
+    """Cancel a scope when the client has gone."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    scope.cancel()

@@ -587,6 +587,17 @@ def test_an_object_that_would_get_too_large_is_not_unpacked(monkeypatch: pytest.
         tracemalloc.stop()
 
 
+def test_an_object_of_line_ends_takes_no_memory_for_each() -> None:
+    data = b'{"type":"export"}\n' + b"\n" * (1 << 20)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match="not JSON"):
+            records_of("r", data)
+        assert tracemalloc.get_traced_memory()[1] < len(data)
+    finally:
+        tracemalloc.stop()
+
+
 @pytest.mark.full
 async def test_the_bucket_says_what_is_wrong(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     nowhere = open_archive(bucket.url.replace(bucket.name, "no-such-bucket"))

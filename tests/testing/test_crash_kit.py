@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
 from orchestrator import Context, Graph, Update, node
-from orchestrator.executor.effects.effect import Effect, Ticket, witness
+from orchestrator.executor.effects.effect import Call, Effect, Ticket, witness
 from orchestrator.executor.effects.perform import AttemptEffects, UnderWay
 from orchestrator.kernel.ledger import EffectEntry
 from orchestrator.models import OfflineModel
@@ -197,13 +197,11 @@ async def test_it_finds_a_ledger_that_settles_before_it_calls(monkeypatch: pytes
 
 
 async def test_it_finds_a_ledger_that_forgets_an_intent(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def intend(
-        self: UnderWay, effect: Effect[Any], key: str, wanted: str, occurrence: int, **options: Any
-    ) -> Ticket:
-        if effect.name != "pay":
-            return await original(self, effect, key, wanted, occurrence, **options)
-        self._open.add(key)
-        return Ticket(key, time.time(), True, self.attempt)
+    async def intend(self: UnderWay, call: Call, **options: Any) -> Ticket:
+        if call.effect.name != "pay":
+            return await original(self, call, **options)
+        self._open.add(call.key)
+        return Ticket(call.key, time.time(), True, self.attempt)
 
     original = UnderWay.intend
     monkeypatch.setattr(UnderWay, "intend", intend)

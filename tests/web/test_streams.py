@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import sys
 import time
@@ -36,13 +37,29 @@ def server() -> Iterator[Api]:
 @contextmanager
 def connected(found: Api, *paths: str, room: int = 0, more: str = "") -> Iterator[socket.socket]:
     """A client that has sent its requests at once and reads nothing by itself."""
+    text = "".join(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n{more}\r\n" for path in paths)
+    with sent(found, text, room=room) as client:
+        yield client
+
+
+@contextmanager
+def posted(found: Api, path: str, body: str, length: int = 0) -> Iterator[socket.socket]:
+    """A client that has sent a body, or the beginning of a longer one, and reads nothing by itself."""
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    with sent(found, f"{head}Content-Length: {length or len(body)}\r\n\r\n{body}") as client:
+        yield client
+
+
+@contextmanager
+def sent(found: Api, text: str, room: int = 0) -> Iterator[socket.socket]:
+    """A client that has sent a text."""
     host, port = found.url.removeprefix("http://").split(":")
     with socket.socket() as client:
         if room:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, room)
         client.settimeout(60)
         client.connect((host, int(port)))
-        client.sendall("".join(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n{more}\r\n" for path in paths).encode())
+        client.sendall(text.encode())
         yield client
 
 
@@ -171,13 +188,39 @@ def test_a_client_that_reads_no_answer_gives_way_to_the_next_one(monkeypatch: py
     with api() as found, ExitStack() as stack:
         for _ in range(8):
             stack.enter_context(connected(found, *MANY, room=4096))
+        Shell.until(lambda: served(found))  # those before are still written to
 
-        def served() -> bool:
-            with suppress(httpx2.TransportError):  # those before are still written to
-                return httpx2.get(f"{found.url}/api/graphs", timeout=60).status_code == 200
-            return False
 
-        Shell.until(served)
+def served(found: Api) -> bool:
+    """Whether a client of its own is answered."""
+    with suppress(httpx2.TransportError):
+        return httpx2.get(f"{found.url}/api/graphs", timeout=60).status_code == 200
+    return False
+
+
+def test_a_body_that_does_not_come_gives_way_to_the_next_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "most_connections", lambda: 8)
+    with api(settings={"patience": 600.0}) as found, ExitStack() as stack:
+        for _ in range(8):
+            stack.enter_context(posted(found, "/api/runs", "{", length=1000))
+        Shell.until(lambda: served(found))
+
+
+def test_requests_that_wait_for_a_run_leave_connections_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "most_connections", lambda: 8)
+    body = {"graph": "held", "run_id": "one", "input": None, "wait": True}
+    with held() as (found, gate), ExitStack() as stack:
+        for _ in range(4):
+            stack.enter_context(posted(found, "/api/runs", json.dumps(body)))
+        Shell.until(lambda: len(found.streams) == 4)
+        assert found.post("runs", 503, **body)["type"].endswith("streams-full")
+        assert found.post("graphs/try", 503, text="", wait=True)["type"].endswith("streams-full")
+        assert found.post("runs/one/pause")["status"] == "running"  # soon, and not when its step has ended
+        assert len(found.streams) == 4
+        stack.close()
+        Shell.until(lambda: len(found.streams) == 0)
+        found.portal.call(gate.go.set)
+        assert found.settled("one")["status"] == "completed"  # it had one step
 
 
 def test_streams_leave_connections_for_other_requests(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -180,8 +180,8 @@ class Drive:
         log = self.log
         while True:
             await self._workers.quiet()
-            if log.tape is not None:
-                steps.happen_at_rest(log, log.tape)
+            if log.replay is not None:
+                steps.happen_at_rest(log, log.replay)
             await self.end_if_over()
             head = log.journal.head
             await log.durable()
@@ -213,7 +213,7 @@ class Drive:
             return started  # an event that came before answers it
         log.clock.asked(question)
         asker = log.machine.askers.get(question.id)
-        if log.tape is not None and asker is not None and steps.answer_from_tape(log, log.tape, asker, question):
+        if log.replay is not None and asker is not None and steps.answer_as_recorded(log, log.replay, asker, question):
             return started
         answer = by_policy(log.machine, question, log.clock.now(), log.clock.due(log.machine, question))
         if answer is not None:

@@ -153,8 +153,8 @@ class Workers:
                 record = await run_step(log, self._resources, activation)
                 if task is not None and task.cancelling() and not is_cancelled(log.task, log.cancels):
                     await take_back_cancels(task)
-                if log.tape is not None and record is not None:
-                    record = await replayed_steps.in_turn(log, log.tape, activation, record)
+                if log.replay is not None and record is not None:
+                    record = await replayed_steps.in_turn(log, log.replay, activation, record)
             finally:
                 scopes.pop(key, None)
             # What a node left in the context is none of the next step's business, which then begins in another task.

@@ -1,4 +1,4 @@
-"""What the journal decides about an effect: pure functions, without I/O and without a clock.
+"""Decisions about effects, from the journal: pure functions, without I/O and without a clock.
 
 An effect is recognised by its activation, name, digest of the request, and occurrence (the how-manieth call of
 that kind in the attempt). `decide` maps what the journal knows of it to what is done:
@@ -6,7 +6,7 @@ that kind in the attempt). `decide` maps what the journal knows of it to what is
     settled                                        Reuse       its result is given back, nothing is called
     failed, with a further try to come             RetryLater  called again when that is due
     suspended by a question that it asked, or stopped
-      before the call was made                     Again       begun anew
+      before the call was made                     Again       started anew
     outcome unknown, may run again                 Again       called again under the same key
     outcome unknown, or result refused, and
       irreversible                                 Reconcile   `reconcile` is asked what became of it
@@ -19,7 +19,7 @@ that kind in the attempt). `decide` maps what the journal knows of it to what is
 
 In a new attempt (a retry) the effects of earlier attempts do not count, except irreversible ones.
 
-A step that goes on in a reopened run finds its effects as it left them, with these differences:
+A step that continues in a reopened run finds its effects as it left them, with these differences:
 
     stopped by the end of the run                  as if its outcome was not known
     of an attempt that failed, certainly failed    Begin       called, under a new key
@@ -27,7 +27,7 @@ A step that goes on in a reopened run finds its effects as it left them, with th
     a graph was called, and its run ended otherwise
       than `completed`                             Again       the run is reopened
 
-Steps that were stopped go on in their attempt, steps that failed begin the next one. See `docs/resuming.md`.
+Steps that were stopped continue in their attempt, steps that failed start the next one. See `docs/resuming.md`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from orchestrator.kernel.records import EffectIntended, EffectSettled, Failure, 
 from orchestrator.kernel.state import Activation
 
 SUSPENDED = "Suspended"
-"""Type of the failure that stands for an effect which asked something itself, and is begun anew with the answer."""
+"""Type of the failure that stands for an effect which asked something itself, and is started anew with the answer."""
 NOT_MADE = "NotMade"
 """Type of the failure that stands for an effect which was stopped while its call still waited for its turn."""
 
@@ -120,7 +120,7 @@ def decide(
     forked_at: int = 0,
     reopened: int = 0,
 ) -> Decision:
-    """What is done with an effect that a step asks for.
+    """Decide what is done with an effect that a step asks for.
 
     Args:
         entry: what the journal knows of it, see `find`.
@@ -156,7 +156,7 @@ def decide(
 def kept_in_fork(
     entry: EffectEntry, attempt: int, *, continues: bool = False, reopened: int = 0
 ) -> EffectSettled | None:
-    """How a call ended that a fork has from its parent; None if the fork makes it, under a key of its own.
+    """The end of a call that a fork has from its parent; None if the fork makes the call, under a key of its own.
 
     Arguments as of `decide` and `find`.
     """
@@ -175,17 +175,17 @@ def again(entry: EffectEntry) -> Again:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How an effect ended, as it is journaled."""
+    """The end of an effect, as it is journaled."""
 
     result: object = None
     error: Failure | None = None
     usage: Usage | None = None
     unknown: bool = False
-    """Whether it is open what it did, or what its result is."""
+    """True if it is not known what the effect did, or what its result is."""
     returned: str | None = None
-    """What came back, if its result was refused."""
+    """The returned value in words, if it was refused as a result."""
     answered: bool = False
-    """Whether a person said so."""
+    """True if a person said so."""
     next_at: float | None = None
     """When the call is tried again, Unix seconds."""
 
@@ -245,7 +245,7 @@ def find(
 
 
 def _valid(entry: EffectEntry, attempt: int, *, continues: bool, reopened: int) -> EffectSettled | None:
-    """How an effect ended; None also where the end of its run stopped it, or where the run that it began can go on.
+    """The end of an effect; None also if the end of its run stopped it, or if the run that it started can continue.
 
     So it is where a person gave up a call of an earlier attempt: a reopened run asks about it again.
     """
@@ -291,39 +291,39 @@ def left_behind(
 
 
 def settled_of(entry: EffectEntry) -> EffectSettled | None:
-    """How it ended. What was settled before it was last intended is about the time before."""
+    """The end of an effect. A record from before its last intent is about an earlier try."""
     settled = entry.settled
     return settled if settled is not None and settled.seq > entry.intended.seq else None
 
 
 def is_suspended(entry: EffectEntry) -> bool:
-    """Whether it did nothing so far, since it asked something first or never got its turn, and may begin anew."""
+    """True if an effect did nothing so far and may start anew: it asked something first, or never got its turn."""
     settled = settled_of(entry)
     return settled is not None and settled.error is not None and settled.error.type in (SUSPENDED, NOT_MADE)
 
 
 def lasts(entry: EffectEntry) -> bool:
-    """Whether it happened, or may have, and cannot be undone; of a call of a graph, whether that is so inside of it."""
+    """True if an effect, or one inside the run of a called graph, happened or may have, and cannot be undone."""
     intended, settled = entry.intended, settled_of(entry)
     if intended.effect == "irreversible":
         return not is_suspended(entry) and not certainly_failed(intended, settled)
     return settled is None or did_irreversible(settled.result)
 
 
-def waits_for_tape(entry: EffectEntry) -> bool:
-    """Whether it is a call of a replay that was to be taken from the replayed run, and has no result yet."""
+def waits_for_recording(entry: EffectEntry) -> bool:
+    """True for a call of a replay that takes its result from the replayed run, and does not have it yet."""
     return entry.intended.taken is not None and (settled_of(entry) is None or is_suspended(entry))
 
 
 def failed_span(entry: EffectEntry | None) -> tuple[int, int] | None:
-    """From which record to which a call went on that failed for good and may be made again; None for any other."""
+    """First and last record of a call that failed for good and may be made again; None for any other."""
     settled = None if entry is None else settled_of(entry)
     if entry is None or settled is None or settled.ok or settled.next_at is not None:
         return None
     return None if entry.intended.effect == "irreversible" else (entry.intended.seq, settled.seq)
 
 
-# -- effects of a step that goes on in a reopened run ------------------------------------------------------------------
+# -- effects of a step that continues in a reopened run ----------------------------------------------------------------
 
 
 STOPPED = "Cancelled"
@@ -331,29 +331,29 @@ STOPPED = "Cancelled"
 
 
 def is_stopped(settled: EffectSettled) -> bool:
-    """Whether the end of a run stopped an effect."""
+    """True if the end of a run stopped an effect."""
     return not settled.ok and settled.error is not None and settled.error.type == STOPPED
 
 
 def certainly_failed(intended: EffectIntended, settled: EffectSettled | None) -> bool:
-    """Whether an effect is over, and is known to have failed: an answer of `failed` does not say so."""
+    """True if an effect is over, and is known to have failed: an answer of `failed` does not say so."""
     if settled is None or settled.unknown:
         return False
     return not settled.may_have_happened or (intended.kind == "tool" and failed_result(settled.result) is not None)
 
 
 def is_given_up(settled: EffectSettled) -> bool:
-    """Whether a person answered that an effect counts as failed. Of a call that returned no other end is final."""
+    """True if a person answered that an effect counts as failed. Of a call that returned no other end is final."""
     return settled.given_up or (settled.returned is not None and not settled.ok and not settled.unknown)
 
 
 def end_inside(settled: EffectSettled | None) -> str:
-    """The status of the run that a call of a graph began; empty if it began none, or is not known to have ended."""
+    """The status of the run that a call of a graph started; empty if it started none, or is not known to have ended."""
     result = None if settled is None else settled.result
     metadata = result.get("metadata") if isinstance(result, Mapping) else None
     return str(metadata.get("status", "")) if isinstance(metadata, Mapping) and "run_id" in metadata else ""
 
 
 def broke_off(settled: EffectSettled | None) -> bool:
-    """Whether the run that a call of a graph began can go on: it did not end, failed or was cancelled."""
+    """True if the run that a call of a graph started can continue: it did not end, failed or was cancelled."""
     return settled is None or is_stopped(settled) or end_inside(settled) in ("failed", "cancelled")

@@ -22,7 +22,7 @@ import anyio
 from orchestrator.errors import EffectFailed, RunConflict, RunUnknown, StoreCorrupt, StoreError
 from orchestrator.executor.call_guard import CallDenied
 from orchestrator.executor.effects.decide import certainly_failed, is_suspended, settled_of
-from orchestrator.executor.effects.effect import Attempt, Effect
+from orchestrator.executor.effects.effect import Attempt, Call, Effect
 from orchestrator.executor.effects.limits import child_id
 from orchestrator.executor.effects.perform import UnderWay, patience
 from orchestrator.executor.effects.questions import answer_to, asking_again, identified, unused_id
@@ -59,16 +59,16 @@ class FamilyCall:
 
     run: str
     seq: int
-    """Of the record with its intent."""
+    """Number of the record with its intent."""
     same: bool
-    """Whether the request is the same."""
+    """True if the request is the same."""
     args: object
     status: Literal["returned", "failed", "unknown"]
     result: object = None
     error: str = ""
 
     def shown(self) -> dict[str, object]:
-        """It as plain JSON, for the payload of a question."""
+        """The call as plain JSON, for the payload of a question."""
         found: dict[str, object] = {"run": self.run, "seq": self.seq, "same": self.same, "status": self.status}
         if not self.same:
             found["args"] = self.args
@@ -99,7 +99,7 @@ class Relatives:
 async def relatives(store: Store, run_id: str, records: Sequence[Record], most: int = MOST) -> Relatives:
     """The journals of a run's family, without its own.
 
-    Of a run that a fork called, they are those of the runs that the same call began in the fork's family.
+    Of a run that a fork called, they are those of the runs that the same call started in the fork's family.
 
     Args:
         store: the store of all of them.
@@ -122,7 +122,7 @@ async def relatives(store: Store, run_id: str, records: Sequence[Record], most: 
             found.gone.append(name)
         else:
             found.journals[name] = journal
-        # A fork at a record before its parent's own beginning does not contain how that one began.
+        # A fork at a record before its parent's own beginning does not contain how that one started.
         others = [record.parent for record in journal or () if isinstance(record, Forked)]
         others += [info.run_id for info in await forks_of(store, name)]
         for other in others:
@@ -136,7 +136,7 @@ async def relatives(store: Store, run_id: str, records: Sequence[Record], most: 
 
 
 async def _called_alike(store: Store, caller: Caller) -> Relatives:
-    """The journals of the runs that a call began in the other runs of the caller's family."""
+    """The journals of the runs that a call started in the other runs of the caller's family."""
     records = await _journal(store, caller.run_id) or ()
     made = next((one for one in records if isinstance(one, EffectIntended) and one.key == caller.key), None)
     if made is None:
@@ -168,7 +168,7 @@ async def _journal(store: Store, run_id: str) -> Sequence[Record] | None:
 async def known_calls(
     store: Store, machine: RunState, activation: Activation, effect: Effect[object], asked_for: Collection[str]
 ) -> tuple[list[FamilyCall], list[str]]:
-    """What the family knows of a call that a step is about to make.
+    """Calls of the family like one that a step is about to make.
 
     Args:
         store: the store of the runs.
@@ -206,7 +206,7 @@ def irreversible_calls(family: Relatives, records: Sequence[Record]) -> list[tup
 
     Args:
         family: the relatives.
-        records: those that the fork begins with.
+        records: those that the fork starts with.
 
     Returns:
         The name and the call of each, in the order of the journals.
@@ -282,26 +282,23 @@ class Adopted:
     result: object
 
 
-async def call_in_fork(
-    under_way: UnderWay, effect: Effect[Any], key: str, asked_for: Collection[str]
-) -> Adopted | None:
-    """Whether a fork may make a call that cannot be undone: None if so; or the result that it has without being made.
+async def call_in_fork(under_way: UnderWay, call: Call, asked_for: Collection[str]) -> Adopted | None:
+    """Return None if a fork may make a call that cannot be undone, or the result that it has without being made.
 
     A person is asked, unless they approved just this call since the run was forked, and no relative has made it.
 
     Args:
         under_way: the effects of the step.
-        effect: the call.
-        key: the key that the call would have.
+        call: the call, with the key that it would have.
         asked_for: keys of the calls that the step has asked for already.
 
     Raises:
         Suspend: there is no answer yet.
         CallDenied: the person denied the call.
     """
-    attempt = under_way.attempt
+    attempt, effect = under_way.attempt, call.effect
     log, activation = attempt.log, attempt.activation
-    name = question_id(activation, key)
+    name = question_id(activation, call.key)
     calls: Sequence[FamilyCall] = ()
     gone: Sequence[str] = ()
     if name not in activation.answers:
@@ -340,9 +337,12 @@ def fork_question(
     """
     activation, args = attempt.activation, _args(effect)
     payload: dict[str, object] = {
-        "tool": effect.name, "args": args, "risk": effect.risk, "effect": effect.effect,
+        "tool": effect.name,
+        "args": args,
+        "risk": effect.risk,
+        "effect": effect.effect,
         FAMILY: [call.shown() for call in calls],
-    }  # fmt: skip
+    }
     if gone:
         payload["deleted"] = list(gone)
     choices = (RECORDED,) if any(call.same and call.status == "returned" for call in calls) else ()
@@ -408,27 +408,26 @@ async def _recorded(attempt: Attempt, name: str) -> object:
 # -- in another attempt, or behind a crash -----------------------------------------------------------------------------
 
 
-async def ask_before_another(under_way: UnderWay, effect: Effect[Any], key: str, asked_for: Collection[str]) -> None:
+async def ask_before_another(under_way: UnderWay, call: Call, asked_for: Collection[str]) -> None:
     """Return if a call may be made.
 
     Args:
         under_way: the effects of the step.
-        effect: the call.
-        key: the key that the call would have.
+        call: the call, with the key that it would have.
         asked_for: keys of the calls that the step has asked for already.
 
     Raises:
         Suspend: there is no answer yet.
         CallDenied: the person denied the call.
     """
-    attempt = under_way.attempt
+    attempt, effect, key = under_way.attempt, call.effect, call.key
     activation = attempt.activation
     waits = patience()
     while left := _left(under_way, effect, asked_for):
         pause = next(waits, None)
         if pause is None:
             break
-        await anyio.sleep(pause)  # calls beside each other may come in another order than before
+        await anyio.sleep(pause)  # concurrent calls may come in another order than before
         attempt.check_running()
     if not left:
         return
@@ -469,9 +468,12 @@ def _question(attempt: Attempt, effect: Effect[Any], name: str, left: list[Effec
     failed = any(entry.intended.attempt < activation.attempt for entry in left)
     why = "An attempt of this step that failed made" if failed else "When this step was stopped, it was making"
     payload: dict[str, object] = {
-        "tool": effect.name, "args": effect.request.get("args", effect.request), "risk": effect.risk,
-        "effect": effect.effect, FAMILY: [call.shown() for call in calls],
-    }  # fmt: skip
+        "tool": effect.name,
+        "args": effect.request.get("args", effect.request),
+        "risk": effect.risk,
+        "effect": effect.effect,
+        FAMILY: [call.shown() for call in calls],
+    }
     said = " ".join(map(said_of, calls[:3]))
     question = Question(
         id=name,

@@ -1,4 +1,4 @@
-"""What an effect is, and the attempt of a step that makes it. `effects.replay` makes its idempotency key."""
+"""Effects as data, and the attempt of a step that makes them. `effects.decide` makes their idempotency keys."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ INSIDE = 10
 
 @dataclass(frozen=True, kw_only=True)  # no slots: on Python 3.11 `Effect[T](...)` then raises TypeError
 class Effect(Generic[T]):
-    """One thing to do outside, and how its end is written down."""
+    """A call of something outside, and the form in which its end is journaled."""
 
     kind: EffectKind
     name: str
     effect: EffectClass
     request: dict[str, object]
-    """What is asked, as plain JSON: its digest is what the effect is recognised by."""
+    """The request as plain JSON. The journal recognises the effect by its digest."""
     run: Callable[[str], Awaitable[T]]
     """Makes the call; is given the idempotency key."""
     encode: Callable[[T], object]
@@ -55,21 +55,21 @@ class Effect(Generic[T]):
     stored: Callable[[], dict[str, object]] | None = None
     """The request as the journal keeps it, where that is shorter."""
     risk: Risk = "dangerous"
-    """Of the tool that it calls."""
+    """Risk of the tool that it calls."""
     usage: Callable[[T], Usage | None] | None = None
     unknown: Callable[[T], bool] | None = None
-    """Whether a result leaves open whether it happened."""
+    """Returns True for a result that does not say whether the call happened."""
     reread: bool = False
-    """Whether the caller gets the result as it is read back, also if the call has just been made."""
+    """True if the caller gets the result as it is read back, also if the call has just been made."""
     reconcile: Callable[[str], Awaitable[T | None] | T | None] | None = None
     validate: Callable[[object], object] | None = None
     """The result that a person gives, as it is journaled; raises if it cannot be the result. None: as it was given."""
     returns: Callable[[], JsonObject | None] | None = None
     """JSON Schema of the result that a person gives; None: not known."""
     retry: Retry | None = None
-    """Which failures are followed by another try of the same call. The tries are journaled."""
+    """Policy for further tries of the same call. The tries are journaled."""
     continues: bool = False
-    """Whether it is the call of a graph: made again under its key, it goes on with the run that it began."""
+    """True for the call of a graph: made again under its key, it continues the run that it started."""
     graph: str = ""
     """Digest of the content of that graph."""
     recall: Callable[[Mapping[str, Any]], Effect[T]] | None = None
@@ -77,17 +77,17 @@ class Effect(Generic[T]):
     resumed_with: dict[str, object] | None = None
     """Request of the step, if that differs from the one with which it was making the call when it was stopped."""
     reserve: Callable[[int, float | None, float | None], Reserve] | None = None
-    """What it is expected to use, from the tokens of the longest reply so far, the cost of the dearest call so far, and
+    """Expected usage, from the tokens of the longest reply so far, the cost of the dearest call so far, and
     the cost that is left."""
 
     @property
     def irreversible(self) -> bool:
-        """Whether it is never made again without asking, once it may have happened."""
+        """True if the call is never made again without asking, once it may have happened."""
         return self.effect == "irreversible"
 
     @property
     def digest(self) -> str:
-        """What the effect is recognised by, beside its name."""
+        """Digest by which the journal recognises the effect, with its name."""
         return digest({"kind": self.kind, "name": self.name, "request": self.request})
 
     def encoded(self, value: T) -> object:
@@ -124,6 +124,19 @@ class Effect(Generic[T]):
         raise EffectFailed(error.message, type=error.type)
 
 
+@dataclass(frozen=True, slots=True)
+class Call:
+    """An effect that a step asks for, and how the journal tells it from the others of the step."""
+
+    effect: Effect[Any]
+    digest: str
+    """Digest of the effect, see `Effect.digest`."""
+    occurrence: int
+    """Number of effects with this name and digest that the attempt asked for before."""
+    key: str
+    """Idempotency key."""
+
+
 class Witness(Protocol):
     """Sees every effect that really happens, and every result that is given back instead."""
 
@@ -143,7 +156,7 @@ witness: ContextVar[Witness | None] = ContextVar("witness", default=None)
 
 
 class Attempt:
-    """One attempt of a step: where it stands in the run, and whether it may go on.
+    """An attempt of a step: its place in the run, and whether it may continue.
 
     It is also the fence of its node, which may wait for a thread, or for a place among the steps that run at a time.
     """
@@ -153,13 +166,13 @@ class Attempt:
     place: Place | None = None
     """Its place, where only so many steps run at a time."""
     signal: Signal | None = None
-    """Why the attempt does not end with an outcome, whatever its node makes of what was raised."""
+    """The reason why the attempt ends without an outcome, whatever its node makes of what was raised."""
     failed_calls: int = 0
     """Calls of tools that the node made, and that failed or could not be made."""
     cached: bool = False
-    """Whether its outcome and update are those of an earlier step, from the cache."""
+    """True if its outcome and update are those of an earlier step, from the cache."""
     varies: str = ""
-    """What its node used that makes its result one of this run alone; empty: nothing, as far as is known."""
+    """The attribute of `ctx` that makes its result valid for this run only; empty: none, as far as is known."""
     key: str = ""
     entered: bool | None = None
 
@@ -183,7 +196,7 @@ class Attempt:
             raise self.signalled(Lost(error)) from error
 
     def setting(self, attribute: str) -> Any:
-        """What the node, or the nearest subgraph node around it, sets for itself; None if none of them does."""
+        """An attribute of the node, or of the nearest subgraph node around it that sets it; None if none does."""
         at: Activation | None = self.activation
         while at is not None:
             graph = at.frame.plan.graph
@@ -229,7 +242,7 @@ class Attempt:
 
     @property
     def timed_out(self) -> bool:
-        """Whether the attempt's time has run out, even if the node has not noticed or ignores it."""
+        """True if the attempt's time has run out, even if the node has not noticed or ignores it."""
         scope = self.scope
         return scope is not None and (scope.cancel_called or anyio.current_time() >= scope.deadline)
 
@@ -249,7 +262,7 @@ class Attempt:
             self.check_running()
 
     def stopped(self) -> tuple[str, str] | None:
-        """Why the run itself stopped this attempt, as type and message; None if all that stops is this process."""
+        """The reason why the run stopped this attempt, as type and message; None if only this process stops."""
         if self.activation.key not in self.log.machine.running:
             return "Cancelled", "cancelled while it was under way"
         if self.timed_out:
@@ -289,9 +302,9 @@ class Ticket:
     occurrence: int = 0
     tries: int = 1
     entered: bool | None = None
-    """Whether the call was made; False: it still waits, None: not known."""
+    """True once the call was made; False while it still waits; None: not known."""
     returned: str | None = None
-    """What came back, once the call has returned and its result was refused."""
+    """The returned value in words, once the call has returned and its result was refused."""
 
     @property
     def held(self) -> bool:

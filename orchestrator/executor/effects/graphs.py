@@ -33,20 +33,20 @@ from orchestrator.tools.tool import Tool
 from orchestrator.views.run import Run
 
 DEPTH = 10
-"""How many runs may be inside each other, unless a tool declares another depth."""
+"""Number of runs that may be nested, unless a tool declares another depth."""
 
 
 class GraphTool(Tool):
     """A tool that runs a graph. Its arguments are the fields of the graph's input, its output the graph's.
 
-    The run's id follows from the call's idempotency key, so a call that is made again after a crash goes on with
-    the run that it began. That makes the tool `idempotent`, whatever tools the graph uses. What its run asks, the
+    The run's id follows from the call's idempotency key, so a call that is made again after a crash continues
+    the run that it started. That makes the tool `idempotent`, whatever tools the graph uses. What its run asks, the
     calling step asks; the answer is handed on. A call that is cancelled, or out of time, cancels its run.
     """
 
     effect = "idempotent"
     continues = True
-    passes = (ModelError,)  # its run is interrupted, and goes on when the call is made again
+    passes = (ModelError,)  # its run is interrupted, and continues when the call is made again
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class GraphTool(Tool):
                 except InvalidAnswer as error:  # the caller had no tools to check the answer by
                     faults.setdefault(question.id, []).append(str(error))
         except (StoreError, RunConflict, ReplayMismatch, GraphChanged) as error:
-            raise attempt.signalled(Lost(error)) from error  # no result of the call: the run inside can go on later
+            raise attempt.signalled(Lost(error)) from error  # no result of the call: the run inside can continue later
         except BaseException:
             if attempt.stopped() is not None:
                 with anyio.CancelScope(shield=True), contextlib.suppress(StoreError, RunConflict):
@@ -145,7 +145,7 @@ class GraphTool(Tool):
 
 
 async def pass_on(under_way: UnderWay, question: Question, faults: Sequence[str] = ()) -> Answer:
-    """The answer to a question of a run that this step began. The step asks it, unchanged.
+    """The answer to a question of a run that this step started. The step asks it, unchanged.
 
     Args:
         faults: why the answers that it had before did not fit.
@@ -162,7 +162,7 @@ async def pass_on(under_way: UnderWay, question: Question, faults: Sequence[str]
 
 
 def _why(run: Run) -> str:
-    """Why a run inside gave no proper result, as a model reads it: with what it made, if its limits stopped it."""
+    """The reason why an inner run gave no result, for a model; with its output so far, if its limits stopped it."""
     if run.status != "exhausted":
         return f"run {run.run_id}: {run.error if run.error is not None else run.status}"
     spent = "" if run.error is None else f": {run.error.message}"

@@ -8,7 +8,7 @@ twice nor loses one: the next record holds the same, or more.
     the caller is driven here        checked and journaled together with the call, no other step in between
     no process drives it             its lease is taken for a moment, and the call journaled
     another process drives it        it gets a message, and journals the call
-    the call that began the run,
+    the call that started the run,
       or the caller, is over         no caller waits for it: only its own limits hold
 
 The last three are rare: an inner run continues on its own because it was answered or resumed directly, or because
@@ -20,13 +20,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any
 
 import anyio
 
 from orchestrator.errors import RunConflict, RunEnded, RunUnknown, StoreError
 from orchestrator.executor.commands import Stop
-from orchestrator.executor.effects.effect import Attempt, Effect
+from orchestrator.executor.effects.effect import Attempt, Call
 from orchestrator.executor.interrupts import Lost, Refused
 from orchestrator.executor.resources import Children
 from orchestrator.executor.run_log import RunLog, ToolsFor
@@ -38,251 +37,6 @@ from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.state import Phase
 from orchestrator.views.run import Run
 
-
-def child_id(parent: str, key: str) -> str:
-    """The id of the run that a call, with this idempotency key, of a run begins: 24 hexadecimal digits."""
-    return blake2b(f"{parent}\0{key}".encode(), digest_size=12).hexdigest()
-
-
-def old_child_id(parent: str, key: str) -> str:
-    """The id that it had in earlier versions, longer by 17 characters than that of the run around it."""
-    return f"{parent}.{key}"
-
-
-def caller_of(machine: RunState) -> Caller | None:
-    """The call that began a run; None if a person or a program did."""
-    started = machine.started
-    if started is None or machine.caller is not None or machine.fork is not None:
-        return machine.caller
-    parent, _, key = started.run_id.rpartition(".")
-    if parent and started.labels.get("parent") == parent:  # begun by an earlier version
-        return Caller(run_id=parent, key=key, depth=parent.count(".") + 1)
-    return None
-
-
-def depth_of(machine: RunState) -> int:
-    """How many runs are around a run, each of which waits for the next."""
-    caller = caller_of(machine)
-    return 0 if caller is None else caller.depth
-
-
-@dataclass(frozen=True)
-class Totals:
-    """What a run has spent and reserved, as the runs around it count it."""
-
-    run_id: str
-    usage: Usage
-    reserve: Reserve
-    head: int = 0
-    """Number of its last record; 0: not known."""
-
-    def in_caller(self, machine: RunState, entry: EffectEntry) -> Totals:
-        """The totals of the calling run, once it has journaled these."""
-        usage = machine.shared_usage - (entry.inner_usage or Usage()) + self.usage
-        reserve = total_reserve(machine) - reserve_of(machine, entry.intended.key) + self.reserve
-        return Totals(machine.run_id, usage, reserve, machine.head)
-
-
-def own_totals(machine: RunState) -> Totals:
-    """What a run itself, and all runs inside it, have spent and reserved."""
-    return Totals(machine.run_id, machine.shared_usage, total_reserve(machine), machine.head)
-
-
-@dataclass(frozen=True, slots=True)
-class Exceeded:
-    """A limit of a caller leaves no room for a call."""
-
-    limit: str
-    """Empty: the step that called the graph is gone."""
-    path: str = ""
-    """Of the caller's graph that has the limit."""
-
-
-def lacks_room(machine: RunState, entry: EffectEntry, inner: Totals, reserve: Reserve) -> Exceeded | bool:
-    """Whether a caller's limits leave room for one more call of its inner run.
-
-    Args:
-        inner: the inner run's totals with the call.
-        reserve: what the call alone reserves.
-
-    Returns:
-        the limit that is exceeded; or whether the call has to wait for those under way.
-    """
-    activation = machine.activation(entry.intended.activation)
-    if activation is None or activation.phase is Phase.PARKED:
-        return Exceeded("")
-    known = entry.inner_usage or Usage()
-    if inner.usage.calls > known.calls:  # else a crash came between the two journals, and it was allowed before
-        # A crash may also have lost what the inner run spent since.
-        exceeded = exceeded_limit(activation, inner.usage - known - Usage(calls=1))
-        if exceeded is not None:
-            return Exceeded(*exceeded)
-    return must_wait(activation, reserve)
-
-
-@dataclass(frozen=True)
-class Denied:
-    """A run around it forbids a call."""
-
-    run_id: str
-    limit: str
-    """The limit of that run that is spent; empty: it does not wait for the inner run any more."""
-
-    def __str__(self) -> str:
-        if self.limit:
-            return f"the limit {self.limit!r} of run {self.run_id} is spent"
-        return f"run {self.run_id} no longer waits for it"
-
-
-def note_spent(
-    log: RunLog, entry: EffectEntry, inner: Totals, call: str, message: int | None = None, *, always: bool = False
-) -> None:
-    """Journal an inner run's totals in its caller's journal, unless it has them already.
-
-    Args:
-        log: the caller's.
-        entry: the call that began the inner run.
-        call: key of the call of the inner run that changed the totals; empty at its end.
-        message: the inbox message that brought them.
-        always: journal them also if they are the same.
-    """
-    known, key = entry.inner_usage or Usage(), entry.intended.key
-    if always or message is not None or known != inner.usage or reserve_of(log.machine, key) != inner.reserve:
-        record = Spent(
-            **log.of(entry.intended), key=key, run=inner.run_id, call=call, usage=inner.usage, reserve=inner.reserve,
-            head=inner.head, message=message,
-        )  # fmt: skip
-        log.push(record, message)
-
-
-def total_up(log: RunLog, key: str, run: Run | None) -> None:
-    """Journal what the run that a call began has spent in all, when no step waits for it any more."""
-    entry = log.machine.ledger.entry(key)
-    if run is not None and entry is not None and log.machine.ended is None:
-        note_spent(log, entry, Totals(run.run_id, run.machine.shared_usage, Reserve(), run.seq), "")
-
-
-def note_exceeded(log: RunLog, entry: EffectEntry, exceeded: Exceeded) -> None:
-    """Journal that a limit of a caller is spent."""
-    if exceeded.limit:
-        activation = entry.intended.activation
-        log.push(LimitSpent(**log.now(), frame=exceeded.path, limit=exceeded.limit, activation=activation))
-
-
-@dataclass(frozen=True, slots=True)
-class Spend:
-    """What an inner run that another process drives is about to spend, as a command to its caller."""
-
-    key: str
-    """Of the call that began the inner run."""
-    call: str
-    inner: Totals
-
-    def checked(self, machine: RunState, tools: ToolsFor, now: float) -> Spend:
-        """Itself: it fits any run."""
-        return self
-
-    def apply(self, log: RunLog, message: int | None = None) -> bool:
-        """Journal it. False: a limit forbids it, or no step waits for the inner run."""
-        entry = log.machine.ledger.entry(self.key)
-        if entry is None or log.machine.ended is not None:
-            return False
-        lacking = lacks_room(log.machine, entry, self.inner, Reserve())
-        if isinstance(lacking, Exceeded):
-            activation = log.machine.activation(entry.intended.activation)
-            note_exceeded(log, entry, lacking)
-            if activation is not None:
-                log.halt(activation)
-            return False
-        note_spent(log, entry, self.inner, self.call, message)
-        return True
-
-    def body(self) -> dict[str, object]:
-        """See `Command.body`."""
-        return {
-            "type": "spend", "key": self.key, "call": self.call, "run": self.inner.run_id,
-            "usage": self.inner.usage.model_dump(mode="json"), "reserve": self.inner.reserve.model_dump(mode="json"),
-            "head": self.inner.head,
-        }  # fmt: skip
-
-    @classmethod
-    def of(cls, body: Mapping[str, object]) -> Spend | None:
-        """The command that a message of an inbox holds; None if it is another one.
-
-        Raises:
-            ValidationError: its figures are none.
-        """
-        if body.get("type") != "spend":
-            return None
-        usage, reserve = Usage.model_validate(body.get("usage")), Reserve.model_validate(body.get("reserve"))
-        head = body.get("head")
-        inner = Totals(str(body.get("run")), usage, reserve, head if isinstance(head, int) else 0)
-        return cls(str(body.get("key")), str(body.get("call")), inner)
-
-
-_AGAIN = 0.05
-"""Seconds until a caller is asked again that could not answer."""
-
-
-@dataclass(frozen=True)
-class Granted:
-    """The caller's journal has the call."""
-
-    totals: Totals | None = None
-    """Of the caller; None: no step waits for the inner run, so no run around the caller is asked."""
-    caller: Caller | None = None
-    """The call that began the caller."""
-
-
-async def ask_remote(children: Children, caller: Caller, inner: Totals, call: str) -> Granted | Denied | float:
-    """Journal a call of an inner run in a caller that is not driven here, or learn which limit forbids it.
-
-    Calls under way are not waited for: whether those in the journal still run is not known here.
-
-    Returns:
-        `Granted`, `Denied`, or the seconds after which to ask again, if the caller could not answer.
-
-    Raises:
-        StoreError: the store failed.
-    """
-    try:
-        borrowed = await children.borrow(caller.run_id)
-    except (RunUnknown, RunEnded):
-        return Granted()
-    except RunConflict:
-        return await _post(children, caller, inner, call)
-    async with borrowed as log:
-        entry = log.machine.ledger.entry(caller.key)
-        if entry is None:
-            return Granted()
-        lacking = lacks_room(log.machine, entry, inner, Reserve())
-        if isinstance(lacking, Exceeded):
-            # Who goes on with it finds the limit spent at its next call; without its code nothing can be merged.
-            return Denied(log.run_id, lacking.limit)
-        note_spent(log, entry, inner, call)
-        await log.durable()
-        return _granted(log.machine)
-
-
-async def _post(children: Children, caller: Caller, inner: Totals, call: str) -> Granted | Denied | float:
-    """The same, of a caller that another process drives."""
-    received, record = await children.post(caller.run_id, Spend(caller.key, call, inner))
-    if not received:
-        return _AGAIN
-    machine = (await children.load(caller.run_id)).machine
-    if isinstance(record, Spent):
-        return _granted(machine)
-    entry = machine.ledger.entry(caller.key)
-    if machine.ended is not None or entry is None:
-        return Granted()
-    lacking = lacks_room(machine, entry, inner, Reserve())
-    return Denied(machine.run_id, lacking.limit) if isinstance(lacking, Exceeded) else _AGAIN
-
-
-def _granted(machine: RunState) -> Granted:
-    return Granted(own_totals(machine), caller_of(machine))
-
-
 # -- a call of a step -----------------------------------------------------------------------------------------------
 
 
@@ -293,9 +47,7 @@ def remaining_limits(attempt: Attempt) -> LimitsLeft:
     return own if callers is None else callers.left(own)
 
 
-async def admit(
-    attempt: Attempt, callers: Callers | None, effect: Effect[Any], key: str, *, again: bool
-) -> Reserve | None:
+async def admit(attempt: Attempt, callers: Callers | None, call: Call, *, again: bool) -> Reserve | None:
     """Wait until the limits leave room for a call and return its reservation, if it must be journaled.
 
     A repeated call was admitted before, so it is neither refused nor delayed.
@@ -303,7 +55,7 @@ async def admit(
     Raises:
         Refused: a limit of the run or of a calling run is spent.
     """
-    log, activation = attempt.log, attempt.activation
+    log, activation, effect, key = attempt.log, attempt.activation, call.effect, call.key
     machine = log.machine
     while True:
         exceeded = None if again else exceeded_limit(activation)
@@ -381,7 +133,7 @@ class Callers:
 
     @property
     def reserve(self) -> bool:
-        """Whether a caller limits tokens or cost, so that calls reserve; true if that is unknown here."""
+        """True if a caller limits tokens or cost, so that calls reserve; also if that is not known here."""
         caller: Caller | None = self._caller
         while caller is not None:
             log = self._children.live(caller.run_id)
@@ -482,7 +234,7 @@ class Callers:
     def report(self, call: str) -> None:
         """Journal what the run has spent in callers that are driven here; for others the next call does."""
         totals, made = own_totals(self._log.machine), self._log.machine.ledger.entry(call)
-        # Of what cannot be undone the callers know at once how far this run is: a fork of them begins behind it.
+        # Of what cannot be undone the callers know at once how far this run is: a fork of them starts behind it.
         lasting = made is not None and made.intended.effect == "irreversible"
         for log, entry in self._around():
             note_spent(log, entry, totals, call, always=lasting)
@@ -507,3 +259,263 @@ def callers_of(children: Children, log: RunLog) -> Callers | None:
     """Return the calling runs of a run; None if no call started it."""
     caller = caller_of(log.machine)
     return None if caller is None else Callers(children, log, caller)
+
+
+# -- a calling run: whether its limits leave room, and what its journal gets -------------------------------------------
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Spent and reserved amounts of a run, as the runs around it count them."""
+
+    run_id: str
+    usage: Usage
+    reserve: Reserve
+    head: int = 0
+    """Number of its last record; 0: not known."""
+
+    def in_caller(self, machine: RunState, entry: EffectEntry) -> Totals:
+        """The totals of the calling run, once it has journaled these."""
+        usage = machine.shared_usage - (entry.inner_usage or Usage()) + self.usage
+        reserve = total_reserve(machine) - reserve_of(machine, entry.intended.key) + self.reserve
+        return Totals(machine.run_id, usage, reserve, machine.head)
+
+
+def own_totals(machine: RunState) -> Totals:
+    """Spent and reserved amounts of a run and of all runs inside it."""
+    return Totals(machine.run_id, machine.shared_usage, total_reserve(machine), machine.head)
+
+
+@dataclass(frozen=True, slots=True)
+class Exceeded:
+    """A limit of a caller leaves no room for a call."""
+
+    limit: str
+    """Empty: the step that called the graph is gone."""
+    path: str = ""
+    """Path of the caller's graph that has the limit."""
+
+
+def lacks_room(machine: RunState, entry: EffectEntry, inner: Totals, reserve: Reserve) -> Exceeded | bool:
+    """Check whether a caller's limits leave room for one more call of its inner run.
+
+    Args:
+        inner: the inner run's totals with the call.
+        reserve: what the call alone reserves.
+
+    Returns:
+        the limit that is exceeded; or whether the call has to wait for those under way.
+    """
+    activation = machine.activation(entry.intended.activation)
+    if activation is None or activation.phase is Phase.PARKED:
+        return Exceeded("")
+    known = entry.inner_usage or Usage()
+    if inner.usage.calls > known.calls:  # else a crash came between the two journals, and it was allowed before
+        # A crash may also have lost what the inner run spent since.
+        exceeded = exceeded_limit(activation, inner.usage - known - Usage(calls=1))
+        if exceeded is not None:
+            return Exceeded(*exceeded)
+    return must_wait(activation, reserve)
+
+
+@dataclass(frozen=True)
+class Denied:
+    """A run around it forbids a call."""
+
+    run_id: str
+    limit: str
+    """The limit of that run that is spent; empty: it does not wait for the inner run any more."""
+
+    def __str__(self) -> str:
+        if self.limit:
+            return f"the limit {self.limit!r} of run {self.run_id} is spent"
+        return f"run {self.run_id} no longer waits for it"
+
+
+def note_spent(
+    log: RunLog, entry: EffectEntry, inner: Totals, call: str, message: int | None = None, *, always: bool = False
+) -> None:
+    """Journal an inner run's totals in its caller's journal, unless it has them already.
+
+    Args:
+        log: the caller's.
+        entry: the call that started the inner run.
+        call: key of the call of the inner run that changed the totals; empty at its end.
+        message: the inbox message that brought them.
+        always: journal them also if they are the same.
+    """
+    known, key = entry.inner_usage or Usage(), entry.intended.key
+    if always or message is not None or known != inner.usage or reserve_of(log.machine, key) != inner.reserve:
+        record = Spent(
+            **log.of(entry.intended),
+            key=key,
+            run=inner.run_id,
+            call=call,
+            usage=inner.usage,
+            reserve=inner.reserve,
+            head=inner.head,
+            message=message,
+        )
+        log.push(record, message)
+
+
+def total_up(log: RunLog, key: str, run: Run | None) -> None:
+    """Journal what the run that a call started has spent in all, when no step waits for it any more."""
+    entry = log.machine.ledger.entry(key)
+    if run is not None and entry is not None and log.machine.ended is None:
+        note_spent(log, entry, Totals(run.run_id, run.machine.shared_usage, Reserve(), run.seq), "")
+
+
+def note_exceeded(log: RunLog, entry: EffectEntry, exceeded: Exceeded) -> None:
+    """Journal that a limit of a caller is spent."""
+    if exceeded.limit:
+        activation = entry.intended.activation
+        log.push(LimitSpent(**log.now(), frame=exceeded.path, limit=exceeded.limit, activation=activation))
+
+
+@dataclass(frozen=True, slots=True)
+class Spend:
+    """A command to a caller: the amounts that its inner run, driven by another process, is about to spend."""
+
+    key: str
+    """Key of the call that started the inner run."""
+    call: str
+    inner: Totals
+
+    def checked(self, machine: RunState, tools: ToolsFor, now: float) -> Spend:
+        """Itself: it fits any run."""
+        return self
+
+    def apply(self, log: RunLog, message: int | None = None) -> bool:
+        """Journal it. False: a limit forbids it, or no step waits for the inner run."""
+        entry = log.machine.ledger.entry(self.key)
+        if entry is None or log.machine.ended is not None:
+            return False
+        lacking = lacks_room(log.machine, entry, self.inner, Reserve())
+        if isinstance(lacking, Exceeded):
+            activation = log.machine.activation(entry.intended.activation)
+            note_exceeded(log, entry, lacking)
+            if activation is not None:
+                log.halt(activation)
+            return False
+        note_spent(log, entry, self.inner, self.call, message)
+        return True
+
+    def body(self) -> dict[str, object]:
+        """See `Command.body`."""
+        return {
+            "type": "spend",
+            "key": self.key,
+            "call": self.call,
+            "run": self.inner.run_id,
+            "usage": self.inner.usage.model_dump(mode="json"),
+            "reserve": self.inner.reserve.model_dump(mode="json"),
+            "head": self.inner.head,
+        }
+
+    @classmethod
+    def of(cls, body: Mapping[str, object]) -> Spend | None:
+        """The command that a message of an inbox holds; None if it is another one.
+
+        Raises:
+            ValidationError: its figures are none.
+        """
+        if body.get("type") != "spend":
+            return None
+        usage, reserve = Usage.model_validate(body.get("usage")), Reserve.model_validate(body.get("reserve"))
+        head = body.get("head")
+        inner = Totals(str(body.get("run")), usage, reserve, head if isinstance(head, int) else 0)
+        return cls(str(body.get("key")), str(body.get("call")), inner)
+
+
+_AGAIN = 0.05
+"""Seconds until a caller is asked again that could not answer."""
+
+
+@dataclass(frozen=True)
+class Granted:
+    """The caller's journal has the call."""
+
+    totals: Totals | None = None
+    """Totals of the caller; None: no step waits for the inner run, so no run around the caller is asked."""
+    caller: Caller | None = None
+    """The call that started the caller."""
+
+
+async def ask_remote(children: Children, caller: Caller, inner: Totals, call: str) -> Granted | Denied | float:
+    """Journal a call of an inner run in a caller that is not driven here, or learn which limit forbids it.
+
+    Calls under way are not waited for: whether those in the journal still run is not known here.
+
+    Returns:
+        `Granted`, `Denied`, or the seconds after which to ask again, if the caller could not answer.
+
+    Raises:
+        StoreError: the store failed.
+    """
+    try:
+        borrowed = await children.borrow(caller.run_id)
+    except (RunUnknown, RunEnded):
+        return Granted()
+    except RunConflict:
+        return await _post(children, caller, inner, call)
+    async with borrowed as log:
+        entry = log.machine.ledger.entry(caller.key)
+        if entry is None:
+            return Granted()
+        lacking = lacks_room(log.machine, entry, inner, Reserve())
+        if isinstance(lacking, Exceeded):
+            # Who continues it finds the limit spent at its next call; without its code nothing can be merged.
+            return Denied(log.run_id, lacking.limit)
+        note_spent(log, entry, inner, call)
+        await log.durable()
+        return _granted(log.machine)
+
+
+async def _post(children: Children, caller: Caller, inner: Totals, call: str) -> Granted | Denied | float:
+    """Like `ask_remote`, for a caller that another process drives."""
+    received, record = await children.post(caller.run_id, Spend(caller.key, call, inner))
+    if not received:
+        return _AGAIN
+    machine = (await children.load(caller.run_id)).machine
+    if isinstance(record, Spent):
+        return _granted(machine)
+    entry = machine.ledger.entry(caller.key)
+    if machine.ended is not None or entry is None:
+        return Granted()
+    lacking = lacks_room(machine, entry, inner, Reserve())
+    return Denied(machine.run_id, lacking.limit) if isinstance(lacking, Exceeded) else _AGAIN
+
+
+def _granted(machine: RunState) -> Granted:
+    return Granted(own_totals(machine), caller_of(machine))
+
+
+# -- which call started a run ------------------------------------------------------------------------------------------
+
+
+def child_id(parent: str, key: str) -> str:
+    """The id of the run that a call, with this idempotency key, of a run starts: 24 hexadecimal digits."""
+    return blake2b(f"{parent}\0{key}".encode(), digest_size=12).hexdigest()
+
+
+def old_child_id(parent: str, key: str) -> str:
+    """The id that it had in earlier versions, longer by 17 characters than that of the run around it."""
+    return f"{parent}.{key}"
+
+
+def caller_of(machine: RunState) -> Caller | None:
+    """The call that started a run; None if a person or a program did."""
+    started = machine.started
+    if started is None or machine.caller is not None or machine.fork is not None:
+        return machine.caller
+    parent, _, key = started.run_id.rpartition(".")
+    if parent and started.labels.get("parent") == parent:  # started by an earlier version
+        return Caller(run_id=parent, key=key, depth=parent.count(".") + 1)
+    return None
+
+
+def depth_of(machine: RunState) -> int:
+    """Number of runs around a run, each of which waits for the next."""
+    caller = caller_of(machine)
+    return 0 if caller is None else caller.depth

@@ -52,7 +52,7 @@ class JournaledMemory(Memory):
             await pass_fence()
             try:
                 return await self._made.make(access, ItemWrite(attempt.log.run_id, key) if access.writes else None)
-            except StoreUnavailable as error:  # the store of the journal, too: the run goes on when it works again
+            except StoreUnavailable as error:  # the store of the journal, too: the run continues when it works again
                 raise attempt.signalled(Lost(error)) from error
 
         found = await self._effects.perform(
@@ -169,6 +169,10 @@ def value_of(item: Item) -> Any:
 
 def _data(item: Item) -> dict[str, object]:
     return {
-        "namespace": [*item.namespace], "key": item.key, "value": value_of(item), "created": item.created,
-        "updated": item.updated, "expires": item.expires,
-    }  # fmt: skip
+        "namespace": [*item.namespace],
+        "key": item.key,
+        "value": value_of(item),
+        "created": item.created,
+        "updated": item.updated,
+        "expires": item.expires,
+    }

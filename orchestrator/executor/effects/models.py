@@ -1,7 +1,7 @@
 """Models as a node has them: every call is an effect, every piece of a reply a live event.
 
 The replies that are under way are kept as far as they have come, in memory only, and only until their calls are
-settled: a watcher that begins in the middle of a reply, or that was too slow, gets what came so far, then the rest.
+settled: a watcher that starts in the middle of a reply, or that was too slow, gets what came so far, then the rest.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def model_for(effects: AttemptEffects) -> Model:
     name = effects.attempt.setting("model")
     model = resources.model if name is None else resources.models.get(name)
     if model is None:
-        if effects.attempt.log.tape is None:
+        if effects.attempt.log.replay is None:
             raise resources.no_model(effects.attempt.activation.node, name)
         model = AbsentModel(resources.no_model(effects.attempt.activation.node, name))
     return JournaledModel(effects, model, DEFAULT if name is None else name)
@@ -60,7 +60,7 @@ def models_for(effects: AttemptEffects) -> Mapping[str, Model]:
     """All named models, their calls journaled."""
     models = effects.attempt.resources.models
     found = {name: JournaledModel(effects, model, name) for name, model in models.items()}
-    return found if effects.attempt.log.tape is None else _ModelsOfReplay(effects, found)
+    return found if effects.attempt.log.replay is None else _ModelsOfReplay(effects, found)
 
 
 class _ModelsOfReplay(dict[str, Model]):
@@ -163,11 +163,11 @@ class JournaledModel(ModelInterface):
     def _effect(self, request: ModelRequest, *, waited_for: bool = True) -> Effect[Reply]:
         machine = self._attempt.log.machine
         asked = _as_json(f"the request to model {self.name!r}", request.data())
-        tape, name = self._attempt.log.tape, self.name
-        if tape is not None:
+        replay, name = self._attempt.log.replay, self.name
+        if replay is not None:
             entries = machine.ledger.of(self._attempt.activation.key)
             known = {entry.intended.digest: entry.intended.name for entry in entries if entry.intended.kind == "model"}
-            name = tape.model_name(self._attempt.activation, name, self._alias, asked, known)
+            name = replay.model_name(self._attempt.activation, name, self._alias, asked, known)
 
         async def run(key: str) -> Reply:
             self._called(key)
@@ -257,7 +257,7 @@ def _shortened(request: dict[str, Any], machine: RunState) -> dict[str, object]:
 
 
 class Pieces:
-    """One reply while it comes; a context manager around one try of its call.
+    """A reply while it arrives; a context manager around one try of its call.
 
     Whatever happens, the texts behind the last `reset` of a call make up the text of the reply that is journaled.
     """
@@ -311,7 +311,7 @@ _BLOCK = 256
 
 
 class PartialReply:
-    """One reply that comes in pieces."""
+    """A reply that arrives in pieces, as far as it is kept."""
 
     __slots__ = ("_begun", "_blocks", "_kept", "_recent", "about", "length", "omitted")
 
@@ -344,7 +344,7 @@ class PartialReply:
         return _joined([*self._blocks, *self._recent])
 
     def is_text(self, text: str) -> bool:
-        """Whether the pieces make up this text."""
+        """True if the pieces make up this text."""
         return self.length == len(text) and text[self.omitted :] == self.texts()[0]
 
     def events(self) -> Iterator[tuple[str, dict[str, object]]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -23,7 +23,7 @@ from orchestrator.errors import ModelError, ReplayMismatch, ResultRefused, messa
 from orchestrator.executor.answers import outcome_answer
 from orchestrator.executor.effects import decide
 from orchestrator.executor.effects.decide import Ending
-from orchestrator.executor.effects.effect import Attempt, Effect, Ticket, witness
+from orchestrator.executor.effects.effect import Attempt, Call, Effect, Ticket, witness
 from orchestrator.executor.effects.limits import Callers, admit, callers_of
 from orchestrator.executor.effects.questions import (
     answer_to,
@@ -64,11 +64,11 @@ class AttemptEffects:
         self._counts: dict[tuple[str, str], int] = {}
         self._asked_for: set[str] = set()
         self._reused: set[str] = set()
-        """Those of them whose results were given back: what was done inside of them is not asked for again."""
+        """The asked-for effects whose results were given back: nothing inside them is asked for again."""
         self._within: dict[str, set[str]] = {}
-        """What is asked for inside a call, of that which may not be done again: key of the call -> their keys."""
+        """Key of a call -> keys of the effects asked for inside it that may not be made again."""
         self._failed: list[tuple[BaseException, Ticket]] = []
-        """What the surroundings made fail, as it was raised into the node."""
+        """Calls that failed because of the surroundings, with the errors as raised into the node."""
 
     # -- doing one -----------------------------------------------------------------------------------------------
 
@@ -106,14 +106,14 @@ class AttemptEffects:
     async def begin(self, effect: Effect[T]) -> tuple[EffectSettled | None, Ticket | None]:
         """Return the settled result if it is known, else a ticket with a durable intent: make the call, then `end`."""
         await self.attempt.wait_if_stopped()
-        wanted = effect.digest
-        occurrence = self._counts.get((effect.name, wanted), 0)
-        self._counts[effect.name, wanted] = occurrence + 1
-        entry = self._find(effect, wanted, occurrence)
+        digest = effect.digest
+        occurrence = self._counts.get((effect.name, digest), 0)
+        self._counts[effect.name, digest] = occurrence + 1
+        entry = self._find(effect, digest, occurrence)
         if entry is not None:
             self._ask_for(effect, entry.intended.key)
-            if decide.waits_for_tape(entry):
-                return await self._begin_new(effect, wanted, occurrence, entry)
+            if decide.waits_for_recording(entry):
+                return await self._begin_new(Call(effect, digest, occurrence, entry.intended.key), entry)
         decision = await self._decide(entry, effect)
         match decision:
             case decide.Reuse(settled):
@@ -128,21 +128,23 @@ class AttemptEffects:
             case decide.Begin():
                 if entry is not None:  # a fork may make it again: what its parent knows of it is asked for
                     self._asked_for.discard(entry.intended.key)
-                return await self._begin_new(effect, wanted, occurrence)
+                run_id, activation = self.attempt.log.run_id, self.attempt.activation
+                key = decide.idempotency_key(run_id, activation, effect.name, digest, occurrence)
+                return await self._begin_new(Call(effect, digest, occurrence, key))
             case decide.RetryLater(key, until, meant, tries):
                 await self._sleep(until, meant)
-                return None, await self._intend(effect, key, wanted, occurrence, tries)
+                return None, await self._intend(Call(effect, digest, occurrence, key), tries)
             case decide.Again(key, tries):
-                return None, await self._intend(effect, key, wanted, occurrence, tries)
+                return None, await self._intend(Call(effect, digest, occurrence, key), tries)
             case _:
                 found = await find_outcome(self.under_way, effect, decision)
                 if found is not None:
                     self._reused.add(found.key)
                     return found, None
+                call = Call(effect, digest, occurrence, decision.entry.intended.key)
                 if decision.entry.intended.taken is not None:  # a replay makes no call that the replayed run made again
-                    return await self._begin_new(effect, wanted, occurrence, decision.entry)
-                more = decide.again(decision.entry)
-                return None, await self._intend(effect, more.key, wanted, occurrence, more.tries)
+                    return await self._begin_new(call, decision.entry)
+                return None, await self._intend(call, decide.again(decision.entry).tries)
 
     def _resumed(self, effect: Effect[T]) -> Effect[T]:
         """The call that the step was making, or had made, when it was stopped, if it asks for it with other arguments.
@@ -150,7 +152,7 @@ class AttemptEffects:
         So it is for arguments that differ each time the step runs, such as `uuid4()`: what became of the call is asked
         once. Calls in tasks of the node's own have no order that could distinguish them.
         """
-        if not in_step_task() or effect.continues or self.attempt.log.tape is not None:
+        if not in_step_task() or effect.continues or self.attempt.log.replay is not None:
             return effect
         if self._find(effect, effect.digest, self._counts.get((effect.name, effect.digest), 0)) is not None:
             return effect
@@ -165,49 +167,66 @@ class AttemptEffects:
         return effect
 
     async def _begin_new(
-        self, effect: Effect[Any], wanted: str, occurrence: int, entry: EffectEntry | None = None
+        self, call: Call, entry: EffectEntry | None = None
     ) -> tuple[EffectSettled | None, Ticket | None]:
-        """Find the result without the call, as a replay or a fork may; else intend it."""
-        run_id, activation = self.attempt.log.run_id, self.attempt.activation
-        own = decide.idempotency_key(run_id, activation, effect.name, wanted, occurrence)
-        key = own if entry is None else entry.intended.key
-        self._ask_for(effect, key)
-        found, tries = await without_call(self.under_way, effect, key, wanted, occurrence, entry, self._asked_for)
-        if found is not None:
-            self._reused.add(key)
-            return found, None
-        return None, await self._intend(effect, key, wanted, occurrence, tries)
+        """Take the result from another run, as a replay or a fork may; else journal the intent of the call.
+
+        Args:
+            entry: the call, if the journal of a replay has it as one that takes a recorded result.
+
+        Raises:
+            Suspend: a person is asked whether it is to be made.
+            CallDenied: the person denied it.
+            Refused: a limit forbids it, or the replay ends here.
+            TimedOut: the time limit of the step stopped it in the replayed run.
+        """
+        effect, log, tries = call.effect, self.attempt.log, None
+        self._ask_for(effect, call.key)
+        if log.replay is not None:
+            found, tries = await calls.take_or_admit(self.under_way, log.replay, call, entry)
+            if found is not None:
+                self._reused.add(call.key)
+                return found, None
+        if effect.irreversible and log.machine.in_fork:
+            adopted = await earlier_calls.call_in_fork(self.under_way, call, self._asked_for)
+            if adopted is not None:
+                self._reused.add(call.key)
+                return self.under_way.adopt(call, adopted.result), None
+        elif effect.irreversible and self.under_way.before:
+            await earlier_calls.ask_before_another(self.under_way, call, self._asked_for)
+        return None, await self._intend(call, tries)
 
     async def _decide(self, entry: EffectEntry | None, effect: Effect[Any]) -> decide.Decision:
-        """What is done with an effect, after effects that run beside it had time to be asked for."""
+        """Decide what is done with an effect, once effects of tasks next to it had time to be asked for."""
         activation = self.attempt.activation
         answered = entry is not None and outcome_question_id(activation, entry) in activation.answers
         waits = patience()
         while True:
             other = self._left_behind() if entry is None and effect.irreversible else None
             decision = decide.decide(
-                entry, effect, attempt=activation.attempt, answered=answered, left_behind=other,
-                forked_at=self.attempt.log.machine.forked_at, reopened=activation.reopened,
-            )  # fmt: skip
+                entry,
+                effect,
+                attempt=activation.attempt,
+                answered=answered,
+                left_behind=other,
+                forked_at=self.attempt.log.machine.forked_at,
+                reopened=activation.reopened,
+            )
             pause = next(waits, None) if isinstance(decision, decide.LeftBehind) else None
             if pause is None:
                 return decision
             await anyio.sleep(pause)
 
-    async def _intend(
-        self, effect: Effect[Any], key: str, wanted: str, occurrence: int, tries: int | None = None
-    ) -> Ticket:
+    async def _intend(self, call: Call, tries: int | None = None) -> Ticket:
         """Have a call admitted by the limits, and journal its intent. `tries`: None for the first time."""
-        again = tries is not None
-        reserve = None
+        effect, again = call.effect, tries is not None
         if again and effect.resumed_with is not None and effect.recall is None:
             effect = replace(effect, request=effect.resumed_with)  # it is called with these arguments
-            wanted = effect.digest
+            call = replace(call, effect=effect, digest=effect.digest)
+        reserve = None
         if effect.kind != "effect":
-            reserve = await admit(self.attempt, self.under_way.callers, effect, key, again=again)
-        return await self.under_way.intend(
-            effect, key, wanted, occurrence, again=again, tries=tries or 1, reserve=reserve
-        )
+            reserve = await admit(self.attempt, self.under_way.callers, call, again=again)
+        return await self.under_way.intend(call, again=again, tries=tries or 1, reserve=reserve)
 
     async def intend_retry(self, effect: Effect[Any], ticket: Ticket) -> Ticket:
         """Wait until a failed call is due again, journal its intent and return the ticket of the next try."""
@@ -217,7 +236,7 @@ class AttemptEffects:
             await self._sleep(tried.next_at, tried.next_at - tried.ended)
         else:
             self.attempt.check_running()
-        return await self._intend(effect, ticket.key, ticket.digest, ticket.occurrence, ticket.tries + 1)
+        return await self._intend(Call(effect, ticket.digest, ticket.occurrence, ticket.key), ticket.tries + 1)
 
     async def _sleep(self, until: float, meant: float) -> None:
         await anyio.sleep(self.attempt.log.clock.left(until, meant))
@@ -345,7 +364,7 @@ class AttemptEffects:
     # -- what the journal knows ----------------------------------------------------------------------------------
 
     def lasts_inside(self, key: str) -> bool:
-        """Whether something happened inside a call, or may have, that cannot be undone."""
+        """True if something that cannot be undone happened inside a call, or may have."""
         entry = self.attempt.log.machine.ledger.entry
         return any(known is not None and decide.lasts(known) for known in map(entry, self._within.get(key, ())))
 
@@ -356,7 +375,7 @@ class AttemptEffects:
                 self._within.setdefault(around, set()).add(key)
 
     def is_due(self, effect: Effect[Any]) -> tuple[bool, str]:
-        """Whether the effect would be done now, by the journal, and its key if it has one."""
+        """Return whether the effect would be made now, by the journal, and its key if it has one."""
         wanted = effect.digest
         entry, at = self._find(effect, wanted, self._counts.get((effect.name, wanted), 0)), self.attempt.activation
         forked_at = self.attempt.log.machine.forked_at
@@ -374,44 +393,6 @@ class AttemptEffects:
         entries = self.attempt.log.machine.ledger.of(activation.key)
         attempt, forked_at = activation.attempt, self.attempt.log.machine.forked_at
         return decide.left_behind(entries, self._asked_for, self._reused, attempt, forked_at)
-
-
-async def without_call(
-    under_way: UnderWay, effect: Effect[Any], key: str, wanted: str, occurrence: int, entry: EffectEntry | None,
-    asked_for: Collection[str],
-) -> tuple[EffectSettled | None, int | None]:  # fmt: skip
-    """The result that a call of a replay or a fork has without being made.
-
-    Args:
-        under_way: the effects of the step.
-        effect: the call.
-        key: its key.
-        wanted: digest of its request.
-        occurrence: see `replay.idempotency_key`.
-        entry: the call, if a replay's journal has it as one that was to be taken.
-        asked_for: keys of the calls that the step has asked for already.
-
-    Returns:
-        The result, journaled. Or None: the call is to be made, with the number of its try if it is intended already.
-
-    Raises:
-        Suspend: a person is asked whether it is to be made.
-        CallDenied: the person denied it.
-        Refused: the replay ends here.
-        TimedOut: the time limit of the step stopped it in the replayed run.
-    """
-    log, tries = under_way.attempt.log, None
-    if log.tape is not None:
-        found, tries = await calls.take_or_admit(under_way, log.tape, effect, key, wanted, occurrence, entry)
-        if found is not None:
-            return found, None
-    if effect.irreversible and log.machine.in_fork:
-        adopted = await earlier_calls.call_in_fork(under_way, effect, key, asked_for)
-        if adopted is not None:
-            return under_way.adopt(effect, key, wanted, occurrence, adopted.result), None
-    elif effect.irreversible and under_way.before:
-        await earlier_calls.ask_before_another(under_way, effect, key, asked_for)
-    return None, tries
 
 
 async def find_outcome(
@@ -478,9 +459,9 @@ def innermost() -> str:
 
 
 def patience() -> Iterator[float]:
-    """Seconds in which effects that run beside each other in one node get to be asked for.
+    """Seconds in which effects that run concurrently in one node get to be asked for.
 
-    In the node's own task a call that is not asked for by now will not be. Tasks beside each other may have been at
+    In the node's own task a call that is not asked for by now will not be. Concurrent tasks may have been at
     other places when the run was stopped: only a long silence means that one is missing.
     """
     yield from (0.0, 0.0, 0.0, 0.01, 0.05, 0.2, 0.5)
@@ -512,24 +493,15 @@ class UnderWay:
 
     # -- the journal ---------------------------------------------------------------------------------------------
 
-    async def intend(
-        self,
-        effect: Effect[Any],
-        key: str,
-        digest: str,
-        occurrence: int,
-        *,
-        again: bool,
-        tries: int,
-        reserve: Reserve | None,
-    ) -> Ticket:
+    async def intend(self, call: Call, *, again: bool, tries: int, reserve: Reserve | None) -> Ticket:
         """Journal the intent of a call and wait until it is durable, also in the calling runs.
 
         Raises:
             Lost: the journal cannot be written, or another process has taken over the run.
         """
         attempt, log = self.attempt, self.attempt.log
-        self._note_intent(effect, key, digest, occurrence, again=again, reserve=reserve)
+        effect, key = call.effect, call.key
+        self._note_intent(call, again=again, reserve=reserve)
         self._open.add(key)
         try:
             if self.callers is None or effect.kind == "effect":
@@ -550,33 +522,24 @@ class UnderWay:
             if isinstance(error, Exception):
                 raise attempt.signalled(Lost(error)) from error
             raise
-        return Ticket(key, log.clock.now(), effect.irreversible, attempt, digest, occurrence, tries)
+        return Ticket(key, log.clock.now(), effect.irreversible, attempt, call.digest, call.occurrence, tries)
 
-    def adopt(self, effect: Effect[Any], key: str, digest: str, occurrence: int, result: object) -> EffectSettled:
+    def adopt(self, call: Call, result: object) -> EffectSettled:
         """Journal a call that is not made, with the result that it had in another run."""
-        self._note_intent(effect, key, digest, occurrence)
-        return self.settle_now(key, Ending(result))
+        self._note_intent(call)
+        return self.settle_now(call.key, Ending(result))
 
-    def _note_intent(
-        self,
-        effect: Effect[Any],
-        key: str,
-        digest: str,
-        occurrence: int,
-        *,
-        again: bool = False,
-        reserve: Reserve | None = None,
-    ) -> None:
-        attempt, log = self.attempt, self.attempt.log
+    def _note_intent(self, call: Call, *, again: bool = False, reserve: Reserve | None = None) -> None:
+        attempt, log, effect = self.attempt, self.attempt.log, call.effect
         log.push(
             EffectIntended(
                 **log.at(attempt.activation),
-                key=key,
+                key=call.key,
                 kind=effect.kind,
                 name=effect.name,
                 effect=effect.effect,
-                digest=digest,
-                occurrence=occurrence,
+                digest=call.digest,
+                occurrence=call.occurrence,
                 attempt=attempt.activation.attempt,
                 request=effect.request if effect.stored is None else effect.stored(),
                 again=again,
@@ -640,7 +603,7 @@ class UnderWay:
         self._landed.set()
         try:
             for _ in range(2):
-                await anyio.lowlevel.checkpoint()  # those that begin at the same time
+                await anyio.lowlevel.checkpoint()  # those that start at the same time
             while self._open.difference(self._asking):
                 if self._landed.is_set():
                     self._landed = anyio.Event()
@@ -652,7 +615,7 @@ class UnderWay:
             raise
 
     def is_suspended_in(self, key: str) -> bool:
-        """Whether the step is suspended by a question inside this effect."""
+        """True if a question inside this effect suspends the step."""
         return key in self._asking and isinstance(self.attempt.signal, Suspend)
 
     # -- replies that are read piece by piece --------------------------------------------------------------------

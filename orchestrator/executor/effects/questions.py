@@ -61,7 +61,7 @@ def make_question(
 
     Args:
         occurrence: the how-manieth question it is, of the node's own task or of all those with the same `beside`.
-        beside: digest of all that is asked, where questions have no order: those of tasks that run beside each other.
+        beside: digest of all that is asked, where questions have no order: those of tasks that run concurrently.
         deadline: Unix seconds.
     """
     subject = [payload.get("tool"), tool.schema_digest if tool is not None else "", payload.get("args")]
@@ -94,7 +94,7 @@ def identified(attempt: Attempt, question: Question[Any, Any], *more: object) ->
 
 
 def passed_on(attempt: Attempt, question: Question, faults: Sequence[str]) -> Question:
-    """A question of another run, asked by the step that began that run.
+    """A question of another run, asked by the step that started that run.
 
     Args:
         faults: why the answers that it had before did not fit.
@@ -119,7 +119,7 @@ def _passed_on_id(activation: Activation, question: str, faults: int, again: Seq
 
 
 def was_passed_on(activation: Activation, question: str, asked: Collection[str]) -> bool:
-    """Whether a step asked a question of a run that it began.
+    """True if a step asked a question of a run that it started.
 
     Args:
         activation: the step.
@@ -176,7 +176,7 @@ def answer_to(attempt: Attempt, question: Question) -> Answer:
 
 
 def why_unknown(entry: EffectEntry) -> str:
-    """Why the end of an effect is not known, as one word."""
+    """The reason why the end of an effect is not known, as one word."""
     kind, _, returned = _error_of(entry)
     if returned is not None:
         return "refused"
@@ -208,7 +208,7 @@ def _error_of(entry: EffectEntry) -> tuple[str, str, str | None]:
 
 
 def returned_by(entry: EffectEntry) -> str | None:
-    """What a call returned whose result was refused; None for any other."""
+    """The returned value of a call whose result was refused, in words; None for any other."""
     return _error_of(entry)[2]
 
 

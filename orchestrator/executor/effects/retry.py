@@ -1,4 +1,4 @@
-"""Which failed attempts and calls are made again, and after how long: one policy for nodes, calls and subgraphs.
+"""Retries of failed attempts and calls: one policy for nodes, calls and subgraphs.
 
 `decide` answers for all of them, by the `Retry` that was declared:
 
@@ -28,17 +28,24 @@ from orchestrator.kernel.records import Failure
 PATIENCE = 300.0
 """Seconds. A server that asks to be left alone for longer gets no other try."""
 _BROKEN = (
-    OSError, TimeoutError, EOFError,
-    anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream,
-)  # fmt: skip
+    OSError,
+    TimeoutError,
+    EOFError,
+    anyio.BrokenResourceError,
+    anyio.ClosedResourceError,
+    anyio.EndOfStream,
+)
 """Errors of connections and of time."""
 _OF_CLIENTS = {
     "http": {"HTTPException"},
-    "httpx": {"TransportError"}, "httpx2": {"TransportError"}, "httpcore": {"NetworkError", "ProtocolError"},
-    "httpcore2": {"NetworkError", "ProtocolError"}, "aiohttp": {"ClientConnectionError", "ClientPayloadError"},
+    "httpx": {"TransportError"},
+    "httpx2": {"TransportError"},
+    "httpcore": {"NetworkError", "ProtocolError"},
+    "httpcore2": {"NetworkError", "ProtocolError"},
+    "aiohttp": {"ClientConnectionError", "ClientPayloadError"},
     "urllib3": {"HTTPError"},
-}  # fmt: skip
-"""The same, of HTTP clients whose errors have no such base: package -> class. None of them is loaded for this."""
+}
+"""Errors of HTTP clients that have no such base: package -> classes. None of them is loaded for this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +71,7 @@ Decision: TypeAlias = TryAgain | GiveUp
 def decide(
     retry: Retry, failure: BaseException | Failure, tries: int, random: float, *, irreversible: bool = False
 ) -> Decision:
-    """Whether what failed is tried again.
+    """Decide whether an attempt or call that failed is tried again.
 
     Args:
         failure: the error, or what is known of it.
@@ -99,14 +106,14 @@ def wait_before(own: Retry | None, retry: Retry | None, error: Exception, tries:
 
 
 def is_retried(retry: Retry, failure: BaseException | Failure) -> bool:
-    """Whether the policy retries this error. Of one that a replay raises only the name of its class is known."""
+    """True if the policy retries this error. Of one that a replay raises only the name of its class is known."""
     if isinstance(failure, Failure | EffectFailed):
         return _names(retry, failure.type)
     return retry.matches(failure) or (not retry.on and isinstance(failure, StepTimeout))
 
 
 def _names(retry: Retry, kind: str) -> bool:
-    """Whether the policy retries the errors of a class."""
+    """True if the policy retries the errors of a class."""
     if kind in retry.on:
         return True
     known = getattr(errors, kind, None) or getattr(builtins, kind, None)
@@ -118,7 +125,7 @@ def _names(retry: Retry, kind: str) -> bool:
 
 
 def outcome_is_open(error: BaseException) -> bool:
-    """Whether an error leaves open what the other side did: a connection broke or time ran out, or this caused it.
+    """True if an error does not say what the other side did: a connection broke or time ran out, or this caused it.
 
     What is no `Exception`, such as a `CancelledError` of the call's own, leaves it open as well: it does not say that
     the call failed. An error that a tool raises on purpose (`ToolError`, `AgentError`) is certain, whatever its cause.

@@ -133,18 +133,26 @@ async def perform_tool(
 
     def calling(args: Mapping[str, object]) -> Effect[tuple[ToolResult, bool]]:
         return Effect(
-            kind="tool", name=tool.name, effect=tool.effect,
-            request={"args": dict(args), "schema": tool.schema_digest}, risk=tool.risk,
-            run=lambda key: _call(effects, ctx, tool, args, key), encode=lambda found: _data(found[0]),
-            decode=lambda found: (_tool_result(found), False), reread=True, unknown=lambda found: found[1],
-            reconcile=_reconciler(tool), returns=lambda: tool.output_schema, continues=tool.continues,
+            kind="tool",
+            name=tool.name,
+            effect=tool.effect,
+            request={"args": dict(args), "schema": tool.schema_digest},
+            risk=tool.risk,
+            run=lambda key: _call(effects, ctx, tool, args, key),
+            encode=lambda found: _data(found[0]),
+            decode=lambda found: (_tool_result(found), False),
+            reread=True,
+            unknown=lambda found: found[1],
+            reconcile=_reconciler(tool),
+            returns=lambda: tool.output_schema,
+            continues=tool.continues,
             graph=str(getattr(getattr(tool, "graph", None), "content", "")),
             recall=lambda request: calling(request["args"]),
-        )  # fmt: skip
+        )
 
     effect = calling(args)
     log = effects.attempt.log
-    guard = None if log.tape is not None or (effect.irreversible and log.machine.in_fork) else log.guard
+    guard = None if log.replay is not None or (effect.irreversible and log.machine.in_fork) else log.guard
     due, known = (False, "") if guard is None else effects.is_due(effect)
     try:
         if guard is not None and due and guard.asks_about(tool, args, known):
@@ -168,7 +176,7 @@ async def perform_tool(
 async def _call(
     effects: AttemptEffects, ctx: Context[Any], tool: Tool, args: Mapping[str, object], key: str
 ) -> tuple[ToolResult, bool]:
-    """What a tool gives, and whether that leaves its outcome open.
+    """Return the result of a tool, and whether that leaves its outcome open.
 
     The tool's own `retry` makes the call again inside the same effect, but never one of an irreversible tool whose
     error leaves its outcome open (see `outcome_is_open`), whatever the retry allows: a connection that broke or time
@@ -229,7 +237,7 @@ def _kept(tool: Tool, done: ToolResult) -> ToolResult:
 
 
 async def _began_anew(effects: AttemptEffects, tool: Tool, key: str) -> bool:
-    """Whether the run called the tool before: what those calls set up in their instance is gone."""
+    """True if the run called the tool before: what those calls set up in their instance is gone."""
     log = effects.attempt.log
     had = log.holdings.of(log.run_id).had
     if tool.name in had:
@@ -314,11 +322,19 @@ async def call_function(
     asked = as_json(list(args), f"the arguments of effect {name!r}", inside=1)
     return await effects.perform(
         Effect[T](
-            kind="effect", name=name, effect=effect, request={"args": asked}, run=run, encode=encode, decode=decode,
-            reread=True, validate=lambda value: encode(codec.load(value)),
-            returns=partial(type_schema, returns, "validation"), reconcile=None if reconcile is None else look,
+            kind="effect",
+            name=name,
+            effect=effect,
+            request={"args": asked},
+            run=run,
+            encode=encode,
+            decode=decode,
+            reread=True,
+            validate=lambda value: encode(codec.load(value)),
+            returns=partial(type_schema, returns, "validation"),
+            reconcile=None if reconcile is None else look,
         )
-    )  # fmt: skip
+    )
 
 
 def _wants_key(function: Callable[..., object]) -> bool:

@@ -383,7 +383,7 @@ class Host:
         try:
             with contained():
                 await self.observation.driving(live)
-                await self._attach_tape(live)
+                await self._attach_replay(live)
                 live.answer_by_policy()
             if tasks is None or self.tasks is not tasks or live.done.is_set():
                 await checkpoint_if_cancelled()  # as it is in the background
@@ -410,10 +410,10 @@ class Host:
             await anyio.sleep_forever()
         return self.run_of(live)
 
-    async def _attach_tape(self, live: Drive) -> None:
-        """Give a run that is about to be driven its tape, if it is a replay or was called by one."""
+    async def _attach_replay(self, live: Drive) -> None:
+        """Give a run that is about to be driven its recording, if it is a replay or was called by one."""
         machine = live.machine
-        if live.log.tape is None and machine.ended is None and (machine.fork or caller_of(machine)):
+        if live.log.replay is None and machine.ended is None and (machine.fork or caller_of(machine)):
             from orchestrator.executor.replay.attach import attach  # late: few runs are replays
 
             await attach(self.store, self.loader, self.live, live)

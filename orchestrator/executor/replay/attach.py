@@ -1,4 +1,4 @@
-"""Replays that are driven: a run gets what it takes from the run that it replays, read from the store."""
+"""Replays that are about to be driven: the recording of the replayed run is read from the store."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from orchestrator.executor.effects.limits import caller_of
 from orchestrator.executor.host.loader import RunLoader
 from orchestrator.executor.replay import DEFAULT
 from orchestrator.executor.replay.recording import RecordedCall, Recording, recording_of, rename
-from orchestrator.executor.replay.running import Live, tape_of
-from orchestrator.executor.replay.steps import answer_from_tape
+from orchestrator.executor.replay.running import Live, running_replay
+from orchestrator.executor.replay.steps import answer_as_recorded
 from orchestrator.executor.resources import Resources
 from orchestrator.kernel.records import Forked, Migrated, Record, RunStarted
 from orchestrator.stores.base import Store
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 async def attach(store: Store, loader: RunLoader, live: Mapping[str, Drive], drive: Drive) -> None:
-    """Give a run its tape, if one of the runs around it is a replay, or it is one itself.
+    """Give a run its `RunningReplay`, if it is a replay, or a replay called it, directly or through other runs.
 
     Args:
         store: the store of the run.
@@ -32,7 +32,7 @@ async def attach(store: Store, loader: RunLoader, live: Mapping[str, Drive], dri
         drive: the run.
 
     Raises:
-        GraphUnknown: a model that the replay was begun with is not there.
+        GraphUnknown: a model that the replay was started with is not there.
         StoreError: the store failed.
     """
     log, machine = drive.log, drive.log.machine
@@ -48,7 +48,7 @@ async def attach(store: Store, loader: RunLoader, live: Mapping[str, Drive], dri
         if around is None:
             mode = await _mode_of(store, caller.run_id)
         else:
-            mode = None if around.log.tape is None else around.log.tape.live
+            mode = None if around.log.replay is None else around.log.replay.live
     else:
         return
     if mode is None:
@@ -56,12 +56,12 @@ async def attach(store: Store, loader: RunLoader, live: Mapping[str, Drive], dri
     own = [*await store.read(log.run_id, upto=log.journal.stored), *log.journal.buffer]
     models = {} if fork is None else fork.models
     plan = await loader.plan_of(await store.info(log.run_id), own)
-    tape = log.tape = tape_of(mode, recording, models, plan, own)
-    machine.observers = (*machine.observers, tape)
+    replay = log.replay = running_replay(mode, recording, models, plan, own)
+    machine.observers = (*machine.observers, replay)
     for question in list(machine.questions.values()):
         asker = machine.askers.get(question.id)
         if asker is not None:
-            answer_from_tape(log, tape, asker, question)
+            answer_as_recorded(log, replay, asker, question)
 
 
 def _check_models(resources: Resources, fork: Forked) -> None:
@@ -73,7 +73,7 @@ def _check_models(resources: Resources, fork: Forked) -> None:
 
 
 async def _recording(store: Store, loader: RunLoader, fork: Forked, structure: str) -> Recording:
-    """What the journal of the replayed run holds, in the names of the replay's version; nothing if it is deleted."""
+    """The recording of the replayed run, in the names of the replay's version; empty if that run is deleted."""
     try:
         info = await store.info(fork.parent)
         records = await store.read(fork.parent)
@@ -91,7 +91,7 @@ async def _recording(store: Store, loader: RunLoader, fork: Forked, structure: s
 
 
 def _inner_run(call: RecordedCall) -> str:
-    """The run that a call of a graph began."""
+    """The run that a call of a graph started."""
     settled = call.result
     found = settled.result if settled is not None and call.intended.kind == "tool" else None
     metadata = found.get("metadata") if isinstance(found, Mapping) else None
@@ -99,7 +99,7 @@ def _inner_run(call: RecordedCall) -> str:
 
 
 async def _mode_of(store: Store, run_id: str) -> Live | None:
-    """Whether live calls are made in a run that a replay called; None: no replay is around it."""
+    """The `live` mode of a run that a replay called; None: no replay is around it."""
     try:
         records: Sequence[Record] = await store.read(run_id)
     except RunUnknown:

@@ -1,4 +1,4 @@
-"""What a replay does with a call: it takes the result that the replayed run had, waits as that run did, or is live.
+"""Calls of a replay: they take the result that the replayed run had, wait as that run did, or are live.
 
 recorded, with a result              journaled as taken from the record of that result; nothing is called
 recorded, stopped by its time limit  the step's time is over here too
@@ -22,13 +22,13 @@ from orchestrator.executor.call_guard import CallDenied, asks_about
 from orchestrator.executor.commands import Stop
 from orchestrator.executor.effects.decide import NOT_MADE, Ending
 from orchestrator.executor.effects.earlier_calls import question_id
-from orchestrator.executor.effects.effect import Attempt, Effect
+from orchestrator.executor.effects.effect import Attempt, Call, Effect
 from orchestrator.executor.effects.limits import admit
 from orchestrator.executor.effects.perform import UnderWay, inside
 from orchestrator.executor.effects.questions import answer_to, asking_again, identified, passed_on
 from orchestrator.executor.interrupts import Refused, TimedOut
 from orchestrator.executor.replay import REPLAYED
-from orchestrator.executor.replay.steps import stand_still
+from orchestrator.executor.replay.steps import wait_for_stop
 from orchestrator.graph.limits import Reserve
 from orchestrator.kernel.ids import hash_id
 from orchestrator.kernel.ledger import EffectEntry
@@ -39,100 +39,114 @@ from orchestrator.tools.result import Risk, risk_at_most
 
 if TYPE_CHECKING:
     from orchestrator.executor.replay.recording import RecordedCall
-    from orchestrator.executor.replay.running import Tape
+    from orchestrator.executor.replay.running import RunningReplay
 
 _SHOWN = 2000
 """Characters of a prompt that a question about a live call shows."""
 
 
 async def take_or_admit(
-    under_way: UnderWay, tape: Tape, effect: Effect[Any], key: str, wanted: str, occurrence: int,
-    entry: EffectEntry | None,
-) -> tuple[EffectSettled | None, int | None]:  # fmt: skip
-    """What a replay does with a call that its own journal has no result for; see `perform.without_call`."""
-    attempt = under_way.attempt
-    call = _recorded(tape, attempt, effect, wanted, entry)
-    if call is None:
+    under_way: UnderWay, replay: RunningReplay, call: Call, entry: EffectEntry | None
+) -> tuple[EffectSettled | None, int | None]:
+    """Give a call of a replay its recorded result, or let it be made.
+
+    Args:
+        under_way: the effects of the step.
+        replay: the replay.
+        call: the call. The journal of the replay has no result for it.
+        entry: the call, if the journal of the replay has it as one that takes a recorded result.
+
+    Returns:
+        The result, journaled. Or None: the call is to be made, with the number of its try if it is intended already.
+
+    Raises:
+        Suspend: a person is asked whether it is to be made.
+        CallDenied: a person denied it, here or in the replayed run.
+        Refused: the replay ends here.
+        TimedOut: the time limit of the step stopped it in the replayed run.
+    """
+    attempt, effect = under_way.attempt, call.effect
+    recorded = _recorded(replay, attempt, call, entry)
+    if recorded is None:
         if effect.kind != "effect" and exceeded_limit(attempt.activation) is not None:
             return None, None  # the limit refuses it, as it did in the replayed run
-        if _is_up_to_a_person(tape, attempt, effect, key):
+        if _is_up_to_a_person(replay, attempt, call):
             return None, None
-        if not inside.get() and tape.was_stopped(attempt.activation):
+        if not inside.get() and replay.was_stopped(attempt.activation):
             async with attempt.aside():
-                await stand_still(attempt.log, tape, attempt.activation)
+                await wait_for_stop(attempt.log, replay, attempt.activation)
         if attempt.stopped() is not None:
-            raise attempt.signalled(Refused())  # the run has ended, or goes on without this step: nothing diverges
-        denied = _denied(tape, attempt, effect)
+            raise attempt.signalled(Refused())  # the run has ended, or continues without this step: nothing diverges
+        denied = _denied(replay, attempt, effect)
         if denied is not None:
             raise CallDenied(effect.name, denied.reason)
-        await _admit_live(under_way, tape, effect, key, wanted, occurrence)
+        await _admit_live(under_way, replay, call)
         return None, None
     reserve = None
     if effect.kind != "effect":
-        reserve = await admit(attempt, under_way.callers, effect, key, again=entry is not None)
+        reserve = await admit(attempt, under_way.callers, call, again=entry is not None)
     log = attempt.log
-    log.push(_intended(attempt, effect, key, wanted, occurrence, call.seq, reserve))
-    if call.result is not None:
-        return _settle(under_way, key, call), None
-    await _ask_as_inside(under_way, tape, call)
+    log.push(_intended(attempt, call, recorded.seq, reserve))
+    if recorded.result is not None:
+        return _settle(under_way, call.key, recorded), None
+    await _ask_as_inside(under_way, replay, recorded)
     started = log.clock.now()
     try:
         async with attempt.aside():
-            await stand_still(log, tape, attempt.activation)
+            await wait_for_stop(log, replay, attempt.activation)
     except BaseException:
         why = attempt.stopped()
         if why is not None:
             ending = Ending(error=attempt.failure_named(*why), unknown=effect.irreversible)
-            under_way.settle(key, started, ending)
+            under_way.settle(call.key, started, ending)
         raise
     why_live = "the replayed run has no result for it"
-    under_way.settle(key, started, Ending(error=attempt.failure_named(NOT_MADE, why_live)))
-    await _admit_live(under_way, tape, effect, key, wanted, occurrence, why_live)
+    under_way.settle(call.key, started, Ending(error=attempt.failure_named(NOT_MADE, why_live)))
+    await _admit_live(under_way, replay, call, why_live)
     return None, 1
 
 
-def _is_up_to_a_person(tape: Tape, attempt: Attempt, effect: Effect[Any], key: str) -> bool:
-    """Whether a call is asked about, as in the replayed run, or a person has said not to make it."""
-    at = attempt.activation
+def _is_up_to_a_person(replay: RunningReplay, attempt: Attempt, call: Call) -> bool:
+    """True if a call is asked about, as in the replayed run, or a person has said not to make it."""
+    at, effect = attempt.activation, call.effect
     if not effect.irreversible or inside.get():
         return False
-    answered = at.answers.get(question_id(at, key))
-    if answered is not None or tape.is_live(at):
+    answered = at.answers.get(question_id(at, call.key))
+    if answered is not None or replay.is_live(at):
         return answered is not None and not isinstance(answered.answer, Approve)
-    return tape.recording.asks_about((at.path, at.node), effect.name, effect.request.get("args", effect.request))
+    return replay.recording.asks_about((at.path, at.node), effect.name, effect.request.get("args", effect.request))
 
 
-async def _ask_as_inside(under_way: UnderWay, tape: Tape, call: RecordedCall) -> None:
+async def _ask_as_inside(under_way: UnderWay, replay: RunningReplay, call: RecordedCall) -> None:
     """Wait for the answer for which the replayed run waits inside a call.
 
     Raises:
         Suspend: it is asked for.
     """
     attempt = under_way.attempt
-    asked = tape.recording.open_inside(call) if tape.live == "never" else None
-    if asked is None or tape.is_live(attempt.activation):
+    asked = replay.recording.open_inside(call) if replay.live == "never" else None
+    if asked is None or replay.is_live(attempt.activation):
         return
     await under_way.settle_down()
     answer_to(attempt, passed_on(attempt, asked.question, ()))
 
 
-def _denied(tape: Tape, attempt: Attempt, effect: Effect[Any]) -> Deny | None:
+def _denied(replay: RunningReplay, attempt: Attempt, effect: Effect[Any]) -> Deny | None:
     """The answer by which a person denied the replayed run this call; None: it was not denied."""
-    if inside.get() or tape.is_live(attempt.activation):
+    if inside.get() or replay.is_live(attempt.activation):
         return None
     at, args = attempt.activation, effect.request.get("args", effect.request)
-    return tape.recording.denial((at.path, at.node), effect.name, args)
+    return replay.recording.denial((at.path, at.node), effect.name, args)
 
 
-def _recorded(
-    tape: Tape, attempt: Attempt, effect: Effect[Any], wanted: str, entry: EffectEntry | None
-) -> RecordedCall | None:
+def _recorded(replay: RunningReplay, attempt: Attempt, call: Call, entry: EffectEntry | None) -> RecordedCall | None:
     """The recorded call that a call is; None if it is live."""
     if entry is not None:
-        return next((one for one in tape.recording.all_calls() if one.seq == entry.intended.taken), None)
-    if inside.get() or tape.is_live(attempt.activation):
+        return next((one for one in replay.recording.all_calls() if one.seq == entry.intended.taken), None)
+    if inside.get() or replay.is_live(attempt.activation):
         return None
-    found = tape.call(attempt.activation, effect.kind, effect.name, wanted, effect.request)
+    effect = call.effect
+    found = replay.call(attempt.activation, effect.kind, effect.name, call.digest, effect.request)
     changed = found is not None and found.content and effect.graph and found.content != effect.graph
     return None if changed else found
 
@@ -174,80 +188,84 @@ def _class_of(error: Failure) -> type[Exception]:
     return found if isinstance(found, type) and issubclass(found, Exception) else EffectFailed
 
 
-def _intended(
-    attempt: Attempt, effect: Effect[Any], key: str, wanted: str, occurrence: int, taken: int, reserve: Reserve | None
-) -> EffectIntended:
-    """The intent of a call that is taken from the replayed run."""
-    log, activation = attempt.log, attempt.activation
+def _intended(attempt: Attempt, call: Call, taken: int, reserve: Reserve | None) -> EffectIntended:
+    """The intent of a call that takes a recorded result."""
+    log, activation, effect = attempt.log, attempt.activation, call.effect
     return EffectIntended(
-        **log.at(activation), key=key, kind=effect.kind, name=effect.name, effect=effect.effect, digest=wanted,
-        occurrence=occurrence, attempt=activation.attempt, reserve=reserve, taken=taken,
+        **log.at(activation),
+        key=call.key,
+        kind=effect.kind,
+        name=effect.name,
+        effect=effect.effect,
+        digest=call.digest,
+        occurrence=call.occurrence,
+        attempt=activation.attempt,
+        reserve=reserve,
+        taken=taken,
         request=effect.request if effect.stored is None else effect.stored(),
-    )  # fmt: skip
+    )
 
 
 # -- live calls --------------------------------------------------------------------------------------------------------
 
 
-async def _admit_live(
-    under_way: UnderWay, tape: Tape, effect: Effect[Any], key: str, wanted: str, occurrence: int, why: str = ""
-) -> None:
+async def _admit_live(under_way: UnderWay, replay: RunningReplay, call: Call, why: str = "") -> None:
     """Return if a live call may be made.
 
     Raises:
         Suspend: a person is asked first.
         Refused: the replay ends here.
     """
-    attempt = under_way.attempt
+    attempt, effect = under_way.attempt, call.effect
     activation = attempt.activation
-    if (tape.live == "never" or not tape.is_live(activation)) and not inside.get():
-        _note(attempt, tape, effect, wanted, occurrence, why)
-    if tape.live == "never":
-        raise end_replay(attempt, f"{effect.kind} {effect.name}: {why or 'the replayed run did not ask this'}")
+    if (replay.live == "never" or not replay.is_live(activation)) and not inside.get():
+        _note(attempt, replay, call, why)
+    if replay.live == "never":
+        raise _end_replay(attempt, f"{effect.kind} {effect.name}: {why or 'the replayed run did not ask this'}")
     args = effect.request.get("args")
-    if not _is_asked_about(attempt, tape, effect, args):
+    if not _is_asked_about(attempt, replay, effect, args):
         return
-    question = _question(attempt, effect, key, why)
+    question = _question(attempt, call, why)
     if question.id not in activation.answers:
         await under_way.settle_down()
     answer = answer_to(attempt, question)
     if not isinstance(answer, Approve):
-        raise end_replay(attempt, f"{effect.kind} {effect.name} was not allowed")
+        raise _end_replay(attempt, f"{effect.kind} {effect.name} was not allowed")
 
 
-def _is_asked_about(attempt: Attempt, tape: Tape, effect: Effect[Any], args: object) -> bool:
+def _is_asked_about(attempt: Attempt, replay: RunningReplay, effect: Effect[Any], args: object) -> bool:
     if effect.irreversible:
         return False  # a fork asks about these, and says what is known of them
     if effect.kind != "tool":
-        return tape.live == "ask"
+        return replay.live == "ask"
     approve = attempt.log.machine.approve
-    if tape.was_approved(effect.name, args) or (
+    if replay.was_approved(effect.name, args) or (
         approve is not None and risk_at_most(effect.risk, cast("Risk", approve))
     ):
         return False
-    return tape.live == "ask" or asks_about(attempt.log.machine.plan.graph, effect.risk)
+    return replay.live == "ask" or asks_about(attempt.log.machine.plan.graph, effect.risk)
 
 
-def _note(attempt: Attempt, tape: Tape, effect: Effect[Any], wanted: str, occurrence: int, why: str) -> None:
+def _note(attempt: Attempt, replay: RunningReplay, call: Call, why: str) -> None:
     """Journal that the replay diverges here, once."""
-    log, activation = attempt.log, attempt.activation
-    if (activation.key, wanted, occurrence) in tape.diverged:
+    log, activation, effect = attempt.log, attempt.activation, call.effect
+    if (activation.key, call.digest, call.occurrence) in replay.diverged:
         return
     log.push(
         Diverged(
             **log.at(activation),
             kind=effect.kind,
             name=effect.name,
-            digest=wanted,
-            occurrence=occurrence,
+            digest=call.digest,
+            occurrence=call.occurrence,
             attempt=activation.attempt,
             request=effect.request if effect.stored is None else effect.stored(),
             why=why or "the replayed run did not ask this",
         )
-    )  # fmt: skip
+    )
 
 
-def end_replay(attempt: Attempt, why: str) -> Refused:
+def _end_replay(attempt: Attempt, why: str) -> Refused:
     """End a replay: cancel its run. Gives the signal to raise in the node."""
     Stop("cancel", REPLAYED, f"diverged: {why}").apply(attempt.log)
     signal = Refused()
@@ -255,10 +273,10 @@ def end_replay(attempt: Attempt, why: str) -> Refused:
     return signal
 
 
-def _question(attempt: Attempt, effect: Effect[Any], key: str, why: str) -> Question:
+def _question(attempt: Attempt, call: Call, why: str) -> Question:
     """The question whether a live call is to be made. Its id follows from the call."""
-    activation = attempt.activation
-    name = hash_id(activation.key, "live", key, *asking_again(activation))
+    activation, effect = attempt.activation, call.effect
+    name = hash_id(activation.key, "live", call.key, *asking_again(activation))
     payload: dict[str, object] = {"call": effect.name, "kind": effect.kind, "effect": effect.effect}
     if effect.kind == "model":
         messages = effect.request.get("messages")

@@ -1,4 +1,4 @@
-"""What the journal of a run holds for a replay: the results of its calls, its answers, and what came from outside.
+"""The recording of a run, read from its journal: results of calls, answers, and what came from outside.
 
 A call is found by its place (path and node), its name, the digest of its request, and the how-manieth of these it is.
 """
@@ -24,7 +24,7 @@ from orchestrator.views.reader import Fold, read
 from orchestrator.views.timeline import is_asked
 
 Outside: TypeAlias = r.Cancelled | r.LimitSpent | r.TimerFired | r.EventReceived
-"""What time and people brought about while calls were under way."""
+"""Records of what time and people brought about while calls were in progress."""
 
 _STOPPED = frozenset({"Cancelled", "NotMade", "Suspended"})
 _LATE = "StepTimeout"
@@ -42,7 +42,7 @@ class RecordedCall:
     settled: r.EffectSettled | None = None
     """Its last result; None: it has none."""
     inner: r.Spent | None = None
-    """What the run that it began had spent."""
+    """Spent amounts of the run that it started."""
     content: str = ""
     """Digest of the content of the graph that it ran, if it called a graph."""
 
@@ -56,7 +56,7 @@ class RecordedCall:
 
     @property
     def late(self) -> bool:
-        """Whether the time limit of its step stopped it."""
+        """True if the time limit of its step stopped it."""
         return self.settled is not None and self.settled.error is not None and self.settled.error.type == _LATE
 
     @property
@@ -78,7 +78,7 @@ class RecordedQuestion:
 
 @dataclass(slots=True)
 class Recording:
-    """What a replay takes from the journal of another run. It is only read."""
+    """Everything that a replay takes from the journal of another run. It is only read."""
 
     calls: dict[Place, list[RecordedCall]] = field(default_factory=dict)
     questions: dict[Place, list[RecordedQuestion]] = field(default_factory=dict)
@@ -107,7 +107,7 @@ class Recording:
         return None
 
     def asks_about(self, place: Place, tool: str, args: object) -> bool:
-        """Whether the replayed run, as a fork or reopened, asked about this call and has no answer."""
+        """True if the replayed run, as a fork or reopened, asked about this call and has no answer."""
         return any(asked.answered is None for asked in self._asked_about(place, tool, args))
 
     def open_inside(self, call: RecordedCall) -> RecordedQuestion | None:
@@ -126,7 +126,7 @@ class Recording:
 
 
 def recording_of(plan: Plan, records: Sequence[Record], after: int = 0, withdrawn: Collection[str] = ()) -> Recording:
-    """What the records behind `after` hold for a replay: what counted, where the run was reopened.
+    """Recording of the records behind `after`; where the run was reopened, of those that count.
 
     Args:
         plan: of the run's graph; its code is not needed.
@@ -151,9 +151,10 @@ def recording_of(plan: Plan, records: Sequence[Record], after: int = 0, withdraw
             and (one.answered is None or one.answered.seq > after or one.question.id in withdrawn)
         ]
     recording.outside = [
-        record for record in recording.outside
+        record
+        for record in recording.outside
         if record.seq > after and record.seq not in discards.revoked and not _is_undone(discards, record)
-    ]  # fmt: skip
+    ]
     return recording
 
 
@@ -179,7 +180,7 @@ def question_digest(question: Question) -> str:
 
 
 def is_node_itself(kind: str, name: str, node: str, request: Mapping[str, object]) -> bool:
-    """Whether a call is that of an irreversible node, whose request is the state that it sees."""
+    """True for the call of an irreversible node, whose request is the state that it sees."""
     return kind == "effect" and name == node and not request
 
 
@@ -251,7 +252,7 @@ class _Recorder(Fold):
             self.recording.ends[token.key] = token.late.seq
 
     def applied(self, record: Record, delta: Delta) -> None:
-        """See `Fold.applied`. Steps go on by timers and events, too."""
+        """See `Fold.applied`. Steps continue by timers and events, too."""
         if isinstance(record, r.Asked | r.TimerSet) and is_asked(self.run, record, delta):
             self._ask(record, record.question if isinstance(record, r.Asked) else timer_question(record))
         for _, question, answer in delta.moved:

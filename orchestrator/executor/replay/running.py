@@ -1,8 +1,8 @@
 """A replay while it runs: what it takes from the run that it replays, and which of its steps are live.
 
-A step is live if it asked something that the replayed run did not, or if such a step is among its causes. What a live
-step calls is never taken from the tape, other branches are not concerned. This follows from the replay's own journal,
-so a replay that was killed goes on as it began.
+A step is live if it asked something that the replayed run did not, or if such a step is among its causes. Calls of a
+live step never take a recorded result; other branches are not concerned. All of this follows from the replay's own
+journal, so a replay that was killed continues as it started.
 """
 
 from __future__ import annotations
@@ -40,8 +40,10 @@ _MOST_BESIDE = 200
 """Recorded calls with the same request that are looked at for the one of the same step."""
 
 
-class Tape(Observer):
-    """What a replay takes from the run that it replays. It observes the replay's machine.
+class RunningReplay(Observer):
+    """State of a replay: the recorded results that it has not taken yet, and its live steps.
+
+    It observes the replay's machine.
 
     Args:
         live: whether calls are made that the recording has no result for.
@@ -62,7 +64,7 @@ class Tape(Observer):
         self._asked: dict[str, tuple[str, Question]] = {}
         self._used: set[int] = set()
         self._why: list[bool] = []
-        self.still: Counter[str] = Counter()
+        self.waiting: Counter[str] = Counter()
         """Activations that wait for what stopped them in the replayed run, or for steps that ended there before."""
         self._begin()
         self._on = self._all
@@ -101,7 +103,7 @@ class Tape(Observer):
     # -- what is taken -------------------------------------------------------------------------------------------
 
     def is_live(self, activation: Activation) -> bool:
-        """Whether the next call of a step is caused by something that is live."""
+        """True if something live causes the next call of a step."""
         return self._all or activation.key in self._began or activation.key in self._turned
 
     def call(
@@ -149,7 +151,7 @@ class Tape(Observer):
         return next(iter(names), given) if self.live == "never" or given == ABSENT else given
 
     def asks_about_live_call(self, activation: Activation) -> bool:
-        """Whether a step that is not live itself made, or is about to make, a live call."""
+        """True if a step that is not live itself made, or is about to make, a live call."""
         return activation.key in self._touched
 
     def question(self, activation: Activation, question: Question) -> RecordedQuestion | None:
@@ -159,7 +161,7 @@ class Tape(Observer):
         return alike[passed] if passed < len(alike) else None
 
     def next_outside(self) -> Outside | None:
-        """What came from outside next in the replayed run; each is given once."""
+        """The next record from outside of the replayed run; each is given once."""
         for record in self.recording.outside:
             if record.seq not in self._used:
                 self._used.add(record.seq)
@@ -167,16 +169,16 @@ class Tape(Observer):
         return None
 
     def was_approved(self, name: str, args: object) -> bool:
-        """Whether a person approved this call of a tool in the replay itself, and it was not made since."""
+        """True if a person approved this call of a tool in the replay itself, and it was not made since."""
         return self._approved[digest([name, args])] > 0
 
     def was_stopped(self, activation: Activation) -> bool:
-        """Whether a step was stopped in the replayed run before it ended, and nothing live is among its causes here."""
+        """True if a step was stopped in the replayed run before it ended, and nothing live is among its causes here."""
         return activation.key in self.recording.stopped and not self.is_live(activation)
 
     @property
     def is_as_recorded(self) -> bool:
-        """Whether nothing has been live so far."""
+        """True if nothing has been live so far."""
         return not self._touched
 
     # -- what follows from the replay's own journal -------------------------------------------------------------------
@@ -271,16 +273,16 @@ class Tape(Observer):
         self._items.update((item.fork.key, item.index) for item in token.map_items)
 
 
-def tape_of(
+def running_replay(
     live: Live,
     recording: Recording | None,
     models: Mapping[str, str],
     plan: Plan,
     own: Sequence[Record],
-) -> Tape:
-    """The tape of a replay, as its own records so far leave it."""
-    tape = Tape(live, recording, models)
-    machine = RunState(plan, (tape,))
+) -> RunningReplay:
+    """The state of a replay, as its own records so far leave it."""
+    replay = RunningReplay(live, recording, models)
+    machine = RunState(plan, (replay,))
     for record in own:
         apply_stored(machine, record)
-    return tape
+    return replay

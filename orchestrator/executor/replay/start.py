@@ -51,7 +51,7 @@ log = logging.getLogger("orchestrator")
 
 @dataclass(frozen=True)
 class Order:
-    """What is to be replayed, and how; see `Executor.replay`."""
+    """Arguments of a replay, see `Executor.replay`."""
 
     parent: str
     live: Live = "never"
@@ -98,7 +98,7 @@ def check_manner(live: str, approve: str | None, at: int | None) -> None:
 
 
 async def _moment_of(host: Host, order: Order, parent: Run) -> int | None:
-    """The record that the replay begins behind; None: it begins as the run did.
+    """The record that the replay starts behind; None: it starts as the run did.
 
     Raises:
         InvalidValue: it is not clear which answer or result is to be replaced.
@@ -134,9 +134,17 @@ async def _from(host: Host, order: Order, name: str, at: int) -> Drive | None:
         )
     given = {**_given(order, discards), "limits": discards.limits}
     fork = forks.Order(
-        order.parent, at=at, update=order.update, answer=order.answer, result=order.result, graph=order.graph,
-        run_id=name, replay=given, by=order.by, digests=order.digests,
-    )  # fmt: skip
+        order.parent,
+        at=at,
+        update=order.update,
+        answer=order.answer,
+        result=order.result,
+        graph=order.graph,
+        run_id=name,
+        replay=given,
+        by=order.by,
+        digests=order.digests,
+    )
     how = Manner(
         own=with_models(host.resources, order.models or {}), pause_before=(), pause_after=(), context=order.context
     )
@@ -155,7 +163,7 @@ async def _from(host: Host, order: Order, name: str, at: int) -> Drive | None:
 
 
 async def _from_its_start(host: Host, order: Order, parent: Run, name: str, resources: Resources) -> Drive | None:
-    """Begin the replay as the run began; None: there is a run of this id, which is the same replay."""
+    """Start the replay as the run started; None: there is a run of this id, which is the same replay."""
     graph = _graph_of(host, order, parent)
     assert parent.machine.started is not None
     resources.check(graph, models=False)
@@ -187,7 +195,7 @@ async def replayed(host: Host, run_id: str) -> Replay:
 
 
 def with_models(resources: Resources, models: Mapping[str, Model]) -> Resources:
-    """What an executor was given, with other models."""
+    """The resources of an executor, with other models."""
     named = {name: model for name, model in models.items() if name != DEFAULT or name in resources.models}
     own = models.get(DEFAULT) if DEFAULT not in resources.models else None
     return replace(resources, model=own or resources.model, models={**resources.models, **named})
@@ -221,10 +229,10 @@ def _first_records(
 
     Args:
         discards: what of the replayed run does not count.
-        began: the values that it began with, by the names that they have in the graph.
+        started: the values that it started with, by the names that they have in the graph.
 
     Raises:
-        InvalidInput: the values that the run began with do not fit the graph's state.
+        InvalidInput: the values that the run started with do not fit the graph's state.
     """
     first = parent.machine.started
     assert first is not None
@@ -234,22 +242,41 @@ def _first_records(
     now = host.resources.clock.now()
     started = first.model_copy(
         update={
-            "ts": now, "seal": "", "run_id": parent.root_id, "graph": graph.name, "structure": graph.structure,
-            "content": graph.content, "refs": dict(host.refs.of(parent.root_id, graph.name, parent.refs)),
-            "values": dict(initial_values(graph, Recorded(values))), "labels": {}, "approve": order.approve,
-            "tools": offered(graph, host.resources.tools), "holder": str(host.owner), "caller": None,
-            "pause_before": (), "pause_after": (), "by": order.by, "limits": discards.limits or first.limits,
+            "ts": now,
+            "seal": "",
+            "run_id": parent.root_id,
+            "graph": graph.name,
+            "structure": graph.structure,
+            "content": graph.content,
+            "refs": dict(host.refs.of(parent.root_id, graph.name, parent.refs)),
+            "values": dict(initial_values(graph, Recorded(values))),
+            "labels": {},
+            "approve": order.approve,
+            "tools": offered(graph, host.resources.tools),
+            "holder": str(host.owner),
+            "caller": None,
+            "pause_before": (),
+            "pause_after": (),
+            "by": order.by,
+            "limits": discards.limits or first.limits,
         }
-    )  # fmt: skip
+    )
     forked = Forked(
-        seq=2, ts=now, run_id=name, parent=order.parent, at=0, root=parent.root_id, relation="replay",
-        by=order.by, **_given(order, discards),
-    )  # fmt: skip
+        seq=2,
+        ts=now,
+        run_id=name,
+        parent=order.parent,
+        at=0,
+        root=parent.root_id,
+        relation="replay",
+        by=order.by,
+        **_given(order, discards),
+    )
     return started, forked
 
 
 def _given(order: Order, discards: Discards) -> dict[str, Any]:
-    """What the record `forked` of a replay has, and that of another fork has not."""
+    """Fields of the record `forked` that only a replay has."""
     return {
         "live": order.live,
         "models": {alias: model.name for alias, model in (order.models or {}).items()},
@@ -259,7 +286,7 @@ def _given(order: Order, discards: Discards) -> dict[str, Any]:
 
 
 async def _discards(host: Host, run_id: str, after: int) -> Discards:
-    """What no longer counts in a run because it was reopened."""
+    """Records that no longer count in a run because it was reopened."""
     records = await host.store.read(run_id)
     found = Discards(after)
     read(await host.loader.plan_of(await host.store.info(run_id), records), records, found)
@@ -274,7 +301,7 @@ async def _check_same(host: Host, name: str, began: RunStarted, wanted: Forked) 
     """
     machine = (await load(host, name)).machine
     found, first = machine.fork, machine.started
-    # The run may have been reopened since the replay began: then that is a replay of the run as it was.
+    # The run may have been reopened since the replay started: then that is a replay of the run as it was.
     same = {"ts": wanted.ts, "seal": "", "set_aside": wanted.set_aside, "raised": wanted.raised}
     if (
         found is None
@@ -290,21 +317,21 @@ async def _check_same(host: Host, name: str, began: RunStarted, wanted: Forked) 
 
 
 ReplayState: TypeAlias = Literal["waiting", "running", "over", "failed", "stopped"]
-"""waiting: it has not begun; running; over: it ended or paused; failed: the run cannot be replayed, or its replay was
+"""waiting: it has not started; running; over: it ended or paused; failed: the run cannot be replayed, or its replay was
 given up; stopped: the batch was stopped before it was over, or its executor closed."""
 
 
 @dataclass(slots=True)
 class ReplayProgress:
-    """One run of a batch."""
+    """A run of a batch, and how far its replay is."""
 
     run_id: str
     """The run that is replayed."""
     replay_id: str
-    """The id of the replay, a run of its own once it has begun."""
+    """The id of the replay, a run of its own once it has started."""
     state: ReplayState = "waiting"
     error: OrchestratorError | None = None
-    """Why the run cannot be replayed, or why its replay was given up."""
+    """The reason why the run cannot be replayed, or why its replay was given up."""
 
 
 def begin(host: Host, runs: Mapping[str, str], order: Order, concurrency: int) -> ReplayBatch:
@@ -337,7 +364,7 @@ class ReplayBatch:
 
     @property
     def over(self) -> bool:
-        """Whether no replay goes on, and none will begin."""
+        """True if no replay continues, and none will start."""
         return self._over.is_set()
 
     def stop(self) -> None:
@@ -345,7 +372,7 @@ class ReplayBatch:
         self._scope.cancel()
 
     async def wait(self) -> None:
-        """Return when no replay goes on, and none will begin."""
+        """Return when no replay continues, and none will start."""
         await self._over.wait()
 
     async def drive(self, host: Host, order: Order, concurrency: int) -> None:
@@ -354,7 +381,7 @@ class ReplayBatch:
         left: Iterator[ReplayProgress] = iter(self.runs)
 
         async def work() -> None:
-            await checkpoint()  # the executor may have been left before it began
+            await checkpoint()  # the executor may have been left before it started
             for one in left:  # shared: each worker takes the next one
                 await _replay(host, replace(order, parent=one.run_id, run_id=one.replay_id), one)
 
@@ -376,7 +403,7 @@ async def _replay(host: Host, order: Order, one: ReplayProgress) -> None:
         await replay(host, order)
     except OrchestratorError as error:
         one.state, one.error = "failed", error
-    except Exception as error:  # whatever it is, the other runs go on
+    except Exception as error:  # whatever it is, the other runs continue
         log.warning("run %s could not be replayed", order.parent, exc_info=error)
         one.state, one.error = "failed", OrchestratorError(f"{type(error).__name__}: {error}")
     else:

@@ -35,14 +35,14 @@ from orchestrator.kernel.records import (
 from orchestrator.kernel.state import Activation
 
 if TYPE_CHECKING:
-    from orchestrator.executor.replay.running import Tape
+    from orchestrator.executor.replay.running import RunningReplay
 
 
 _MOMENT = 0.02
-"""Seconds in which nothing moves, before a replay counts as standing still."""
+"""Seconds without progress, after which all running steps of a replay count as waiting."""
 
 
-async def in_turn(log: RunLog, tape: Tape, activation: Activation, record: Record) -> Record:
+async def in_turn(log: RunLog, replay: RunningReplay, activation: Activation, record: Record) -> Record:
     """Wait until a step may land as far as this record.
 
     A step that was stopped in the replayed run before it came so far waits for what stopped it, or until nothing else
@@ -51,82 +51,82 @@ async def in_turn(log: RunLog, tape: Tape, activation: Activation, record: Recor
     Returns:
         The record, with a stamp that fits when it lands.
     """
-    if tape.was_stopped(activation) and not _came_to(tape, activation, record):
-        await stand_still(log, tape, activation)
-    elif isinstance(record, StepDone | StepFailed) and _is_early(log, tape, activation):
-        with _standing_still(log, tape, activation):
-            while _is_early(log, tape, activation):
+    if replay.was_stopped(activation) and not _came_to(replay, activation, record):
+        await wait_for_stop(log, replay, activation)
+    elif isinstance(record, StepDone | StepFailed) and _is_early(log, replay, activation):
+        with _waiting(log, replay, activation):
+            while _is_early(log, replay, activation):
                 await log.moved()
     else:
         return record
     return record.model_copy(update=dict(log.now()))
 
 
-async def stand_still(log: RunLog, tape: Tape, activation: Activation) -> None:
-    """Wait, as the replayed run's step did, for what stopped it. Returns when nothing else will happen.
+async def wait_for_stop(log: RunLog, replay: RunningReplay, activation: Activation) -> None:
+    """Wait for what stopped the step in the replayed run. Returns when nothing else will happen.
 
     What people and time did there happens when every step that runs waits for it.
     """
-    with _standing_still(log, tape, activation):
+    with _waiting(log, replay, activation):
         while True:
             head = log.machine.head
-            if _moves(log, tape):
+            if _moves(log, replay):
                 await log.moved()
                 continue
             await anyio.sleep(_MOMENT)
-            if log.machine.head != head or _moves(log, tape):
+            if log.machine.head != head or _moves(log, replay):
                 continue
-            if not _go_on(log, tape):
+            if not _go_on(log, replay):
                 return
             await anyio.lowlevel.checkpoint()
 
 
 @contextmanager
-def _standing_still(log: RunLog, tape: Tape, activation: Activation) -> Iterator[None]:
-    tape.still[activation.key] += 1
+def _waiting(log: RunLog, replay: RunningReplay, activation: Activation) -> Iterator[None]:
+    replay.waiting[activation.key] += 1
     log.stir()
     try:
         yield
     finally:
-        tape.still[activation.key] -= 1
-        tape.still += Counter[str]()  # without zeros
+        replay.waiting[activation.key] -= 1
+        replay.waiting += Counter[str]()  # without zeros
 
 
-def _moves(log: RunLog, tape: Tape) -> bool:
-    """Whether a step runs that waits for nothing."""
-    return any(key not in tape.still for key in log.machine.running)
+def _moves(log: RunLog, replay: RunningReplay) -> bool:
+    """True if a step runs that waits for nothing."""
+    return any(key not in replay.waiting for key in log.machine.running)
 
 
-def _came_to(tape: Tape, activation: Activation, record: Record) -> bool:
-    """Whether a step that was stopped in the replayed run came to this record before."""
+def _came_to(replay: RunningReplay, activation: Activation, record: Record) -> bool:
+    """True if a step that was stopped in the replayed run came to this record before."""
     if isinstance(record, Asked | TimerSet):
         question = record.question if isinstance(record, Asked) else timer_question(record)
-        return tape.question(activation, question) is not None
+        return replay.question(activation, question) is not None
     if isinstance(record, StepRetried | GraphOpened):
-        return (activation.key, record.type, record.attempt) in tape.recording.went_on
+        return (activation.key, record.type, record.attempt) in replay.recording.went_on
     return False
 
 
-def _is_early(log: RunLog, tape: Tape, activation: Activation) -> bool:
-    """Whether a step is about to end while others have not come so far: where its end decides about others.
+def _is_early(log: RunLog, replay: RunningReplay, activation: Activation) -> bool:
+    """True if a step is about to end before others have come so far, and its end decides about others.
 
     Where it ended its graph, stopped others or led to a join of some, those that ended before it there have to end; and
-    those that it stopped have to stand still.
+    those that it stopped have to wait.
     """
-    recording = tape.recording
+    recording = replay.recording
     stops = activation.key in recording.stopping
-    if not (stops or activation.key in recording.arriving) or not tape.is_as_recorded:
+    if not (stops or activation.key in recording.arriving) or not replay.is_as_recorded:
         return False
     own = recording.ends.get(activation.key, 0)
     return any(
-        recording.ends.get(key, own) < own or (stops and key not in tape.still and tape.was_stopped(other))
+        recording.ends.get(key, own) < own or (stops and key not in replay.waiting and replay.was_stopped(other))
         for key, other in log.machine.running.items()
     )
 
 
-def _go_on(log: RunLog, tape: Tape) -> bool:
+def _go_on(log: RunLog, replay: RunningReplay) -> bool:
     """Let happen what came from outside next in the replayed run. False: nothing more did."""
-    record = tape.next_outside()
+    record = replay.next_outside()
     if record is None:
         return False
     stamp = log.now()
@@ -138,29 +138,30 @@ def _go_on(log: RunLog, tape: Tape) -> bool:
         log.push(record.model_copy(update={**stamp, "seal": "", "activation": None}))
     else:
         around = [
-            frame.parent for frame in log.machine.frames() if frame.parent is not None
-            and (frame.parent.path, frame.parent.node) == (record.path, record.node)
-        ]  # fmt: skip
+            frame.parent
+            for frame in log.machine.frames()
+            if frame.parent is not None and (frame.parent.path, frame.parent.node) == (record.path, record.node)
+        ]
         for activation in around:
             log.push(record.model_copy(update={**stamp, "seal": "", "activation": activation.key}))
     return True
 
 
-def happen_at_rest(log: RunLog, tape: Tape) -> None:
+def happen_at_rest(log: RunLog, replay: RunningReplay) -> None:
     """Let happen what came from outside while no step ran in the replayed run."""
     machine = log.machine
     while not log.closing and machine.result is None and not machine.running and not machine.paused:
         askers = (machine.askers.get(name) for name in machine.questions)
-        if any(one is None or tape.is_live(one) or tape.asks_about_live_call(one) for one in askers):
+        if any(one is None or replay.is_live(one) or replay.asks_about_live_call(one) for one in askers):
             return  # a person may answer
-        if not _go_on(log, tape):
+        if not _go_on(log, replay):
             return
 
 
 # -- questions ---------------------------------------------------------------------------------------------------------
 
 
-def answer_from_tape(log: RunLog, tape: Tape, activation: Activation, question: Question) -> bool:
+def answer_as_recorded(log: RunLog, replay: RunningReplay, activation: Activation, question: Question) -> bool:
     """Answer an open question of a replay as the replayed run was answered.
 
     What was not answered there stays open. What was not asked there is journaled, and with `live="never"` the replay
@@ -169,9 +170,9 @@ def answer_from_tape(log: RunLog, tape: Tape, activation: Activation, question: 
     Returns:
         Whether nothing more is to be done about it.
     """
-    if in_family(question) or tape.is_live(activation) or tape.asks_about_live_call(activation):
+    if in_family(question) or replay.is_live(activation) or replay.asks_about_live_call(activation):
         return False  # no recorded answer admits a call
-    found = tape.question(activation, question)
+    found = replay.question(activation, question)
     answer: Answer | None = LATE if found is None and question.kind == "timer" else None  # nothing is asked by it
     if found is not None:
         answer = None if found.answered is None else found.answered.answer
@@ -186,11 +187,16 @@ def answer_from_tape(log: RunLog, tape: Tape, activation: Activation, question: 
     wanted = question_digest(question)
     log.push(
         Diverged(
-            **log.at(activation), kind="question", name=question.kind, digest=wanted, attempt=activation.attempt,
-            request=request, why=why,
+            **log.at(activation),
+            kind="question",
+            name=question.kind,
+            digest=wanted,
+            attempt=activation.attempt,
+            request=request,
+            why=why,
         )
-    )  # fmt: skip
-    if tape.live == "never":
+    )
+    if replay.live == "never":
         Stop("cancel", REPLAYED, f"diverged: {why}").apply(log)
         return True
     return False

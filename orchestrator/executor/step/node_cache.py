@@ -183,11 +183,11 @@ async def _put(attempt: Attempt, namespace: tuple[str, str], key: str, kept: Map
 
 def _is_asked(attempt: Attempt, context: StepContext, effect: Effect[Any]) -> bool:
     """Whether an access is made. A replay makes only those that the replayed run made."""
-    tape, activation = attempt.log.tape, attempt.activation
-    if tape is None:
+    replay, activation = attempt.log.replay, attempt.activation
+    if replay is None:
         return True
     if context.effects.is_due(effect)[1]:
         return True  # the replay's own journal has it
-    if tape.is_live(activation):
+    if replay.is_live(activation):
         return False
-    return tape.call(activation, effect.kind, effect.name, effect.digest, effect.request) is not None
+    return replay.call(activation, effect.kind, effect.name, effect.digest, effect.request) is not None

@@ -11,6 +11,7 @@ import hashlib
 import json
 import zlib
 from collections.abc import Mapping, Sequence
+from io import BytesIO
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import StoreCorrupt, StoreError
@@ -92,28 +93,27 @@ def records_of(run_id: str, data: bytes) -> list[Record]:
     """
     if data.startswith(GZIP):
         data = _unpacked(data)
-    lines = data.split(b"\n")
-    at = 0
-    while at < len(lines):
-        fields = _fields(lines[at])
-        at += 1
+    lines = BytesIO(data)  # not all of them at once: an object of line ends alone has millions
+    while True:
+        fields = _fields(lines.readline())
         if fields.get("type") == "run":
             count = fields.get("records")
             if fields.get("run_id") != run_id or not isinstance(count, int):
                 raise ValueError(f"it has the records of run {fields.get('run_id')!r}")
-            return _records(run_id, lines[at : at + count], count)
+            return _records(run_id, lines, count)
         if fields.get("type") not in ("export", "graph"):
             break
     raise ValueError("it has no run")
 
 
-def _records(run_id: str, lines: Sequence[bytes], count: int) -> list[Record]:
-    if len(lines) != count:
-        raise ValueError(f"it has {len(lines)} of {count} records")
+def _records(run_id: str, lines: BytesIO, count: int) -> list[Record]:
     found: list[Record] = []
-    for seq, line in enumerate(lines, 1):
+    for seq in range(1, count + 1):
+        line = lines.readline()
+        if not line:
+            raise ValueError(f"it has {seq - 1} of {count} records")
         try:
-            found.append(read_record(run_id, seq, line, found))
+            found.append(read_record(run_id, seq, line.removesuffix(b"\n"), found))
         except StoreCorrupt as error:
             raise ValueError(f"record {seq} cannot be read") from error
     return found

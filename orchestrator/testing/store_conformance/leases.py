@@ -311,11 +311,7 @@ async def check_claims(store: Store) -> None:
     await store.take_lease(a_lease(backs_off, "t"), ttl=60.0)
     await store.drop_lease(backs_off, "t", fault="gave up")
     retried = await run("retried", deaths=2, retry_at=past)
-    equal(
-        await claim(store, owner, [uuid4().hex]),
-        [],
-        "runs of a graph without runs",
-    )
+    equal(await claim(store, owner, [uuid4().hex]), [], "runs of a graph without runs")
     equal(await claim(store, owner, []), [], "runs of no graph")
     equal(await claim(store, owner, [mark], 0), [], "no runs")
     (first,) = await claim(store, owner, [mark], 1)
@@ -335,11 +331,7 @@ async def check_claims(store: Store) -> None:
     row = await store.info(poison)
     equal((row.deaths, row.lease), (MAX_DEATHS, None), "the deaths and lease of a run whose drive died the last time")
     equal(given[expired][0].deaths, 1, "the deaths of a run whose holder's lease expired")
-    equal(
-        await claim(store, an_owner(), [mark]),
-        [],
-        "runs that are given out already",
-    )
+    equal(await claim(store, an_owner(), [mark]), [], "runs that are given out already")
     unsettled = [info.run_id for info in await store.unsettled([mark])]
     that(mine | {later, held} <= {*unsettled}, "runs that may have something to do are unsettled")
     that(not {paused, ended} & {*unsettled}, "a run that only waits, or has ended, is unsettled")

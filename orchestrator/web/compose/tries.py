@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import anyio
-
 from orchestrator.web.compose import checks
 from orchestrator.web.compose.requests import TryBody
 from orchestrator.web.documents import RunResult, result_of
@@ -15,6 +13,8 @@ async def start(call: Call[NoQuery, TryBody]) -> RunResult:
     """Run the graph of a text; with `wait`, return when it ends or pauses, or after a while."""
     body, texts, scratch = call.body, call.service.texts, call.service.scratch
     assert scratch is not None
+    if body.wait:
+        call.service.streams.check()
     approve = call.risk(body.approve)
     graph = await texts.away(lambda: checks.sound(body.text, body.format, texts.code))
     await call.check_new(None, graph.name, body.labels)
@@ -23,6 +23,6 @@ async def start(call: Call[NoQuery, TryBody]) -> RunResult:
         approve=approve, labels=body.labels, principal=call.principal,
     )  # fmt: skip
     if body.wait:
-        with call.service.streams.opened(), anyio.move_on_after(call.settings.wait):
+        async with call.waiting():
             return await result_of(await scratch.executor.wait(run.run_id))
     return await result_of(run)
