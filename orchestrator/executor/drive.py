@@ -349,7 +349,7 @@ class Drive:
         while True:
             await self._workers.quiet()
             if log.replay is not None:
-                steps.happen_at_rest(log, log.replay)
+                steps.apply_outside_at_rest(log, log.replay)
             await self.end_if_over()
             head = log.journal.head
             await log.durable()

@@ -33,7 +33,7 @@ from orchestrator.late import later
 if TYPE_CHECKING:
     from orchestrator.executor.replay import steps as replayed_steps
 else:
-    (steps,) = later("orchestrator.executor.replay", "steps")
+    (replayed_steps,) = later("orchestrator.executor.replay", "steps")
 
 
 class Steps(Protocol):
@@ -154,7 +154,7 @@ class StepTasks:
                 if task is not None and task.cancelling() and not is_cancelled(log.task, log.cancels):
                     await take_back_cancels(task)
                 if log.replay is not None and record is not None:
-                    record = await replayed_steps.in_turn(log, log.replay, activation, record)
+                    record = await replayed_steps.wait_to_land(log, log.replay, activation, record)
             finally:
                 scopes.pop(key, None)
             # What a node left in the context is none of the next step's business, which then begins in another task.

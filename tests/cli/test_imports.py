@@ -27,7 +27,7 @@ OF_RUNS = frozenset(
 """What is not needed to read rows of runs."""
 TABLE: dict[str, tuple[tuple[str, ...], frozenset[str], int]] = {
     "help": (("--help",), OF_RUNS | {"stores", "render", "views"}, 41),
-    "runs": (("runs", "--limit", "5"), OF_RUNS | {"views.run", "views.trace", "graph.limits"}, 88),
+    "runs": (("runs", "--limit", "5"), OF_RUNS | {"views.run", "views.trace", "graph.limits"}, 89),
     "show": (
         ("show", "one"),
         frozenset(

@@ -60,14 +60,14 @@ class RunningReplay(Observer):
         """Path and node -> names of the models that were asked there."""
         self._questions: dict[tuple[str, str, str], list[RecordedQuestion]] = {}
         self._index()
-        self._all = self._on = recording is None
+        self._all_live = self._counts_records = recording is None
         self._asked: dict[str, tuple[str, Question]] = {}
-        self._used: set[int] = set()
-        self._why: list[bool] = []
+        self._happened: set[int] = set()
+        self._causes_live: list[bool] = []
         self.waiting: Counter[str] = Counter()
         """Activations that wait for what stopped them in the replayed run, or for steps that ended there before."""
         self._begin()
-        self._on = self._all
+        self._counts_records = self._all_live
 
     def _index(self) -> None:
         for call in self.recording.all_calls():
@@ -83,28 +83,28 @@ class RunningReplay(Observer):
 
     def _begin(self) -> None:
         """Only what follows the record of a fork is the fork's own."""
-        self._on = True
+        self._counts_records = True
         self.diverged: set[tuple[str, str, int]] = set()
         """Key of an activation, digest, occurrence: of what the journal says that it diverged."""
         self._taken: set[int] = set()
         self._answered: Counter[tuple[str, str, str]] = Counter()
         self._calls: set[str] = set()
         """Keys of live calls."""
-        self._began: set[str] = set()
+        self._live_from_start: set[str] = set()
         """Activations that are live from their first call on, because a live step is among their causes."""
-        self._turned: set[str] = set()
+        self._had_live_result: set[str] = set()
         """Activations that had the result of a live call."""
-        self._touched: set[str] = set()
+        self._live_outcomes: set[str] = set()
         """Activations whose outcome is live."""
-        self._frames: set[str] = set()
-        self._items: set[tuple[str, int]] = set()
+        self._live_frames: set[str] = set()
+        self._live_items: set[tuple[str, int]] = set()
         self._approved: Counter[str] = Counter()
 
     # -- what is taken -------------------------------------------------------------------------------------------
 
     def is_live(self, activation: Activation) -> bool:
         """True if something live causes the next call of a step."""
-        return self._all or activation.key in self._began or activation.key in self._turned
+        return self._all_live or activation.key in self._live_from_start or activation.key in self._had_live_result
 
     def call(
         self, activation: Activation, kind: str, name: str, wanted: str, request: Mapping[str, object]
@@ -152,7 +152,7 @@ class RunningReplay(Observer):
 
     def asks_about_live_call(self, activation: Activation) -> bool:
         """True if a step that is not live itself made, or is about to make, a live call."""
-        return activation.key in self._touched
+        return activation.key in self._live_outcomes
 
     def question(self, activation: Activation, question: Question) -> RecordedQuestion | None:
         """The recorded question that a question of a step is, if no earlier one was."""
@@ -163,8 +163,8 @@ class RunningReplay(Observer):
     def next_outside(self) -> Outside | None:
         """The next record from outside of the replayed run; each is given once."""
         for record in self.recording.outside:
-            if record.seq not in self._used:
-                self._used.add(record.seq)
+            if record.seq not in self._happened:
+                self._happened.add(record.seq)
                 return record
         return None
 
@@ -179,7 +179,7 @@ class RunningReplay(Observer):
     @property
     def is_as_recorded(self) -> bool:
         """True if nothing has been live so far."""
-        return not self._touched
+        return not self._live_outcomes
 
     # -- what follows from the replay's own journal -------------------------------------------------------------------
 
@@ -190,7 +190,7 @@ class RunningReplay(Observer):
             self._asked[question.id] = record.activation, question
         if isinstance(record, r.Forked):
             self._begin()
-        if not self._on:
+        if not self._counts_records:
             return
         match record:
             case r.EffectIntended():
@@ -199,12 +199,12 @@ class RunningReplay(Observer):
                 elif record.key not in self._calls:
                     self._calls.add(record.key)
                     self._approved[digest([record.name, record.request.get("args")])] -= 1
-                    self._touched.add(record.activation)
+                    self._live_outcomes.add(record.activation)
             case r.EffectSettled() if record.key in self._calls:
-                self._turned.add(record.activation)
+                self._had_live_result.add(record.activation)
             case r.Diverged():
                 self.diverged.add((record.activation, record.digest, record.occurrence))
-                self._touched.add(record.activation)
+                self._live_outcomes.add(record.activation)
             case r.Answered() if record.question in self._asked:
                 self._note_answer(record)
             case _:
@@ -215,8 +215,8 @@ class RunningReplay(Observer):
         if record.by == REPLAYED and record.policy:
             self._answered[question.path, question.node, question_digest(question)] += 1
             return
-        self._turned.add(activation)
-        self._touched.add(activation)
+        self._had_live_result.add(activation)
+        self._live_outcomes.add(activation)
         payload = question.payload
         if not record.policy and isinstance(record.answer, Approve) and "tool" in payload:
             args = payload.get("args") if record.answer.args is None else record.answer.args
@@ -226,51 +226,51 @@ class RunningReplay(Observer):
 
     def sending(self, source: Activation, version: Version, outcome: str, error: r.Failure | None) -> None:
         """See `Observer.sending`."""
-        live = source.key in self._touched or source.key in self._began
+        live = source.key in self._live_outcomes or source.key in self._live_from_start
         if source.node == START:
             around = source.frame.parent
-            live = around is not None and around.key in self._began
+            live = around is not None and around.key in self._live_from_start
         if live:
             self._mark(source)
-        self._why.append(live)
+        self._causes_live.append(live)
 
     def joining(self, join: str, arrivals: list[Activation]) -> None:
         """See `Observer.joining`."""
-        self._why.append(any(token.key in self._began for token in arrivals))
+        self._causes_live.append(any(token.key in self._live_from_start for token in arrivals))
 
     def collapsing(self, frame: FrameState) -> None:
         """See `Observer.collapsing`."""
-        self._why.append(frame.key in self._frames)
+        self._causes_live.append(frame.key in self._live_frames)
 
     def ending(self, frame: FrameState) -> None:
         """See `Observer.ending`."""
-        self._why.append(frame.key in self._frames)
+        self._causes_live.append(frame.key in self._live_frames)
 
     def done(self) -> None:
         """See `Observer.done`."""
-        self._why.pop()
+        self._causes_live.pop()
 
     def added(self, token: Activation) -> None:
         """See `Observer.added`."""
-        if self._why and self._why[-1]:
-            self._began.add(token.key)
+        if self._causes_live and self._causes_live[-1]:
+            self._live_from_start.add(token.key)
             self._mark(token)
 
     def item_ready(self, item: MapItem) -> None:
         """See `Observer.item_ready`. An item sees what the items that it needs made."""
         token = item.ordered_map.pending.get(item.index)
-        if token is not None and any((item.fork.key, need) in self._items for need in item.needs):
-            self._began.add(token.key)
+        if token is not None and any((item.fork.key, need) in self._live_items for need in item.needs):
+            self._live_from_start.add(token.key)
             self._mark(token)
 
     def finished(self, frame: FrameState, result: FrameResult) -> None:
         """See `Observer.finished`."""
-        if frame.parent is not None and frame.key in self._frames:
-            self._touched.add(frame.parent.key)
+        if frame.parent is not None and frame.key in self._live_frames:
+            self._live_outcomes.add(frame.parent.key)
 
     def _mark(self, token: Activation) -> None:
-        self._frames.add(token.frame.key)
-        self._items.update((item.fork.key, item.index) for item in token.map_items)
+        self._live_frames.add(token.frame.key)
+        self._live_items.update((item.fork.key, item.index) for item in token.map_items)
 
 
 def running_replay(

@@ -67,7 +67,7 @@ class Order:
 
 async def replay(host: Host, order: Order) -> Replay:
     """See `Executor.replay`."""
-    check_manner(order.live, order.approve, order.at)
+    check_options(order.live, order.approve, order.at)
     check_text(order.parent, "run_id")
     check_mapping(order.update, "update")
     check_mapping(order.models, "models")
@@ -83,7 +83,7 @@ async def replay(host: Host, order: Order) -> Replay:
     return await replayed(host, name)
 
 
-def check_manner(live: str, approve: str | None, at: int | None) -> None:
+def check_options(live: str, approve: str | None, at: int | None) -> None:
     """
     Raises:
         ValueError: one of these has no meaning.
@@ -339,7 +339,7 @@ def begin(host: Host, runs: Mapping[str, str], order: Order, concurrency: int) -
     """
     if concurrency < 1:
         raise ValueError(f"concurrency={concurrency!r}: use 1 or more")
-    check_manner(order.live, order.approve, order.at)
+    check_options(order.live, order.approve, order.at)
     batch = ReplayBatch(runs)
     host.background().start_soon(batch.drive, host, order, concurrency)
     return batch

@@ -42,7 +42,7 @@ _MOMENT = 0.02
 """Seconds without progress, after which all running steps of a replay count as waiting."""
 
 
-async def in_turn(log: RunLog, replay: RunningReplay, activation: Activation, record: Record) -> Record:
+async def wait_to_land(log: RunLog, replay: RunningReplay, activation: Activation, record: Record) -> Record:
     """Wait until a step may land as far as this record.
 
     A step that was stopped in the replayed run before it came so far waits for what stopped it, or until nothing else
@@ -76,7 +76,7 @@ async def wait_for_stop(log: RunLog, replay: RunningReplay, activation: Activati
             await anyio.sleep(_MOMENT)
             if log.machine.head != head or _moves(log, replay):
                 continue
-            if not _go_on(log, replay):
+            if not _apply_next_outside(log, replay):
                 return
             await anyio.lowlevel.checkpoint()
 
@@ -124,7 +124,7 @@ def _is_early(log: RunLog, replay: RunningReplay, activation: Activation) -> boo
     )
 
 
-def _go_on(log: RunLog, replay: RunningReplay) -> bool:
+def _apply_next_outside(log: RunLog, replay: RunningReplay) -> bool:
     """Let happen what came from outside next in the replayed run. False: nothing more did."""
     record = replay.next_outside()
     if record is None:
@@ -147,14 +147,14 @@ def _go_on(log: RunLog, replay: RunningReplay) -> bool:
     return True
 
 
-def happen_at_rest(log: RunLog, replay: RunningReplay) -> None:
+def apply_outside_at_rest(log: RunLog, replay: RunningReplay) -> None:
     """Let happen what came from outside while no step ran in the replayed run."""
     machine = log.machine
     while not log.closing and machine.result is None and not machine.running and not machine.paused:
         askers = (machine.askers.get(name) for name in machine.questions)
         if any(one is None or replay.is_live(one) or replay.asks_about_live_call(one) for one in askers):
             return  # a person may answer
-        if not _go_on(log, replay):
+        if not _apply_next_outside(log, replay):
             return
 
 
