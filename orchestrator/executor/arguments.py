@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import FunctionType, ModuleType
 
 from orchestrator.errors import InvalidValue
-from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.model import GraphDefinition
 
 
 def check_arguments(

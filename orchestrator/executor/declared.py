@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import islice, product
 
 from orchestrator.executor.migrated_state import graph_at
-from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.model import GraphDefinition
 from orchestrator.graph.versions import Migration, Renames, StateFunction, StateMapping, inside
 
 _MOST = 30

@@ -35,8 +35,8 @@ from orchestrator.executor.namespaces import (
     ExecutorWorkers,
 )
 from orchestrator.executor.resources import Resources
-from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.limits import Limits
+from orchestrator.graph.model import GraphDefinition
 from orchestrator.graph.versions import Migration
 from orchestrator.late import later
 from orchestrator.memory import MemoryOptions

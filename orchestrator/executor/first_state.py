@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from orchestrator.errors import InvalidInput
-from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.model import GraphDefinition
 from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel.queries import start_fault
 

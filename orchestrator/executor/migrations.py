@@ -14,7 +14,7 @@ from orchestrator.executor.declared import declared
 from orchestrator.executor.grades import Comparison
 from orchestrator.executor.open_forks import Grade, GradedChange, highest
 from orchestrator.executor.remedies import Remedy, remedies, undecided
-from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.model import GraphDefinition
 from orchestrator.graph.versions import NO_MIGRATION, Migration
 from orchestrator.kernel.endings import kept_frames
 from orchestrator.kernel.machine import apply

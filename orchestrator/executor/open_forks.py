@@ -9,8 +9,8 @@ from typing import Literal, TypeAlias
 from orchestrator.errors import InvalidMigration
 from orchestrator.executor.migrated_state import graph_at
 from orchestrator.graph.checks.shape import Placements
-from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.diff import Change
+from orchestrator.graph.model import GraphDefinition
 from orchestrator.graph.versions import Migration, Renames, inside
 from orchestrator.kernel.state import Activation, FrameState, OpenFork
 

@@ -14,9 +14,8 @@ from orchestrator.errors import InvalidUpdate
 from orchestrator.executor.grades import Comparison
 from orchestrator.executor.migrated_state import graph_at
 from orchestrator.executor.open_forks import GradedChange
-from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.diff import Change
-from orchestrator.graph.node import Node
+from orchestrator.graph.model import GraphDefinition, Node
 from orchestrator.graph.reducers import replace
 from orchestrator.graph.versions import Migration, StateMapping, inside, state_shape
 

@@ -21,8 +21,7 @@ from orchestrator.executor.clock import DriveClock
 from orchestrator.executor.journal import Flusher, Journal
 from orchestrator.executor.lease import LeaseHandle
 from orchestrator.executor.run_row import due_of
-from orchestrator.graph.definition import GraphDefinition
-from orchestrator.graph.node import Node
+from orchestrator.graph.model import GraphDefinition, Node
 from orchestrator.kernel.machine import apply
 from orchestrator.kernel.records import EffectIntended, Record, Stamp, StepStamp
 from orchestrator.kernel.run_state import Delta, RunState

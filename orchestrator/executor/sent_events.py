@@ -13,7 +13,7 @@ from orchestrator.errors import RunBusy, RunEnded
 from orchestrator.executor.answers import check_answer
 from orchestrator.executor.run_log import RunLog, ToolsFor
 from orchestrator.graph.codec import as_json
-from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.model import GraphDefinition
 from orchestrator.kernel.question import Value
 from orchestrator.kernel.records import EventReceived
 from orchestrator.kernel.run_state import RunState

@@ -21,9 +21,7 @@ NEVER = {
     "http.client", "trio", "dotenv", "IPython", "numpy",
 }  # fmt: skip
 """What no command below needs."""
-OF_RUNS = frozenset(
-    {"executor.executor", "executor.step", "graph.definition", "kernel.machine", "models", "nodes", "tools"}
-)
+OF_RUNS = frozenset({"executor.executor", "executor.step", "graph.model", "kernel.machine", "models", "nodes", "tools"})
 """What is not needed to read rows of runs."""
 TABLE: dict[str, tuple[tuple[str, ...], frozenset[str], int]] = {
     "help": (("--help",), OF_RUNS | {"stores", "render", "views"}, 41),

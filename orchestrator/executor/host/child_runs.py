@@ -21,8 +21,8 @@ from orchestrator.executor.host.start import begin, join
 from orchestrator.executor.overdue import PassTime
 from orchestrator.executor.run_log import Command, RunLog
 from orchestrator.executor.sent_events import SendEvent
-from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.limits import Limits
+from orchestrator.graph.model import GraphDefinition
 from orchestrator.kernel.ids import hash_id
 from orchestrator.kernel.question import Answer, Value
 from orchestrator.kernel.records import FINAL, Caller, Record, Reopened

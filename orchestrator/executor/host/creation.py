@@ -13,7 +13,7 @@ from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.trust import drop_unsealed, guard_run
 from orchestrator.executor.resources import Resources
 from orchestrator.executor.run_row import row_of
-from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.model import GraphDefinition
 from orchestrator.kernel.machine import apply
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.records import Forked, Record, RunStarted

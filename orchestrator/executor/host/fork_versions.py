@@ -9,7 +9,7 @@ from orchestrator.errors import GraphChanged, InvalidMigration, InvalidValue, To
 from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.loader import Fit
 from orchestrator.executor.host.offered_tools import compare_offered
-from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.model import GraphDefinition
 from orchestrator.graph.versions import Migration
 from orchestrator.kernel.run_state import RunState
 from orchestrator.stores.base import RunInfo

@@ -25,7 +25,7 @@ from orchestrator.executor.host.reader import load
 from orchestrator.executor.host.recovery import drive_on
 from orchestrator.executor.host.start import check_new_id, join
 from orchestrator.executor.run_row import due_of, row_of
-from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.model import GraphDefinition
 from orchestrator.graph.versions import Migration
 from orchestrator.kernel.machine import apply
 from orchestrator.kernel.question import Answer

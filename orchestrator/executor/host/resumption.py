@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from orchestrator.errors import InvalidValue
 from orchestrator.executor.host.manner import Manner
 from orchestrator.graph.checks.edges import listed, mend_name
-from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.model import GraphDefinition
 from orchestrator.graph.names import plain_name
 from orchestrator.kernel.records import Resumed
 

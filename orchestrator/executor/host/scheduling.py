@@ -25,7 +25,7 @@ from orchestrator.executor.host import work_queue
 from orchestrator.executor.host.cron import missed_times, next_time
 from orchestrator.executor.host.host import Host
 from orchestrator.executor.host.start import check_new_id, new_run
-from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.model import GraphDefinition
 from orchestrator.stores.base import Schedule
 from orchestrator.stores.codec import encoded_in, key_of
 from orchestrator.values import check_text, new_labels

@@ -19,8 +19,8 @@ from orchestrator.executor.host.resumption import nodes_of
 from orchestrator.executor.missing_tools import check_tools
 from orchestrator.executor.resources import Resources, limits_cost
 from orchestrator.graph.codec import as_json, shown
-from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.limits import Limits
+from orchestrator.graph.model import GraphDefinition
 from orchestrator.jsontypes import is_small
 from orchestrator.kernel.records import Caller, RunStarted
 from orchestrator.kernel.rules import RULES

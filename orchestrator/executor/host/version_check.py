@@ -9,7 +9,7 @@ from orchestrator.errors import OrchestratorError
 from orchestrator.executor.host.host import Host
 from orchestrator.executor.migrations import assess
 from orchestrator.executor.open_forks import Grade
-from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.model import GraphDefinition
 from orchestrator.stores.base import RunInfo
 from orchestrator.stores.requests import RunQuery
 

@@ -31,7 +31,7 @@ from orchestrator.executor.host.start import check_new_id, join
 from orchestrator.executor.replay import DEFAULT
 from orchestrator.executor.replay.running import Live
 from orchestrator.executor.resources import Resources
-from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.model import GraphDefinition
 from orchestrator.kernel.records import Forked, Migrated, RunStarted
 from orchestrator.models.base import Model
 from orchestrator.stores.requests import NewRun

@@ -19,7 +19,7 @@ from orchestrator.executor.step.context import StepContext
 from orchestrator.executor.step.node_call import call_node, subgraph_step
 from orchestrator.executor.step.results import landed
 from orchestrator.graph.limits import Retry
-from orchestrator.graph.node import Node
+from orchestrator.graph.model import Node
 from orchestrator.graph.outcome import Failing, Guarded
 from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel.queries import reduced_values

@@ -24,9 +24,9 @@ from orchestrator.executor.interrupts import Lost
 from orchestrator.executor.step.context import StepContext
 from orchestrator.executor.step.results import Recorded, encoded
 from orchestrator.fence import pass_fence, waits_at_fence
-from orchestrator.graph.code_digests import node_code_digest
 from orchestrator.graph.codec import as_json
-from orchestrator.graph.nodedata import node_data
+from orchestrator.graph.function import node_code_digest
+from orchestrator.graph.model import node_data
 from orchestrator.graph.outcome import Failing
 from orchestrator.graph.versions import state_shape
 from orchestrator.jsontypes import canonical, digest

@@ -18,7 +18,7 @@ from orchestrator.executor.step.node_cache import cached
 from orchestrator.executor.step.results import decided, given_result, landed, recorded, result_schema
 from orchestrator.fence import current_fence, pass_fence, pass_fence_in_thread, waits_at_fence
 from orchestrator.graph.isolation import listed
-from orchestrator.graph.node import Node
+from orchestrator.graph.model import Node
 from orchestrator.graph.outcome import Failing
 from orchestrator.graph.signatures import is_awaitable
 from orchestrator.kernel.queries import reduced_values, start_fault, validate_outcome
