@@ -21,13 +21,13 @@ from orchestrator.stores.requests import Append, RunQuery
 from orchestrator.stores.sqlite.schema import MIGRATIONS, migrate, version_of
 from orchestrator.stores.stored import checksum
 from tests.data import totals4
-from tests.data.runs010 import STORE
 from tests.stores.runs import events
 from tests.support.programs import Ended
 from tests.support.programs import run as run_program
 from tests.support.sizes import sized
 
 pytestmark = pytest.mark.anyio
+STORE = totals4.STORE.with_name("runs010.db.gz")
 on_one_loop = pytest.mark.parametrize("anyio_backend", ["asyncio"])
 
 
