@@ -40,12 +40,13 @@ from typing import Annotated, Any
 import anyio
 from pydantic import BaseModel
 
-from orchestrator import Approve, Context, Deny, Executor, Graph, Limits, Tool, Update, append, node, open_store, tool
+from orchestrator import Approve, Context, Deny, Executor, Graph, Limits, Tool, Update, append, node, tool
 from orchestrator.errors import ModelError
 from orchestrator.executor import Seal
 from orchestrator.graph import Migration
 from orchestrator.models import OfflineModel
 from orchestrator.nodes import ITEM, Confirm, Sleep, Subgraph, Wait
+from orchestrator.stores import open_store
 from orchestrator.testing import ScriptedModel
 from tests.support.postgres import PostgresServer, programs
 

@@ -52,9 +52,8 @@ RUNS = {
     """,
     "rewoo": """
         answered_1 approval_1 approval_3 before_1 before_2 before_3 before_4 before_5 before_6 before_7 before_8
-        before_9 before_10 before_12 before_13 before_14 cancelled denied_7 denied_8 denied_9 denied_10 denied_11 denied_12 denied_13
-        denied_14 denied_15 exhausted failed
-        model_1 model_5 tool_2 unknown
+        before_9 before_10 before_12 before_13 before_14 cancelled denied_7 denied_8 denied_9 denied_10 denied_11
+        denied_12 denied_13 denied_14 denied_15 exhausted failed model_1 model_5 tool_2 unknown
     """,
 }
 CORRECTED = {
