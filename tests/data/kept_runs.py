@@ -297,9 +297,9 @@ async def errands(url: str) -> None:
         await executor.fork("errand-completed", at=at, run_id="errand-fork", update={"what": "other"}, by="ann")
         await executor.fork("errand-completed", at=at, run_id="errand-unstarted", start=False)
         await executor.replay("errand-completed", replay_id="errand-replay")
-        await executor.schedule("errand", "0 0 1 1 *", {"what": "yearly"}, name="yearly", timezone="Europe/Vienna")
-        await executor.schedule("errand", "0 0 1 2 *", {"what": "paused"}, name="paused", catch_up="all")
-        await executor.pause_schedule("paused")
+        await executor.schedules.put("errand", "0 0 1 1 *", {"what": "yearly"}, name="yearly", timezone="Europe/Vienna")
+        await executor.schedules.put("errand", "0 0 1 2 *", {"what": "paused"}, name="paused", catch_up="all")
+        await executor.schedules.pause("paused")
         await executor.memory.put(("kept", "bob"), "tea", {"likes": "tea"}, text="bob likes tea")
     async with Executor(url, graphs=[ERRAND], seal=SEAL) as executor:
         run = await executor.start("errand", {"what": "sealed"}, run_id="errand-sealed")

@@ -132,7 +132,10 @@ async def test_errands_go_on_from_every_place(any_store: str) -> None:
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_items_schedules_and_open_questions_are_there(any_store: str) -> None:
     async with opened(any_store, "errand") as executor:
-        assert [(one.name, one.paused) for one in await executor.schedules()] == [("paused", True), ("yearly", False)]
+        assert [(one.name, one.paused) for one in await executor.schedules.list()] == [
+            ("paused", True),
+            ("yearly", False),
+        ]
         assert [item.key for item in await executor.memory.search(("kept",), "tea")] == ["tea"]
         item = await executor.memory.get(("kept", "ann"), "long")
         assert item is not None

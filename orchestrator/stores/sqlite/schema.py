@@ -12,7 +12,6 @@ view `journal` is for people: it shows records without their first line, which s
 
 from __future__ import annotations
 
-import re
 import sqlite3
 from contextlib import closing
 from functools import cache
@@ -187,8 +186,6 @@ CREATE VIEW journal AS
     FROM records JOIN runs ON runs.id = records.id >> 32
 """
 
-_SPACES = re.compile(r"\s*([(),])\s*|\s+")
-
 
 def version_of(connection: sqlite3.Connection) -> int:
     """The version of a file's tables; 0 for an empty file."""
@@ -258,8 +255,8 @@ def _defined(connection: sqlite3.Connection) -> tuple[str, ...]:
 
 
 def _plain(sql: str) -> str:
-    """A statement without its layout, which differs where `ALTER TABLE` added columns."""
-    return _SPACES.sub(lambda found: found[1] or " ", sql).strip()
+    """A statement without blanks, which differ where `ALTER TABLE` added columns."""
+    return "".join(sql.split())
 
 
 def make_tables(connection: sqlite3.Connection, url: str) -> None:
