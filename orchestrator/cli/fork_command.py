@@ -17,7 +17,7 @@ from orchestrator.cli.migrating import ForkMigrating
 if TYPE_CHECKING:
     from orchestrator.cli.run_session import Manner
     from orchestrator.executor import Executor, Run
-    from orchestrator.graph.definition import GraphDefinition
+    from orchestrator.graph.model import GraphDefinition
     from orchestrator.kernel.question import Answer, Question
 
 

@@ -15,7 +15,7 @@ from orchestrator.cli.graphrefs import absolute, graph_from_ref, importing
 from orchestrator.cli.output import warn
 
 if TYPE_CHECKING:
-    from orchestrator.graph.definition import GraphDefinition
+    from orchestrator.graph.model import GraphDefinition
     from orchestrator.jsontypes import Json
     from orchestrator.models import Model
     from orchestrator.tools import Toolbox
@@ -41,7 +41,7 @@ class Code:
 
 def _asks_default(graph: GraphDefinition) -> bool:
     """Whether some node asks the model that has no name; one of a user's kind may, if it does not say what it asks."""
-    from orchestrator.graph.node import is_shipped
+    from orchestrator.graph.model import is_shipped
 
     for node in graph.nodes.values():
         asks = node.asks_model or (node.asks is None and not is_shipped(type(node)))

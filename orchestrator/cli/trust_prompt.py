@@ -62,7 +62,7 @@ def admitted(graph: str, modules: Sequence[str]) -> tuple[str, ...]:
     if not graph.endswith(DATA):
         return tuple(modules)
     data = read(graph)
-    from orchestrator.graph.files import refuse_untrusted
+    from orchestrator.graph.reading import refuse_untrusted
 
     refuse_untrusted(data, Trust(everything=True))  # what no trust would help
     found = refused(data, modules)

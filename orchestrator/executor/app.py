@@ -8,7 +8,7 @@ from typing import Literal
 
 from orchestrator.executor.executor import Executor
 from orchestrator.executor.resources import check_code
-from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.model import GraphDefinition
 from orchestrator.models.base import Model
 from orchestrator.seals import Seal
 from orchestrator.stores import Codec

@@ -19,7 +19,7 @@ from orchestrator.executor.resources import Resources
 from orchestrator.executor.run_log import RunLog
 from orchestrator.executor.step_context import StepContext
 from orchestrator.graph.limits import Retry
-from orchestrator.graph.node import Node
+from orchestrator.graph.model import Node
 from orchestrator.graph.outcome import Failing, Guarded
 from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel.queries import reduced_values

@@ -18,8 +18,8 @@ from orchestrator.executor.host import Host
 from orchestrator.executor.resuming import AS_IT_IS, Manner
 from orchestrator.executor.run_log import Command, RunLog
 from orchestrator.executor.start import begin, join
-from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.limits import Limits
+from orchestrator.graph.model import GraphDefinition
 from orchestrator.kernel.ids import hash_id
 from orchestrator.kernel.question import Answer, Value
 from orchestrator.kernel.records import FINAL, Caller, Record, Reopened

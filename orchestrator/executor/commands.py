@@ -20,7 +20,7 @@ from orchestrator.errors import RunBusy, RunEnded
 from orchestrator.executor.answers import about, check_answer, is_answerable
 from orchestrator.executor.run_log import Command, RunLog, ToolsFor
 from orchestrator.graph.codec import as_json
-from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.model import GraphDefinition
 from orchestrator.kernel.question import LATE, Answer, Question, Value
 from orchestrator.kernel.records import Answered, Cancelled, EventReceived, Paused, TimerFired
 from orchestrator.kernel.run_state import RunState

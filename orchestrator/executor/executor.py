@@ -32,8 +32,8 @@ from orchestrator.executor.observers import RunObserver
 from orchestrator.executor.resources import Resources, check_arguments
 from orchestrator.executor.resuming import MakeContext, Manner, NameCode
 from orchestrator.executor.start import begin, join, new_run
-from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.limits import Limits
+from orchestrator.graph.model import GraphDefinition
 from orchestrator.graph.versions import Migration
 from orchestrator.late import later
 from orchestrator.memory import MemoryOptions

@@ -17,7 +17,8 @@ from orchestrator.executor.resources import Resources
 from orchestrator.executor.resuming import Manner
 from orchestrator.executor.run_status import is_interrupted, standby_of, waits_to_be_taken_up
 from orchestrator.executor.snapshots import Checkpoint, Snapshots
-from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.model import GraphDefinition
+from orchestrator.graph.reading import stored_graph
 from orchestrator.graph.versions import Migration, content_digest
 from orchestrator.jsontypes import JsonObject, json_text
 from orchestrator.kernel.machine import apply_stored
@@ -235,7 +236,7 @@ def _rebuilt(text: str) -> GraphDefinition:
     The key is the whole text and not its digest, which does not contain the order of nodes. Code that an executor was
     given never comes here, and no reference in the text is followed, so one graph fits all of them.
     """
-    return GraphDefinition.from_data(json.loads(text))
+    return stored_graph(json.loads(text))
 
 
 def _is_sorted(data: JsonObject) -> bool:

@@ -12,7 +12,7 @@ from anyio.abc import TaskStatus
 
 from orchestrator.executor import reader, recovery
 from orchestrator.executor.host import Host
-from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.model import GraphDefinition
 from orchestrator.graph.versions import Migration
 from orchestrator.late import later
 from orchestrator.stores.base import RunInfo, Schedule

@@ -38,11 +38,10 @@ from orchestrator.executor.node_results import Recorded, decided, encoded, given
 from orchestrator.executor.run_log import RunLog
 from orchestrator.executor.step_context import StepContext
 from orchestrator.fence import current_fence, pass_fence, pass_fence_in_thread, waits_at_fence
-from orchestrator.graph.code_digests import node_code_digest
 from orchestrator.graph.codec import as_json
+from orchestrator.graph.function import node_code_digest
 from orchestrator.graph.isolation import listed
-from orchestrator.graph.node import Node
-from orchestrator.graph.nodedata import node_data
+from orchestrator.graph.model import Node, node_data
 from orchestrator.graph.outcome import Failing
 from orchestrator.graph.signatures import is_awaitable
 from orchestrator.graph.versions import state_shape

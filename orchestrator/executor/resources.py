@@ -15,11 +15,11 @@ import anyio
 
 from orchestrator.clock import Clock
 from orchestrator.errors import GraphUnknown, InvalidValue
-from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.given_code import with_inner
 from orchestrator.graph.limits import Limits
+from orchestrator.graph.model import GraphDefinition, Node
 from orchestrator.graph.names import plain_name
-from orchestrator.graph.node import Node, UnresolvedNode
+from orchestrator.graph.reading import UnresolvedNode
 from orchestrator.memory import MemoryOptions
 from orchestrator.models.base import Model
 from orchestrator.models.prices import unpriced

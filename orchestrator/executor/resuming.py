@@ -19,8 +19,8 @@ from orchestrator.executor.resources import Resources
 from orchestrator.executor.run_log import RunLog
 from orchestrator.graph.checks.edges import listed, mend_name
 from orchestrator.graph.codec import as_json
-from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.limits import Limits
+from orchestrator.graph.model import GraphDefinition
 from orchestrator.graph.names import plain_name
 from orchestrator.graph.versions import Migration
 from orchestrator.jsontypes import JsonObject

@@ -22,8 +22,7 @@ from orchestrator.errors import GraphUnknown, RunConflict, RunEnded, StoreError
 from orchestrator.executor.concurrency import YieldBudget
 from orchestrator.executor.journal import Flusher, Journal, due_of
 from orchestrator.executor.lease import LeaseHandle
-from orchestrator.graph.definition import GraphDefinition
-from orchestrator.graph.node import Node
+from orchestrator.graph.model import GraphDefinition, Node
 from orchestrator.kernel.machine import apply
 from orchestrator.kernel.question import Question
 from orchestrator.kernel.records import EffectIntended, Record, Stamp, StepStamp

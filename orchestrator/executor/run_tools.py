@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from orchestrator.errors import GraphUnknown, ToolsChanged
-from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.model import GraphDefinition
 from orchestrator.kernel.run_state import RunState
 from orchestrator.tools.tool import Tool
 from orchestrator.tools.toolbox import Toolbox

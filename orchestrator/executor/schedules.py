@@ -23,7 +23,7 @@ from orchestrator.errors import EncryptionKeyMissing, GraphUnknown, InvalidValue
 from orchestrator.executor import work_queue
 from orchestrator.executor.host import Host
 from orchestrator.executor.start import Recorded, check_new_id, initial_values, new_run
-from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.model import GraphDefinition
 from orchestrator.stores.base import Schedule
 from orchestrator.stores.codec import encoded_in, key_of
 from orchestrator.values import check_text, new_labels

@@ -15,7 +15,7 @@ from typing import Protocol
 from pydantic_core import from_json, to_json
 
 from orchestrator.errors import StoreError
-from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.model import GraphDefinition
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.snapshot import dump, lineage_of, load

@@ -23,8 +23,8 @@ from orchestrator.executor.resuming import AS_IT_IS, Manner, nodes_of
 from orchestrator.executor.run_tools import check_tools, offered
 from orchestrator.executor.trust import drop_unsealed, guard_run
 from orchestrator.graph.codec import as_json, shown
-from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.limits import Limits
+from orchestrator.graph.model import GraphDefinition
 from orchestrator.jsontypes import JsonObject, is_small
 from orchestrator.kernel.machine import apply
 from orchestrator.kernel.plan import Plan

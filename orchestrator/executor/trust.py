@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from orchestrator.errors import EffectFailed
 from orchestrator.executor.run_log import RunLog
-from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.model import GraphDefinition
 from orchestrator.jsontypes import digest
 from orchestrator.kernel.question import Answer, Approve, Question, parts_of
 from orchestrator.kernel.records import Answered, Asked, EffectIntended, Forked, Record

@@ -11,13 +11,12 @@ from orchestrator.late import late
 from orchestrator.upward import above
 
 if TYPE_CHECKING:
-    from orchestrator.graph.definition import GraphDefinition
     from orchestrator.graph.edges import Edge, format_edges, parse_edges
     from orchestrator.graph.function import FunctionNode, node
     from orchestrator.graph.limits import Limits, LimitsLeft, Retry, Usage
-    from orchestrator.graph.node import ITEM, Node, Port, UnresolvedNode
-    from orchestrator.graph.nodedata import node_data, node_from_data
+    from orchestrator.graph.model import ITEM, GraphDefinition, Node, Port, node_data
     from orchestrator.graph.outcome import DONE, RESERVED, Outcome, Update
+    from orchestrator.graph.reading import UnresolvedNode, node_from_data
     from orchestrator.graph.reducers import (
         Extend,
         Replace,
@@ -37,13 +36,12 @@ if TYPE_CHECKING:
     from orchestrator.problem import Problem
 
 _HOMES = {
-    "orchestrator.graph.definition": ("GraphDefinition",),
     "orchestrator.graph.edges": ("Edge", "format_edges", "parse_edges"),
     "orchestrator.graph.function": ("FunctionNode", "node"),
     "orchestrator.graph.limits": ("Limits", "LimitsLeft", "Retry", "Usage"),
     "orchestrator.graph.versions": ("Migration",),
-    "orchestrator.graph.node": ("ITEM", "Node", "Port", "UnresolvedNode"),
-    "orchestrator.graph.nodedata": ("node_data", "node_from_data"),
+    "orchestrator.graph.model": ("ITEM", "GraphDefinition", "Node", "Port", "node_data"),
+    "orchestrator.graph.reading": ("UnresolvedNode", "node_from_data"),
     "orchestrator.graph.outcome": ("DONE", "RESERVED", "Outcome", "Update"),
     "orchestrator.graph.reducers": (
         "Extend", "Replace", "add", "append", "extend", "local", "merge", "reducer_name", "replace", "union",

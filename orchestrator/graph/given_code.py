@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from orchestrator.errors import UntrustedCode
-from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.function import FunctionNode
-from orchestrator.graph.node import Node, UnresolvedNode, is_shipped
+from orchestrator.graph.model import GraphDefinition, Node, is_shipped, tool_ref
 from orchestrator.graph.node_tools import NodeTool
-from orchestrator.graph.nodedata import tool_ref
+from orchestrator.graph.reading import UnresolvedNode
 from orchestrator.graph.reducers import is_reducer, reducer_name
 from orchestrator.graph.refs import NOTHING, Role, Trust, find, module_named, ref_of
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.edges import Edge
 from orchestrator.graph.limits import Limits
+from orchestrator.graph.model import GraphDefinition
 from orchestrator.graph.state import StateSchema
 from orchestrator.graph.topology import NodeShape, Topology
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from orchestrator.late import late
 
 if TYPE_CHECKING:
-    from orchestrator.graph.node import ITEM
+    from orchestrator.graph.model import ITEM
     from orchestrator.nodes.advance import Advance
     from orchestrator.nodes.ask import Ask
     from orchestrator.nodes.call import Call
@@ -55,7 +55,7 @@ KINDS = {
 """Name of a kind -> its class. The module has the name of the kind."""
 
 _HOMES = {
-    "orchestrator.graph.node": ("ITEM",),
+    "orchestrator.graph.model": ("ITEM",),
     **{f"{__name__}.{kind}": (name,) for kind, name in KINDS.items()},
     "orchestrator.nodes.continuation": ("CallProtocol",),
     "orchestrator.nodes.extract": ("AnswerForm", "Extract"),

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, JsonValue
 
 from orchestrator.errors import StepError
-from orchestrator.graph.node import Effect, Node, Port
+from orchestrator.graph.model import Effect, Node, Port
 from orchestrator.graph.outcome import Outcome
 from orchestrator.graph.reducers import append
 from orchestrator.models.messages import Message, user

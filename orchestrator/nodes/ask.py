@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field, JsonValue, model_validator
 
 from orchestrator.context import Context
 from orchestrator.errors import InvalidUpdate, UserDenied
-from orchestrator.graph.node import Node, Port
+from orchestrator.graph.model import Node, Port
 from orchestrator.graph.state import StateSchema
 from orchestrator.nodes.shown_fields import plain
 from orchestrator.nodes.templates import check, fill

@@ -10,7 +10,7 @@ from pydantic import field_validator
 
 from orchestrator.context import Context
 from orchestrator.errors import GraphUnknown, InvalidUpdate
-from orchestrator.graph.node import ITEM, Node, Port
+from orchestrator.graph.model import ITEM, Node, Port
 from orchestrator.graph.refs import resolve
 from orchestrator.tools.function_runner import run_function
 

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import BaseModel
 
 from orchestrator.context import Context
-from orchestrator.graph.node import Node, Port
+from orchestrator.graph.model import Node, Port
 from orchestrator.graph.reducers import append
 from orchestrator.models.messages import Message, Reply
 from orchestrator.nodes.continuation import Continuation

@@ -19,7 +19,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 import orchestrator.nodes as nodes
-from orchestrator.graph.node import Node, Port
+from orchestrator.graph.model import Node, Port
 
 Category: TypeAlias = Literal["model", "people", "code and tools", "waiting", "graphs", "state"]
 """What a kind is for: it asks a model or people, calls code, waits, runs a graph, or works on the state alone."""

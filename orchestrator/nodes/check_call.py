@@ -8,7 +8,7 @@ from pydantic import BaseModel, JsonValue
 
 from orchestrator.context import Context
 from orchestrator.errors import AgentError
-from orchestrator.graph.node import Effect, Node, Port
+from orchestrator.graph.model import Effect, Node, Port
 from orchestrator.graph.outcome import Outcome
 from orchestrator.models.messages import Message, ToolCall
 from orchestrator.nodes.conversation import failed

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, JsonValue
 
 from orchestrator.context import Context
-from orchestrator.graph.node import Node, Port
+from orchestrator.graph.model import Node, Port
 from orchestrator.jsontypes import canonical
 from orchestrator.nodes.model_decision import decide, json_object, question_in_hand, tool_named
 from orchestrator.nodes.templates import fill, filled_by

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import BaseModel
 
 from orchestrator.context import Context
-from orchestrator.graph.node import Node, Port
+from orchestrator.graph.model import Node, Port
 from orchestrator.nodes.model_decision import decide, question_in_hand, tools_of, unknown_tool
 from orchestrator.nodes.templates import fill, filled_by
 

@@ -9,7 +9,7 @@ from pydantic import BaseModel, JsonValue, NonNegativeInt, field_validator
 
 from orchestrator.context import Context
 from orchestrator.errors import AgentError
-from orchestrator.graph.node import Node, Port
+from orchestrator.graph.model import Node, Port
 from orchestrator.graph.outcome import Outcome
 from orchestrator.models.base import unfenced
 from orchestrator.models.messages import Reply, assistant, user

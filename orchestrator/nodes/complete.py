@@ -19,8 +19,7 @@ from pydantic import (
 from orchestrator.context import Context
 from orchestrator.errors import AgentError
 from orchestrator.graph.codec import Codec, JsonCodec, explain
-from orchestrator.graph.definition import GraphDefinition
-from orchestrator.graph.node import Node, Port
+from orchestrator.graph.model import GraphDefinition, Node, Port
 from orchestrator.graph.outcome import DONE, Outcome
 from orchestrator.graph.refs import ref_of
 from orchestrator.models.base import unfenced

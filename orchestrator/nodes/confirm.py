@@ -8,7 +8,7 @@ from pydantic import BaseModel, JsonValue, model_validator
 
 from orchestrator.context import Context
 from orchestrator.errors import AgentError, UserDenied
-from orchestrator.graph.node import Approval, Node, Port
+from orchestrator.graph.model import Approval, Node, Port
 from orchestrator.graph.outcome import Outcome
 from orchestrator.jsontypes import JsonObject, digest
 from orchestrator.kernel.question import Answer

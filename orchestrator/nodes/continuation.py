@@ -10,9 +10,8 @@ from pydantic import BaseModel, JsonValue, PositiveInt
 
 from orchestrator.context import Context
 from orchestrator.errors import AgentError, StepError
-from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.faults import Spelled
-from orchestrator.graph.node import Port
+from orchestrator.graph.model import GraphDefinition, Port
 from orchestrator.jsontypes import JsonObject, digest
 from orchestrator.models.base import Model, ToolLike
 from orchestrator.models.messages import Message, Reply, user

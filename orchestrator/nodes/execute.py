@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, PositiveInt, field
 
 from orchestrator.context import Context
 from orchestrator.errors import AgentError, EffectFailed, InvalidOutcome, ToolFailed
+from orchestrator.graph.model import Node, Port
 from orchestrator.graph.names import plain_name
-from orchestrator.graph.node import Node, Port
 from orchestrator.graph.outcome import FAILED, RESERVED, Failing, Outcome
 from orchestrator.graph.reducers import append
 from orchestrator.jsontypes import canonical

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from orchestrator.context import Context
 from orchestrator.errors import AgentError
-from orchestrator.graph.node import Effect, Node, Port
+from orchestrator.graph.model import Effect, Node, Port
 from orchestrator.graph.outcome import Outcome
 from orchestrator.nodes.model_decision import quoted
 

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import PositiveInt, model_validator
 
 from orchestrator.context import Context
-from orchestrator.graph.node import Effect, Node, Port
+from orchestrator.graph.model import Effect, Node, Port
 from orchestrator.graph.outcome import Outcome
 from orchestrator.nodes.planned_calls import PlannedCallState, filled, planned_call
 from orchestrator.nodes.steps import Step

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeInt
 
-from orchestrator.graph.node import Port
+from orchestrator.graph.model import Port
 from orchestrator.graph.outcome import Outcome
 from orchestrator.jsontypes import digest
 from orchestrator.models.messages import Message, Reply, ToolCall, tool_result, user

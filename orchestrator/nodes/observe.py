@@ -7,7 +7,7 @@ from typing import Annotated, Self
 from pydantic import BaseModel, PositiveInt, model_validator
 
 from orchestrator.context import Context
-from orchestrator.graph.node import Effect, Node, Port
+from orchestrator.graph.model import Effect, Node, Port
 from orchestrator.graph.outcome import Outcome
 from orchestrator.graph.reducers import append
 from orchestrator.models.messages import Message

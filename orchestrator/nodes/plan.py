@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field, JsonValue, NonNegativeInt, model_validato
 
 from orchestrator.context import Context
 from orchestrator.errors import AgentError
-from orchestrator.graph.node import Node, Port
+from orchestrator.graph.model import Node, Port
 from orchestrator.models.messages import Message, assistant, user
 from orchestrator.models.messages import system as said
 from orchestrator.nodes.model_decision import quoted, tools_of, whole

@@ -9,14 +9,14 @@ from pydantic import BaseModel, NonNegativeInt
 
 from orchestrator.context import Context
 from orchestrator.errors import StepError
-from orchestrator.graph.node import Effect, Node, Port
+from orchestrator.graph.model import Effect, Node, Port
 from orchestrator.graph.outcome import DONE, Outcome
 from orchestrator.nodes.plan import Form, plan_in, unusable
 from orchestrator.nodes.plans import PlanFault
 from orchestrator.nodes.writers import unwritten
 
 if TYPE_CHECKING:
-    from orchestrator.graph.definition import GraphDefinition
+    from orchestrator.graph.model import GraphDefinition
 
 
 class ReadPlan(Node, kind="read_plan"):

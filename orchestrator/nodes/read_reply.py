@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import BaseModel
 
 from orchestrator.context import Context
-from orchestrator.graph.node import Effect, Node, Port
+from orchestrator.graph.model import Effect, Node, Port
 from orchestrator.graph.outcome import Outcome
 from orchestrator.graph.reducers import append
 from orchestrator.models.messages import Message, Reply, ToolCall
@@ -16,7 +16,7 @@ from orchestrator.nodes.interpretation import Interpretation, corrected
 from orchestrator.nodes.writers import unwritten
 
 if TYPE_CHECKING:
-    from orchestrator.graph.definition import GraphDefinition
+    from orchestrator.graph.model import GraphDefinition
 
 
 class ReadReply(Interpretation, Node, kind="read_reply"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from orchestrator.context import Context
-from orchestrator.graph.node import Effect, Node, Port
+from orchestrator.graph.model import Effect, Node, Port
 from orchestrator.nodes.planned_calls import PlannedCallState, denied_call, evidence_of, planned_call
 from orchestrator.tools.result import ToolResult
 

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import BaseModel
 
 from orchestrator.context import Context
-from orchestrator.graph.node import Node
+from orchestrator.graph.model import Node
 from orchestrator.graph.outcome import Outcome
 from orchestrator.graph.reducers import append
 from orchestrator.models.messages import Message, ToolCall

@@ -9,8 +9,7 @@ from pydantic import field_validator
 
 from orchestrator.context import Context
 from orchestrator.errors import GraphUnknown
-from orchestrator.graph.definition import GraphDefinition
-from orchestrator.graph.node import Effect, Node, Port
+from orchestrator.graph.model import Effect, GraphDefinition, Node, Port
 from orchestrator.graph.outcome import Guarded
 from orchestrator.graph.topology import ANY
 from orchestrator.nodes.guards import GuardFault, check_guard, failure_of_guards, fields_of_guards, values_of

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from orchestrator.context import Context
 from orchestrator.errors import InvalidValue
 from orchestrator.graph.codec import shown
-from orchestrator.graph.node import Effect, Node, Port
+from orchestrator.graph.model import Effect, Node, Port
 
 
 class Sleep(Node, kind="sleep"):

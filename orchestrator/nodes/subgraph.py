@@ -8,8 +8,7 @@ from typing import Any
 from pydantic import ConfigDict, Field, SkipValidation, field_validator
 
 from orchestrator.errors import GraphUnknown
-from orchestrator.graph.definition import GraphDefinition
-from orchestrator.graph.node import ITEM, Node, Port
+from orchestrator.graph.model import ITEM, GraphDefinition, Node, Port
 from orchestrator.graph.outcome import DONE
 
 

@@ -9,7 +9,7 @@ from pydantic import BaseModel, JsonValue
 
 from orchestrator.context import Context
 from orchestrator.errors import AgentError
-from orchestrator.graph.node import Node, Port
+from orchestrator.graph.model import Node, Port
 from orchestrator.graph.outcome import Outcome
 from orchestrator.graph.reducers import append
 from orchestrator.nodes.model_decision import decide, quoted

@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import BaseModel
 
 from orchestrator.errors import AgentError, StepError
-from orchestrator.graph.node import Effect, Node, Port
+from orchestrator.graph.model import Effect, Node, Port
 from orchestrator.graph.reducers import append
 
 

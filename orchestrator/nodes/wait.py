@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field, field_validator
 from orchestrator.context import Context
 from orchestrator.errors import InvalidValue
 from orchestrator.graph.codec import as_json
-from orchestrator.graph.node import ITEM, Effect, Node, Port
+from orchestrator.graph.model import ITEM, Effect, Node, Port
 from orchestrator.graph.outcome import Outcome
 from orchestrator.values import check_name
 

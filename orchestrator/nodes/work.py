@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import PositiveInt, model_validator
 
 from orchestrator.context import Context
-from orchestrator.graph.node import Node, Port
+from orchestrator.graph.model import Node, Port
 from orchestrator.graph.outcome import Outcome
 from orchestrator.nodes.planned_calls import PlannedCallState, denied_call, evidence_of, filled, planned_call
 from orchestrator.nodes.plans.blueprint import PlannedCall

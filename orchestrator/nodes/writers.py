@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from orchestrator.graph.definition import GraphDefinition
+    from orchestrator.graph.model import GraphDefinition
 
 
 def unwritten(graph: GraphDefinition, name: str, field: str, writer: str) -> Iterator[str]:

@@ -12,8 +12,11 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from orchestrator.late import late
+
 if TYPE_CHECKING:
-    from orchestrator.graph.definition import GraphDefinition
+    from orchestrator.graph.model import GraphDefinition
+    from orchestrator.graph.writing import to_yaml
     from orchestrator.redaction import redact, redact_also
     from orchestrator.render.backends import RenderError, engines
     from orchestrator.render.build import draw
@@ -28,7 +31,6 @@ if TYPE_CHECKING:
     from orchestrator.render.style import stylesheet
     from orchestrator.render.svg import to_svg
     from orchestrator.render.text import to_text
-    from orchestrator.render.yaml_ import to_yaml
     from orchestrator.views.safe_text import lines, plain, told
 
 Format: TypeAlias = Literal["svg", "png", "dot", "mermaid", "text", "html", "yaml"]
@@ -65,33 +67,22 @@ __all__ = [
     "told",
 ]
 
-_NAMES = {
-    "backends": ("RenderError", "engines"),
-    "build": ("draw",),
-    "drawing": ("Drawing",),
-    "moments": ("Live", "Moment", "Replay", "replay"),
-    "overlaid": ("HasOverlay", "Mark", "RunLike"),
-    "style": ("stylesheet",),
-    ".redaction": ("redact", "redact_also"),
-    ".views.safe_text": ("lines", "plain", "told"),
-    "html.frame": ("framed",),
-    "yaml_": ("to_yaml",),
-    **{form: (f"to_{form}",) for form in ("dot", "html", "mermaid", "png", "svg", "text")},
+_HOMES = {
+    "orchestrator.graph.writing": ("to_yaml",),
+    "orchestrator.redaction": ("redact", "redact_also"),
+    "orchestrator.render.backends": ("RenderError", "engines"),
+    "orchestrator.render.build": ("draw",),
+    "orchestrator.render.drawing": ("Drawing",),
+    "orchestrator.render.html.frame": ("framed",),
+    "orchestrator.render.moments": ("Live", "Moment", "Replay", "replay"),
+    "orchestrator.render.overlaid": ("HasOverlay", "Mark", "RunLike"),
+    "orchestrator.render.style": ("stylesheet",),
+    "orchestrator.views.safe_text": ("lines", "plain", "told"),
+    **{f"{__name__}.{form}": (f"to_{form}",) for form in ("dot", "html", "mermaid", "png", "svg", "text")},
 }
-_HOMES = {name: home for home, names in _NAMES.items() for name in names}
-
 
 if not TYPE_CHECKING:  # a type checker knows the names from the imports above, and reports all others
-
-    def __getattr__(name: str) -> object:
-        home = _HOMES.get(name)
-        if home is None:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module(f".{home}", __name__), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    __getattr__, __dir__ = late(__name__, _HOMES)
 
 
 def render(
@@ -120,7 +111,7 @@ def render(
     if inner is not None:
         graph, run = inner, run or graph  # type: ignore[assignment]  # a run, since it has a graph
     if format == "yaml":
-        from orchestrator.render.yaml_ import to_yaml
+        from orchestrator.graph.writing import to_yaml
 
         return to_yaml(graph)  # type: ignore[arg-type]  # that of the run, if it was one
     draws = getattr(import_module(f"{__name__}.{format}"), f"to_{format}")

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.edges import Edge
-from orchestrator.graph.node import Asked, Node, asked_by
+from orchestrator.graph.model import Asked, GraphDefinition, Node
 from orchestrator.graph.topology import ANY, END, IF_NAMED, RESERVED, START, STOP, Topology
 from orchestrator.render.drawing import LONGEST_DOES, NOTHING, ClusterMark, Drawing, EdgeMark, Look, NodeMark
 from orchestrator.render.overlaid import Mark, RunLike, edge_mark, node_mark, overlay_of, status_mark
@@ -113,7 +112,7 @@ class _Builder:
         place = f"{path}/{name}" if path else name
         closed = self.closed is True or (self.closed is not False and place in self.closed)
         opened = inner is not None and not closed and self.counted + len(inner.nodes) <= MOST_NODES
-        label, asks = plain(name), asked_by(node)
+        label, asks = plain(name), node._asks
         mark = NodeMark(
             key=f"n{len(self.by_key)}",
             id=self._id(f"node-{_prefix(path)}{label}"),
@@ -240,7 +239,7 @@ def _forked(topology: Topology, names: Iterable[str]) -> frozenset[int]:
 def _look(node: Node) -> Look:
     if node.subgraph is not None:
         return "graph"
-    asked, original = asked_by(node), _original(node)
+    asked, original = node._asks, _original(node)
     if asked is not None:
         return _ASKING[asked]
     look = _LOOKS.get(original, "custom")

@@ -16,7 +16,7 @@ from orchestrator.render.sizes import edge_label, head_texts, node_line, node_na
 if TYPE_CHECKING:
     import graphviz  # type: ignore[import-untyped]  # it has no types
 
-    from orchestrator.graph.definition import GraphDefinition
+    from orchestrator.graph.model import GraphDefinition
 
 _INK, _SOFT, _LINE, _WIRE, _CARD, _GROUP, _PILL = (
     "#182230", "#5d6b82", "#cdd3dd", "#8d98aa", "#ffffff", "#f6f7f9", "#344054",

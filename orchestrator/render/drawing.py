@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
-from orchestrator.graph.node import Asked
+from orchestrator.graph.model import Asked
 from orchestrator.render.overlaid import Mark
 from orchestrator.views.overlay import Planned
 

@@ -29,7 +29,7 @@ from orchestrator.views.overlay import Overlay, Planned
 from orchestrator.views.safe_text import told
 
 if TYPE_CHECKING:
-    from orchestrator.graph.node import Asked
+    from orchestrator.graph.model import Asked
     from orchestrator.kernel.question import Question
 
 K = TypeVar("K")

@@ -13,7 +13,7 @@ from orchestrator.render.geometry import Direction, Engine
 from orchestrator.render.svg import to_svg
 
 if TYPE_CHECKING:
-    from orchestrator.graph.definition import GraphDefinition
+    from orchestrator.graph.model import GraphDefinition
     from orchestrator.render.overlaid import RunLike
 
 FONTS = (

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator
 from html import escape
 from typing import Literal, TypeAlias
 
-from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.model import GraphDefinition
 from orchestrator.render import sizes
 from orchestrator.render.backends import TIMEOUT
 from orchestrator.render.build import draw

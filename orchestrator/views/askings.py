@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
-from orchestrator.graph.node import Asked, asked_by
+from orchestrator.graph.model import Asked
 from orchestrator.kernel import records as r
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.question import Approve
@@ -23,7 +23,7 @@ _BY_A_PERSON = ("approval", "input")
 def asked_at(plan: Plan | None, node: str) -> Asked | None:
     """What the steps of a node ask; its code is not needed."""
     found = None if plan is None or plan.graph is None else plan.graph.nodes.get(node)
-    return None if found is None else asked_by(found)
+    return None if found is None else found._asks
 
 
 class Askings:

@@ -14,9 +14,9 @@ from pydantic_core import to_json
 
 from orchestrator.errors import InvalidValue, RunFailed, RunUnknown, StoreError
 from orchestrator.graph.codec import explain
-from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.isolation import isolated, json_copy
 from orchestrator.graph.limits import Usage
+from orchestrator.graph.model import GraphDefinition
 from orchestrator.kernel.lineage import Parent
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.queries import Branch, branches, open_questions, state_values

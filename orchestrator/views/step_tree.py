@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from orchestrator.graph.node import Asked
+from orchestrator.graph.model import Asked
 from orchestrator.kernel import records as r
 from orchestrator.kernel.question import until
 from orchestrator.kernel.run_state import Delta

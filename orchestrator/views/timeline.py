@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from orchestrator.graph.limits import Usage
-from orchestrator.graph.node import Asked
+from orchestrator.graph.model import Asked
 from orchestrator.kernel import records as r
 from orchestrator.kernel.handlers.questions import timer_question
 from orchestrator.kernel.plan import Plan

@@ -10,7 +10,7 @@ from orchestrator.graph.topology import DONE, END, START
 from orchestrator.views.overlay import EdgeKey, NodeKey, Overlay
 
 if TYPE_CHECKING:
-    from orchestrator.graph.definition import GraphDefinition
+    from orchestrator.graph.model import GraphDefinition
     from orchestrator.graph.report import Proof, WitnessStep
 
 

@@ -11,8 +11,8 @@ from typing_extensions import TypeVar
 
 from orchestrator.errors import GraphUnknown, RunExists, RunUnknown
 from orchestrator.executor.run_status import with_status
-from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.limits import Limits, raised
+from orchestrator.graph.model import GraphDefinition
 from orchestrator.graph.names import plain_name
 from orchestrator.kernel.records import Answered, Asked
 from orchestrator.stores.base import RunInfo

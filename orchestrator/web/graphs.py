@@ -6,8 +6,9 @@ from typing import Any
 
 from orchestrator.away import away
 from orchestrator.errors import NotSerialisable
-from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.model import GraphDefinition
 from orchestrator.graph.state import start_form
+from orchestrator.graph.writing import to_yaml
 from orchestrator.render import to_svg
 from orchestrator.web.compose import checks
 from orchestrator.web.compose.documents import CheckDocument
@@ -35,7 +36,7 @@ async def show(call: Call[NoQuery]) -> GraphDocument:
 
 def _document(graph: GraphDefinition, saved: SavedFile | None) -> GraphDocument:
     try:
-        yaml: str | None = graph.to_yaml()
+        yaml: str | None = to_yaml(graph)
     except NotSerialisable:
         yaml = None
     return GraphDocument(

@@ -16,7 +16,7 @@ from orchestrator.web.problems import HttpProblem
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from orchestrator.graph.definition import GraphDefinition
+    from orchestrator.graph.model import GraphDefinition
     from orchestrator.kernel.question import Question
     from orchestrator.kernel.records import Record
     from orchestrator.stores.base import RunInfo, Store

@@ -28,7 +28,7 @@ from pydantic import BaseModel
 
 from orchestrator import Executor, Graph, Outcome, node
 from orchestrator.executor import App
-from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.model import GraphDefinition
 from orchestrator.kernel.records import EventReceived, Record
 from orchestrator.stores import open_store
 from orchestrator.stores.base import Lease, RunInfo, Store

@@ -14,8 +14,8 @@ from unittest.mock import patch
 import pytest
 
 from orchestrator.errors import GraphUnknown
-from orchestrator.graph.node import Node
-from orchestrator.graph.nodedata import node_from_data
+from orchestrator.graph.model import Node
+from orchestrator.graph.reading import node_from_data
 from orchestrator.nodes import KINDS
 from tests.kinds.shipped import shipped
 from tests.support.sources import imports_of, text_of
@@ -32,7 +32,7 @@ assert orchestrator.nodes.confirm.Confirm is orchestrator.nodes.Confirm
 from orchestrator.graph import node, Node
 from orchestrator.tools import handoff, tool
 assert not any(isinstance(one, types.ModuleType) for one in (node, tool, handoff))
-import orchestrator.graph.node, orchestrator.tools.handoff, orchestrator.tools.tool
+import orchestrator.graph.model, orchestrator.tools.handoff, orchestrator.tools.tool
 import orchestrator.graph, orchestrator.tools
 assert orchestrator.graph.node is node and orchestrator.tools.tool is tool and orchestrator.tools.handoff is handoff
 assert orchestrator.graph.node is orchestrator.node

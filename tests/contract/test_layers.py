@@ -90,6 +90,18 @@ ROOMS_OF_EXECUTOR = {
 EXCEPTIONS: set[tuple[str, str]] = set()
 """Arrows that point upward still. This list only shrinks."""
 
+CIRCLES = [
+    {"engines/restate/engine.py", "engines/restate/service.py"},
+    {"executor/effects/earlier_calls.py", "executor/effects/perform.py", "executor/replay/calls.py"},
+    {"executor/host/heartbeat.py", "executor/host/host.py", "executor/host/worker_presence.py"},
+    {"executor/host/worker_health.py", "executor/host/worker_probes.py"},
+    {"stores/postgres/beside.py", "stores/postgres/payloads.py"},
+    {"stores/postgres/connections.py", "stores/postgres/months.py", "stores/postgres/plans.py"},
+    {"views/explainer.py", "views/run.py"},
+    {"web/endpoint.py", "web/sessions.py"},
+]
+"""Files that import each other still. This list only shrinks."""
+
 FACES = {"__init__.py", "cli/app.py", "late.py", "render/__init__.py", "testing/__init__.py"}
 """Packages and the command line load what they name when it is first used."""
 NAMED_BY_USERS = {"cli/graphrefs.py", "graph/refs.py", "tools/refs.py"}
@@ -170,11 +182,11 @@ def test_a_room_imports_only_what_is_below() -> None:
     assert not faults
 
 
-def test_no_files_of_the_kernel_import_each_other() -> None:
+def test_no_files_import_each_other() -> None:
     """Not even around a longer circle, or for types only."""
     graph = nx.DiGraph([(name, file) for name, files in imports().items() for file in files])
-    kernel = graph.subgraph([name for name in graph if name.startswith("kernel/")])
-    assert list(nx.simple_cycles(kernel)) == []
+    circles = [sorted(circle) for circle in nx.strongly_connected_components(graph) if len(circle) > 1]
+    assert sorted(circles) == sorted(map(sorted, CIRCLES))
 
 
 def test_the_core_knows_neither_the_offline_model_nor_names_of_another_framework() -> None:

@@ -14,7 +14,7 @@ import pytest
 from orchestrator import Approve, Context, Deny, Executor, Graph, Limits, Outcome, Run, Update, node, tool
 from orchestrator.errors import InvalidAnswer, QuestionUnknown, RunConflict, RunEnded, StaleAnswer, StoreUnavailable
 from orchestrator.graph import Node
-from orchestrator.graph.node import ITEM
+from orchestrator.graph.model import ITEM
 from orchestrator.kernel.records import encode
 from orchestrator.nodes import Subgraph
 from orchestrator.stores.base import Store

@@ -13,7 +13,7 @@ from orchestrator import Approve, Context, Deny, Executor, Graph, Limits, Retry,
 from orchestrator.errors import InvalidValue
 from orchestrator.executor import Replay
 from orchestrator.graph import Node
-from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.model import GraphDefinition
 from orchestrator.kernel.records import EffectIntended, EffectSettled, Record, StepDone, StepFailed, StepRetried
 from orchestrator.nodes import Ask, Subgraph
 from orchestrator.stores import Store

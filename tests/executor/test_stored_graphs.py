@@ -11,8 +11,8 @@ import pytest
 
 from orchestrator import Executor, Graph
 from orchestrator.executor import loader
-from orchestrator.graph.definition import GraphDefinition
-from orchestrator.graph.node import UnresolvedNode
+from orchestrator.graph.model import GraphDefinition
+from orchestrator.graph.reading import UnresolvedNode
 from orchestrator.jsontypes import JsonObject
 from tests.support.executors import Log, counting, says, single
 
@@ -23,14 +23,14 @@ pytestmark = pytest.mark.anyio
 def rebuilt(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """Names of the graphs that are rebuilt."""
     found: list[str] = []
-    real = GraphDefinition.from_data
+    real = loader.stored_graph
 
     def counted(data: JsonObject) -> GraphDefinition:
         found.append(str(data["name"]))
         return real(data)
 
     loader._rebuilt.cache_clear()
-    monkeypatch.setattr(GraphDefinition, "from_data", counted)
+    monkeypatch.setattr(loader, "stored_graph", counted)
     yield found
     loader._rebuilt.cache_clear()
 

@@ -16,7 +16,7 @@ from pydantic import BaseModel, field_validator
 from orchestrator import Approve, Context, Executor, Graph, Question, Retry, Run, Tool, ToolResult, Update, node, tool
 from orchestrator.errors import InvalidAnswer, RunEnded, StoreError, StoreUnavailable, ToolError
 from orchestrator.executor.effects.retry import outcome_is_open
-from orchestrator.graph.node import ITEM
+from orchestrator.graph.model import ITEM
 from orchestrator.kernel.records import EffectSettled
 from orchestrator.nodes import Execute, Subgraph
 from orchestrator.stores.memory import MemoryStore

@@ -12,7 +12,7 @@ import pytest
 from orchestrator import Context, Executor, Graph, Limits, Run, Update, node
 from orchestrator.errors import RunEnded, StoreUnavailable
 from orchestrator.graph import Migration
-from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.model import GraphDefinition
 from orchestrator.kernel.records import Record, StepFailed
 from orchestrator.kernel.snapshot import dump
 from orchestrator.nodes import Ask, Subgraph

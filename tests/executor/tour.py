@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from orchestrator import Context, Executor, Graph, Limits, Retry, Tool, Update, append, node, tool
 from orchestrator.errors import RunEnded, RunUnknown
-from orchestrator.graph.node import ITEM
+from orchestrator.graph.model import ITEM
 from orchestrator.nodes import Subgraph
 from tests.executor.program import FarModel, World, main, tell
 

@@ -10,7 +10,18 @@ from pydantic import BaseModel, JsonValue
 
 from orchestrator import Graph
 from orchestrator.errors import GraphError
-from orchestrator.graph import ITEM, GraphDefinition, Update, extend, local, node, node_data, node_from_data
+from orchestrator.graph import (
+    ITEM,
+    GraphDefinition,
+    StateSchema,
+    Update,
+    extend,
+    local,
+    node,
+    node_data,
+    node_from_data,
+)
+from orchestrator.graph.reading import stored_graph
 from orchestrator.nodes import Ask, Call, ChooseArgs, ChooseTool, Confirm, Execute, Subgraph, Think
 
 
@@ -152,10 +163,12 @@ def test_a_stored_graph_has_the_graphs_inside_it() -> None:
 
 
 def test_every_definition_is_a_graph() -> None:
-    stored = GraphDefinition.from_data(mapped.data())
+    stored = stored_graph(mapped.data())
     inner = stored.nodes["sub"].subgraph
     assert type(stored) is type(inner) is type(mapped) is Graph
     assert isinstance(mapped.model_copy(update={"name": "other"}), Graph)
+    with pytest.raises(TypeError, match="a graph is built, and checked, as a Graph"):
+        GraphDefinition(name="g", state=StateSchema.of(Main), nodes={}, edges=())
 
 
 def test_its_name_in_the_first_version_is_another_one() -> None:

@@ -14,7 +14,7 @@ from orchestrator import Graph, tool
 from orchestrator.errors import GraphError, InvalidGraph
 from orchestrator.graph.edges import Edge
 from orchestrator.graph.limits import Limits
-from orchestrator.graph.node import Node
+from orchestrator.graph.model import Node
 from orchestrator.graph.reducers import local
 from orchestrator.graph.topology import counts
 from orchestrator.nodes import Confirm, Execute

@@ -19,7 +19,7 @@ from orchestrator import Graph
 from orchestrator.errors import InvalidGraph
 from orchestrator.graph.edges import Edge
 from orchestrator.graph.limits import Limits
-from orchestrator.graph.node import Node
+from orchestrator.graph.model import Node
 from orchestrator.graph.topology import Join, Rest, counts
 from orchestrator.kernel.plan import Plan
 from orchestrator.problem import Problem

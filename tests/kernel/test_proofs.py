@@ -13,7 +13,7 @@ from orchestrator import Graph
 from orchestrator.errors import InvalidGraph
 from orchestrator.graph import Limits, Proof
 from orchestrator.graph.edges import Edge
-from orchestrator.graph.node import Node
+from orchestrator.graph.model import Node
 from orchestrator.graph.report import WitnessStep
 from orchestrator.graph.topology import END, START
 from orchestrator.nodes import Confirm, Execute, Subgraph

@@ -10,7 +10,7 @@ from types import ModuleType
 
 from orchestrator import Graph
 from orchestrator.graph import Node
-from orchestrator.graph.plain_form import to_plain_yaml
+from orchestrator.graph.writing import to_plain_yaml
 from orchestrator.render import to_svg
 from tests.kinds.shipped import (
     FieldFacts,

@@ -7,7 +7,7 @@ from importlib import import_module
 
 import orchestrator.nodes as nodes
 from orchestrator.graph import Node
-from orchestrator.graph.node import is_shipped
+from orchestrator.graph.model import is_shipped
 from orchestrator.nodes.catalog import (
     FieldFacts,
     chosen_outcomes,

@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from orchestrator import Graph
-from orchestrator.graph.plain_form import to_plain_yaml
+from orchestrator.graph.writing import to_plain_yaml
 from tests.kinds.page import COMMAND, DOCS, PLACE, example, graph_of, shown_node, stale
 from tests.kinds.shipped import common_fields, failures, own_fields, shipped, summary
 

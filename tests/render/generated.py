@@ -9,7 +9,7 @@ from itertools import count
 from orchestrator import Graph
 from orchestrator.errors import InvalidGraph
 from orchestrator.graph import Node
-from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.model import GraphDefinition
 from orchestrator.render.build import per_item
 from orchestrator.views.overlay import Overlay
 from tests.frozen.generated import KINDS

@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 from orchestrator import Approve, Context, Executor, Graph, Outcome, Retry, Run, Update, append, node
-from orchestrator.graph.node import ITEM
+from orchestrator.graph.model import ITEM
 from orchestrator.kernel.plan import Plan
 from orchestrator.models import OfflineModel
 from orchestrator.nodes import Confirm, Subgraph

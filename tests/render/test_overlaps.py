@@ -8,7 +8,7 @@ import re
 import pytest
 
 from orchestrator.executor import Overlay
-from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.model import GraphDefinition
 from orchestrator.render import engines, to_svg
 from orchestrator.render.geometry import Direction, Engine
 from tests.graphs.pictures import RUNS

@@ -30,7 +30,7 @@ LOADED = (
     "orchestrator.cli.terminal_questions", "orchestrator.cli.run_session", "orchestrator.cli.launch",
     "orchestrator.cli.run_lookup", "orchestrator.context", "orchestrator.executor.drive",
     "orchestrator.executor.executor", "orchestrator.executor.effects.models",
-    "orchestrator.executor.streaming", "orchestrator.graph.checks.all", "orchestrator.graph.files",
+    "orchestrator.executor.streaming", "orchestrator.graph.checks.all", "orchestrator.graph.reading",
     "orchestrator.models", "orchestrator.nodes",
     "orchestrator.render", "orchestrator.render.terminal.screen", "orchestrator.stores.sqlite",
     "orchestrator.tools.builtin.arithmetic", "rich.live", "sqlite3", "yaml",

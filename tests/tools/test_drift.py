@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from orchestrator import Approve, Context, Executor, Graph, Tool, Update, node, tool
 from orchestrator.errors import GraphChanged, GraphUnknown, ToolsChanged
 from orchestrator.graph import Node
-from orchestrator.graph.node import is_shipped
+from orchestrator.graph.model import is_shipped
 from orchestrator.nodes import Ask, Confirm, Execute, Subgraph
 from tests.kinds.shipped import shipped
 

@@ -18,7 +18,7 @@ from orchestrator import Graph, node
 from orchestrator.errors import GraphError
 from orchestrator.graph.faults import booleans_for_numbers
 from orchestrator.graph.given_code import given_code
-from orchestrator.graph.nodedata import node_from_data
+from orchestrator.graph.reading import node_from_data
 from orchestrator.graph.refs import find
 from orchestrator.graph.text.source import read_yaml
 from orchestrator.nodes import KINDS, Complete

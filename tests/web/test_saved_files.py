@@ -17,7 +17,7 @@ import httpx2
 import pytest
 
 from orchestrator import Executor, web
-from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.model import GraphDefinition
 from orchestrator.tools.result import Risk
 from orchestrator.tools.toolbox import Toolbox
 from orchestrator.web.compose import saved_files

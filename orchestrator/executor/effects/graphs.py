@@ -21,8 +21,8 @@ from orchestrator.executor.effects.limits import depth_of, total_up
 from orchestrator.executor.effects.perform import AttemptEffects, UnderWay
 from orchestrator.executor.effects.questions import answer_to, passed_on
 from orchestrator.executor.interrupts import Lost
-from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.limits import Limits
+from orchestrator.graph.model import GraphDefinition
 from orchestrator.graph.state import fields_form
 from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel.ledger import IRREVERSIBLE

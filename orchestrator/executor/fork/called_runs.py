@@ -17,7 +17,7 @@ from orchestrator.executor.effects.limits import child_id, old_child_id
 from orchestrator.executor.effects.questions import was_passed_on
 from orchestrator.executor.fork.making import Order, draft_of
 from orchestrator.executor.host import Host
-from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.model import GraphDefinition
 from orchestrator.kernel.records import Asked, Caller, EffectIntended, Forked, Record, Spent
 from orchestrator.kernel.state import Activation
 from orchestrator.stores.requests import NewRun

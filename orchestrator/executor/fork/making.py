@@ -34,7 +34,7 @@ from orchestrator.executor.recovery import drive_on
 from orchestrator.executor.resuming import Manner
 from orchestrator.executor.run_tools import compare_offered
 from orchestrator.executor.start import check_new_id, join
-from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.model import GraphDefinition
 from orchestrator.graph.versions import Migration
 from orchestrator.kernel.machine import apply
 from orchestrator.kernel.question import Answer

@@ -28,7 +28,7 @@ from orchestrator.executor.resources import Resources
 from orchestrator.executor.resuming import Manner
 from orchestrator.executor.run_tools import offered
 from orchestrator.executor.start import Recorded, check_new_id, create, initial_values, join
-from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.model import GraphDefinition
 from orchestrator.kernel.records import Forked, Migrated, RunStarted
 from orchestrator.models.base import Model
 from orchestrator.stores.requests import NewRun

@@ -9,7 +9,7 @@ from orchestrator.errors import OrchestratorError
 from orchestrator.executor.host import Host
 from orchestrator.executor.versions.comparison import Grade
 from orchestrator.executor.versions.migrations import assess
-from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.model import GraphDefinition
 from orchestrator.stores.base import RunInfo
 from orchestrator.stores.requests import RunQuery
 

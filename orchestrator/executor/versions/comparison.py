@@ -17,10 +17,8 @@ from orchestrator.errors import InvalidMigration
 from orchestrator.executor.versions.migrated_state import FrameValues, StateMove, field_names, graph_at
 from orchestrator.graph.checks.proofs import lost_proofs
 from orchestrator.graph.checks.shape import Placements
-from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.diff import Change, structure_changes
-from orchestrator.graph.node import Node
-from orchestrator.graph.nodedata import node_data
+from orchestrator.graph.model import GraphDefinition, Node, node_data
 from orchestrator.graph.topology import ANY
 from orchestrator.graph.versions import NO_MIGRATION, Migration, Renames, inside
 from orchestrator.kernel.run_state import RunState

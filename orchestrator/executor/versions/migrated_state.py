@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from orchestrator.errors import InvalidInput, InvalidMigration, InvalidUpdate, SecretInState, message_of
-from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.model import GraphDefinition
 from orchestrator.graph.reducers import replace
 from orchestrator.graph.state import StateSchema
 from orchestrator.graph.versions import Migration, Renames, inside

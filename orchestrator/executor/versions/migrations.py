@@ -15,7 +15,7 @@ from orchestrator.errors import GraphChanged, InvalidMigration, OrchestratorErro
 from orchestrator.executor.versions.comparison import Comparison, Grade, GradedChange, highest
 from orchestrator.executor.versions.migrated_state import graph_at
 from orchestrator.executor.versions.remedies import Remedy, remedies, undecided
-from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.model import GraphDefinition
 from orchestrator.graph.versions import NO_MIGRATION, Migration, Renames, StateFunction, StateMapping, inside
 from orchestrator.kernel.endings import kept_frames
 from orchestrator.kernel.machine import apply

@@ -13,9 +13,8 @@ from typing import Any
 from orchestrator.errors import InvalidUpdate
 from orchestrator.executor.versions.comparison import Comparison, GradedChange
 from orchestrator.executor.versions.migrated_state import graph_at
-from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.diff import Change
-from orchestrator.graph.node import Node
+from orchestrator.graph.model import GraphDefinition, Node
 from orchestrator.graph.reducers import replace
 from orchestrator.graph.versions import Migration, StateMapping, inside, state_shape
 

@@ -20,7 +20,7 @@ from orchestrator.graph.checks.nodes import (
 from orchestrator.graph.checks.proofs import unconfirmed
 from orchestrator.graph.checks.shape import shape_problems
 from orchestrator.graph.checks.state import field_problems, write_problems
-from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.model import GraphDefinition
 from orchestrator.problem import Problem
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from functools import cache
 
 from orchestrator import errors
 from orchestrator.graph.checks.edges import listed, mend_name
-from orchestrator.graph.code_digests import Undigestible, node_code_digest
-from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.function import Undigestible, node_code_digest
+from orchestrator.graph.model import ITEM, GraphDefinition, Node
 from orchestrator.graph.names import RULE, is_name
-from orchestrator.graph.node import ITEM, Node, UnresolvedNode
+from orchestrator.graph.reading import UnresolvedNode
 from orchestrator.graph.topology import ANY, DONE, END, IF_NAMED, START, STOP
 from orchestrator.problem import Problem
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from orchestrator.graph.nodedata import node_data
+from orchestrator.graph.model import node_data
 from orchestrator.graph.topology import DONE, IF_NAMED, START
 from orchestrator.graph.versions import Renames, inside
 
 if TYPE_CHECKING:
     import networkx as nx
 
-    from orchestrator.graph.definition import GraphDefinition
-    from orchestrator.graph.node import Node
+    from orchestrator.graph.model import GraphDefinition, Node
 
 # -- What a version of a graph must not lose: confirmations before nodes that act, and limits of cycles --------
 

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from itertools import combinations
 
 from orchestrator.graph.checks.edges import mend_name
-from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.edges import Edge
 from orchestrator.graph.fields import holds
-from orchestrator.graph.node import Node
+from orchestrator.graph.model import GraphDefinition, Node
 from orchestrator.graph.topology import END, FanOut, counts
 from orchestrator.problem import Problem
 

@@ -15,7 +15,7 @@ from orchestrator.graph.proofs.places import Place, places_of
 from orchestrator.graph.proofs.writes import separate
 
 if TYPE_CHECKING:
-    from orchestrator.graph.definition import GraphDefinition
+    from orchestrator.graph.model import GraphDefinition
     from orchestrator.graph.node_tools import NodeTool
     from orchestrator.graph.report import Proof
 

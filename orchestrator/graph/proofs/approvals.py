@@ -25,8 +25,7 @@ from orchestrator.graph.report import Proof, WitnessStep
 from orchestrator.graph.topology import DONE, START
 
 if TYPE_CHECKING:
-    from orchestrator.graph.definition import GraphDefinition
-    from orchestrator.graph.node import Node
+    from orchestrator.graph.model import GraphDefinition, Node
     from orchestrator.graph.node_tools import NodeTool
 
 # -- What is approved on each path to a node: the search that the claims about confirmations rest on -----------

@@ -15,8 +15,7 @@ from orchestrator.graph.checks.nodes import can_time_out
 from orchestrator.graph.topology import DONE, END, IF_NAMED, START, STOP, counts, digraph
 
 if TYPE_CHECKING:
-    from orchestrator.graph.definition import GraphDefinition
-    from orchestrator.graph.node import Node
+    from orchestrator.graph.model import GraphDefinition, Node
     from orchestrator.graph.topology import Route
 
 ENDS = frozenset({END, STOP})

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from orchestrator.graph.checks.edges import listed
-from orchestrator.graph.definition import GraphDefinition
-from orchestrator.graph.node import Node, is_shipped
+from orchestrator.graph.model import GraphDefinition, Node, is_shipped
 from orchestrator.graph.proofs.paths import Paths, Spot
 from orchestrator.graph.report import WitnessStep
 
 if TYPE_CHECKING:
     from orchestrator.graph.limits import Limits
-    from orchestrator.graph.node import Approval, Node
+    from orchestrator.graph.model import Approval, Node
     from orchestrator.graph.node_tools import NodeTool
 
 # -- Which calls a node may make, as far as is declared --------------------------------------------------------

@@ -14,7 +14,7 @@ from orchestrator.graph.report import Proof, WitnessStep
 from orchestrator.graph.topology import END, STOP, counts
 
 if TYPE_CHECKING:
-    from orchestrator.graph.definition import GraphDefinition
+    from orchestrator.graph.model import GraphDefinition
 
 # -- The search for two concurrent branches that both write a field --------------------------------------------
 # For each fork, and each two of its branches, the search moves both tokens on, one step of either at a time, as the

@@ -12,12 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.errors import GraphError, InvalidGraph, UntrustedCode
-from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.edges import Edge, parse_edges
 from orchestrator.graph.faults import Faults
-from orchestrator.graph.files import built, graph_keys, node_name
-from orchestrator.graph.node import Node, UnresolvedNode
-from orchestrator.graph.nodedata import node_from_data
+from orchestrator.graph.model import GraphDefinition, Node
+from orchestrator.graph.reading import UnresolvedNode, built, graph_class, graph_keys, node_from_data, node_name
 from orchestrator.graph.refs import CodeRef, code_refs, refuse_impossible
 from orchestrator.graph.state import StateSchema, named_fields
 from orchestrator.graph.topology import DONE, RESERVED
@@ -84,14 +82,14 @@ def _graph(data: object, named: Collection[str] = ()) -> GraphDefinition:
         options["state"] = _state(options["state"], lambda: (*named, *_named(options, edges, nodes)))
     faults.raise_any()
     try:
-        return built(GraphDefinition, {**options, "nodes": nodes, "edges": edges})
+        return built(graph_class(), {**options, "nodes": nodes, "edges": edges})
     except InvalidGraph as error:
         # Where branches meet at a function, it may say how they join.
         met = {name for one in error.problems if one.code == "C2" for name in one.nodes if _may_join(nodes.get(name))}
         if not met:
             raise
         joined = {name: node.with_(join="all") if name in met else node for name, node in nodes.items()}
-    return built(GraphDefinition, {**options, "nodes": joined, "edges": edges})
+    return built(graph_class(), {**options, "nodes": joined, "edges": edges})
 
 
 def _may_join(node: Node | None) -> bool:

@@ -14,7 +14,7 @@ from importlib.resources import files
 from string import Template
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.model import GraphDefinition
 from orchestrator.jsontypes import ORDERED, in_pieces
 from orchestrator.render.backends import RenderError
 from orchestrator.render.html.bundle import shipped_bundle

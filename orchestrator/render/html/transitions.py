@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from orchestrator.graph.definition import GraphDefinition
 from orchestrator.graph.edges import Edge
+from orchestrator.graph.model import GraphDefinition
 from orchestrator.render.drawing import Drawing
 from orchestrator.views.causes import Causes, Transition, TransitionEdge
 from orchestrator.views.safe_text import plain, told

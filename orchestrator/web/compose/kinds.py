@@ -8,18 +8,15 @@ from functools import cache
 
 from orchestrator.away import away
 from orchestrator.errors import NotSerialisable
-from orchestrator.graph.definition import GraphDefinition
-from orchestrator.graph.file_form import to_yaml
-from orchestrator.graph.files import GRAPH_KEYS
 from orchestrator.graph.limits import Limits
-from orchestrator.graph.node import Node
-from orchestrator.graph.nodedata import node_from_data, tool_ref
-from orchestrator.graph.plain_form import node_text, to_plain_yaml
+from orchestrator.graph.model import GraphDefinition, Node, tool_ref
+from orchestrator.graph.reading import GRAPH_KEYS, node_from_data
 from orchestrator.graph.reducers import BUILTIN
 from orchestrator.graph.refs import resolve, strategies
 from orchestrator.graph.state import FIELD_KEYS, STATE_KEYS
 from orchestrator.graph.text.types import SHIPPED_TYPES, TYPE_NAMES
 from orchestrator.graph.topology import ANY, END, IF_NAMED, START, STOP
+from orchestrator.graph.writing import node_text, to_plain_yaml, to_yaml
 from orchestrator.nodes.catalog import (
     FieldFacts,
     category,

@@ -28,13 +28,12 @@ from anyio.abc import TaskStatus
 from orchestrator.errors import OrchestratorError
 from orchestrator.executor import Executor, Run
 from orchestrator.executor.executor import executor_like
-from orchestrator.graph.definition import GraphDefinition
-from orchestrator.graph.editing import nodes_with
 from orchestrator.graph.limits import Limits
-from orchestrator.graph.node import Node
+from orchestrator.graph.model import GraphDefinition, Node
 from orchestrator.kernel.records import FINAL
 from orchestrator.models.base import Model
 from orchestrator.models.refs import model_from_ref
+from orchestrator.verbs import nodes_with
 from orchestrator.web.compose.scratch_store import ScratchStore
 from orchestrator.web.principals import name_of
 from orchestrator.web.problems import HttpProblem

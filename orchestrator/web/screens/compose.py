@@ -12,8 +12,7 @@ from starlette.responses import Response
 
 from orchestrator.away import away
 from orchestrator.errors import NotSerialisable
-from orchestrator.graph.file_form import to_yaml
-from orchestrator.graph.plain_form import to_plain_yaml
+from orchestrator.graph.writing import to_plain_yaml, to_yaml
 from orchestrator.render.style import stylesheet
 from orchestrator.web.compose.kinds import listing
 from orchestrator.web.documents import blank
@@ -23,7 +22,7 @@ from orchestrator.web.routes import routes
 from orchestrator.web.screens.shell import open_questions, page, root_of
 
 if TYPE_CHECKING:
-    from orchestrator.graph.definition import GraphDefinition
+    from orchestrator.graph.model import GraphDefinition
     from orchestrator.web.endpoint import Call
     from orchestrator.web.requests import NoQuery
 

@@ -8,7 +8,7 @@ from urllib.parse import quote, urlencode
 
 from orchestrator.away import away
 from orchestrator.graph.checks.all import report_of
-from orchestrator.graph.definition import GraphDefinition
+from orchestrator.graph.model import GraphDefinition
 from orchestrator.render import to_svg
 from orchestrator.web import graphs as graph_lists
 from orchestrator.web.runs import picture

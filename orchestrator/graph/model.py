@@ -1,24 +1,14 @@
-"""The base class of nodes: a frozen model with declared outcomes and an async method `run`.
-
-A new kind is a class:
-
-    class Greet(Node, outcomes=("met", "stranger")):
-        name: Annotated[str, Port(str)] = "name"
-
-        async def run(self, state, ctx): ...
-
-Its `kind` is the class's name in snake case, unless the class sets one. Fields marked with `Port` contain names of
-state fields. They can be changed for each node, and are checked when the graph is built.
-"""
+"""Nodes and graphs as data. A graph has nodes, and a node may have a graph inside, so both stand in one file."""
 
 from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeAlias
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, NoReturn, Self, TypeAlias
 
 from pydantic import (
     BaseModel,
@@ -26,28 +16,48 @@ from pydantic import (
     Field,
     ModelWrapValidatorHandler,
     PositiveFloat,
+    PositiveInt,
     PrivateAttr,
+    SkipValidation,
     ValidationInfo,
     field_serializer,
     field_validator,
+    model_serializer,
     model_validator,
 )
+from pydantic_core import PydanticSerializationError
 
-from orchestrator.errors import GraphUnknown
+from orchestrator.errors import GraphUnknown, InvalidInput, NotSerialisable
+from orchestrator.graph.edges import Edge, format_edges
 from orchestrator.graph.faults import Spelled
-from orchestrator.graph.limits import Retry
+from orchestrator.graph.limits import Limits, Retry
 from orchestrator.graph.names import plain_name
 from orchestrator.graph.node_tools import node_tools
-from orchestrator.graph.outcome import DONE, FAILED
-from orchestrator.graph.refs import made_for
+from orchestrator.graph.outcome import DONE
+from orchestrator.graph.refs import find, made_for, ref_of
 from orchestrator.graph.signatures import declared_outcomes
-from orchestrator.graph.topology import Join, Rest, counts
+from orchestrator.graph.state import StateSchema
+from orchestrator.graph.topology import Join, NodeShape, Rest, Topology, counts
+from orchestrator.graph.versions import Migration
+from orchestrator.jsontypes import JsonObject
+from orchestrator.typevars import Erased, StateT
 from orchestrator.upward import above
 from orchestrator.values import MAX_LIFETIME
 
 if TYPE_CHECKING:
-    from orchestrator.graph.definition import GraphDefinition
     from orchestrator.graph.node_tools import NodeTool
+
+# -- The base class of nodes: a frozen model with declared outcomes and an async method `run` ------------------
+# A new kind is a class:
+#
+#     class Greet(Node, outcomes=("met", "stranger")):
+#         name: Annotated[str, Port(str)] = "name"
+#
+#         async def run(self, state, ctx): ...
+#
+# Its `kind` is the class's name in snake case, unless the class sets one. Fields marked with `Port` contain names of
+# state fields. They can be changed for each node, and are checked when the graph is built.
+
 
 Effect: TypeAlias = Literal["pure", "idempotent", "irreversible"]
 Asked: TypeAlias = Literal["model", "person"]
@@ -238,6 +248,11 @@ class Node(BaseModel, metaclass=Spelled):
         return self.sees_tools and bool(self.tools) and not is_shipped(type(self))
 
     @property
+    def _asks(self) -> Asked | None:
+        """What its steps ask; of a stored node of the library also where its code is not loaded."""
+        return self.asks
+
+    @property
     def approves(self) -> Approval | None:
         """What the node has a person approve, for proofs; None: nothing."""
         return None
@@ -322,6 +337,14 @@ class Node(BaseModel, metaclass=Spelled):
     def _begin(self, state: Any, ctx: Any) -> Awaitable[object]:
         """`run`, begun; a node whose work is a coroutine already gives that, and none around it."""
         return self.run(state, ctx)
+
+    def _code_names(self) -> dict[str, object]:
+        """What its data says of the code that it stands for: the class of a kind of the user's."""
+        return {} if is_shipped(type(self)) else {"class": ref_of(type(self))}
+
+    def _as_data(self) -> JsonObject:
+        """See `node_data`."""
+        return _data_of(self)
 
     def with_(self, **changes: Any) -> Self:
         """Return a copy with some fields changed, validated like a new node.
@@ -439,66 +462,330 @@ def is_shipped(cls: type[Node]) -> bool:
     return cls.__module__.startswith("orchestrator.")
 
 
-class UnresolvedNode(Node, kind="unresolved"):
-    """Stands for a stored node whose code is not at hand, so that old runs can be drawn and folded."""
+# -- A graph: state, nodes, edges and limits, checked when it is built -----------------------------------------
 
-    original: str
-    """The kind of the node that it represents."""
-    stored: Mapping[str, Any]
-    """The node's data, as stored."""
-    if_named = (FAILED,)
-    declared: tuple[str, ...] = (DONE,)
 
-    @property
-    def outcomes(self) -> tuple[str, ...]:
-        return self.declared
+Names: TypeAlias = str | tuple[str, ...] | None
 
-    @property
-    def calls_tools(self) -> bool:
-        return bool(self.tools)
 
-    @property
-    def takes_tools(self) -> bool:
-        return False
+@made_for("graph")
+class GraphDefinition(Erased, BaseModel, Generic[StateT], metaclass=Spelled):
+    """The fields of a `Graph`, and what follows from them. Every definition is a `Graph`."""
 
-    @property
-    def asks_model(self) -> bool:
-        return False
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
-    @property
-    def does(self) -> str:
-        """See `Node.does`. Of a function the same as when it is loaded."""
-        if self.original != "function":
-            return ""
-        if self.model is not None or self.stored.get("model") is not None:
-            return "asks a model, calls tools" if self.calls_tools else "asks a model"
-        return "calls tools" if self.calls_tools else "runs code"
+    name: str
+    state: SkipValidation[type[BaseModel] | StateSchema]
+    nodes: SkipValidation[Mapping[str, Node]]
+    edges: SkipValidation[tuple[Edge, ...]]
+    input: Names = None
+    output: Names = None
+    limits: Limits = Limits()
+    pools: Mapping[str, PositiveInt | None] = MappingProxyType({})
+    version: str | None = None
+    description: str = ""
+    migrations: SkipValidation[tuple[Migration, ...]] = ()
+    """How runs of earlier versions continue: part of the code, not of the data or the digests."""
+
+    def __new__(cls, *args: object, **fields: object) -> Self:
+        if cls is GraphDefinition:
+            raise TypeError("a graph is built, and checked, as a Graph: write Graph(...)")
+        return super().__new__(cls)
+
+    @classmethod
+    def _restored(cls, **fields: Any) -> Self:
+        """A graph that was checked when it was stored: checks that came later than that do not apply to it."""
+        raise NotImplementedError  # `Graph` builds it
+
+    def __eq__(self, other: object) -> bool:
+        """Whether two graphs are the same, however runs of earlier versions continue in them."""
+        if not isinstance(other, GraphDefinition) or type(self) is not type(other):
+            return NotImplemented
+        fields = type(self).model_fields.keys() - {"migrations"}
+        return all(getattr(self, name) == getattr(other, name) for name in fields)
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.edges))
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: object = None) -> Self:
+        return self
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise TypeError(f"graph {self.name!r} cannot be pickled: save it, graph.save(path), or import it where it runs")
+
+    def __repr__(self) -> str:
+        return f"Graph({self.name!r}, {len(self.nodes)} nodes, {len(self.edges)} edges)"
+
+    __str__ = __repr__
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, object]]:
+        yield None, self.name
+
+    # -- what follows from the fields --------------------------------------------------------------------------
 
     @cached_property
-    def _inner(self) -> GraphDefinition | None:
-        from orchestrator.graph.definition import GraphDefinition
+    def schema(self) -> StateSchema:  # type: ignore[override]  # pydantic's deprecated method of this name
+        """All about the state."""
+        return self.state if isinstance(self.state, StateSchema) else StateSchema.of(self.state)
 
-        data = self.stored.get("graph")
-        return GraphDefinition.from_data(data) if isinstance(data, Mapping) else None
+    @cached_property
+    def topology(self) -> Topology:
+        """All that the shape alone decides."""
+        shapes = {name: NodeShape(node.outcomes, node.join, node.rest) for name, node in self.nodes.items()}
+        return Topology(shapes, self.edges)
+
+    @cached_property
+    def depth(self) -> int:
+        """How deep graphs are inside each other here: 1 without subgraphs."""
+        return 1 + max((node.subgraph.depth for node in self.nodes.values() if node.subgraph is not None), default=0)
+
+    @cached_property
+    def structure(self) -> str:
+        """Digest of nodes, outcomes, joins, pools, edges and the state's schema, on which live runs depend."""
+        from orchestrator.graph.versions import structure_digest
+
+        ways: dict[str, object] = {}
+        for name, node in self.nodes.items():
+            inner = node.subgraph
+            join = node.join if node.rest == "drop" else [node.join, node.rest]
+            pool = () if node.pool is None else (node.pool,)
+            ways[name] = [list(node.outcomes), join, None if inner is None else inner.structure, *pool]
+        return structure_digest(ways, self.edges, self.schema, self.pools, self._join_order)
 
     @property
-    def subgraph(self) -> GraphDefinition | None:
-        return self._inner
+    def _join_order(self) -> Sequence[str]:
+        """The joins in the order of the nodes, if edges name them in another one."""
+        from orchestrator.graph.versions import join_order
 
-    async def run(self, state: Any, ctx: Any) -> object:
-        """See `Node.run`. Always fails, because the node's code is not loaded.
+        return join_order([name for name, node in self.nodes.items() if node.join not in (None, "each")], self.edges)
+
+    @cached_property
+    def content(self) -> str:
+        """Digest of everything: prompts, parameters, `@node(version=)` and references to code too."""
+        from orchestrator.graph.versions import content_digest
+
+        return content_digest(self.data())
+
+    # -- input and output --------------------------------------------------------------------------------------
+
+    @property
+    def input_fields(self) -> tuple[str, ...]:
+        """The state fields that an input may set: those that `input` names, else all."""
+        named = (self.input,) if isinstance(self.input, str) else self.input
+        return named or tuple(self.schema.fields)
+
+    def initial(self, given: object = None) -> JsonObject:
+        """Return the whole start state as JSON.
+
+        Args:
+            given: the input. Of a graph that names one `input` field: a mapping with exactly that key, or the field's
+                value. Of one that names several: a mapping of these, or a list of all their values. Of one that names
+                none: a mapping of state fields. None, and an empty mapping that is no value of the field: all fields
+                have their defaults.
+
+        Returns:
+            The values of all fields.
 
         Raises:
-            GraphUnknown: always.
+            InvalidInput: the input does not fit; names every problem.
         """
-        ref = self.stored.get("ref") or self.stored.get("class")
-        what = f"{self.original} {ref}" if ref else f"kind {self.original}"
-        raise GraphUnknown(f"the code of a node ({what}) is not loaded: give its graph to Executor(graphs=[...])")
+        try:
+            return self.schema.initial(self._fields_of(given))
+        except InvalidInput as error:
+            if given == {}:  # no value of the field: nothing is given
+                return self.schema.initial({})
+            if isinstance(self.input, str) and isinstance(given, Mapping) and given.keys() != {self.input}:
+                raise InvalidInput(
+                    f"{error}; graph {self.name!r} takes one input, {self.input!r}: a mapping is its value, "
+                    f"unless {self.input!r} is its only key"
+                ) from None
+            raise
+
+    def _fields_of(self, given: object) -> Mapping[str, object]:
+        if given is None:
+            return {}
+        if isinstance(given, BaseModel) and given.__class__ is self.schema.cls:
+            given = {name: getattr(given, name) for name in given.model_fields_set}
+        elif isinstance(self.input, str):
+            return given if isinstance(given, Mapping) and given.keys() == {self.input} else {self.input: given}
+        names = self.input_fields
+        if isinstance(given, Mapping) and (not self.input or given.keys() <= set(names)):
+            return given
+        if self.input and isinstance(given, list | tuple) and len(given) == len(names):
+            return dict(zip(names, given, strict=True))
+        if not self.input:
+            raise InvalidInput(
+                f"graph {self.name!r} names no input field: give a mapping of state fields "
+                f"({', '.join(names)}), or set Graph(input=...)"
+            )
+        others = ", ".join(repr(name) for name in given if name not in names) if isinstance(given, Mapping) else ""
+        many = "one value" if len(names) == 1 else f"{len(names)} values"
+        raise InvalidInput(
+            f"input of graph {self.name!r} is {', '.join(names)}: give {many}, or a mapping"
+            + (f" without {others}" if others else "")
+        )
+
+    def result(self, values: Mapping[str, object]) -> object:
+        """Return the graph's output.
+
+        Args:
+            values: the values of the last state.
+
+        Returns:
+            The value of the `output` field, or a mapping if there are several.
+        """
+        if isinstance(self.output, str):
+            return values[self.output]
+        return {name: values[name] for name in self.output_fields}
+
+    @property
+    def output_fields(self) -> tuple[str, ...]:
+        """The state fields that the output is made of."""
+        return (self.output,) if isinstance(self.output, str) else tuple(self.output or self.schema.fields)
+
+    def _with(self, **changes: object) -> Self:
+        fields = {name: getattr(self, name) for name in type(self).model_fields}
+        return type(self)(**{**fields, **changes})
+
+    def model_copy(self, *, update: Mapping[str, object] | None = None, deep: bool = False) -> Self:
+        """Return a checked copy with some fields changed; pydantic's own method does not check it.
+
+        Args:
+            update: the changed fields, by name.
+            deep: without effect, because a graph is frozen.
+
+        Returns:
+            The new graph.
+
+        Raises:
+            InvalidGraph: the new graph has problems.
+        """
+        return self._with(**(update or {}))
+
+    # -- data --------------------------------------------------------------------------------------------------
+
+    @model_serializer(mode="plain")
+    def _serialise(self) -> dict[str, Any]:
+        return dict(self.data())
+
+    @cached_property
+    def _data(self) -> JsonObject:
+        data: dict[str, object] = {
+            "name": self.name,
+            "version": self.version,
+            "description": self.description,
+            "state": self.schema.data(),
+            "input": list(self.input) if isinstance(self.input, tuple) else self.input,
+            "output": list(self.output) if isinstance(self.output, tuple) else self.output,
+            "nodes": {name: node_data(node) for name, node in self.nodes.items()},
+            "edges": format_edges(self.edges),
+            "limits": self.limits.model_dump(mode="json", exclude_defaults=True),
+            **({"pools": dict(self.pools)} if self.pools else {}),
+            **({"join_order": list(joins)} if (joins := self._join_order) else {}),
+        }
+        return data
+
+    def data(self) -> JsonObject:
+        """All of the graph as JSON, with the graphs inside it: enough to draw a run of it without its code.
+
+        Raises:
+            NotSerialisable: a node's field has no JSON form.
+        """
+        return self._data
 
 
-def asked_by(node: Node) -> Asked | None:
-    """What a node's steps ask, also where the code of a kind of the library is not loaded."""
-    if not isinstance(node, UnresolvedNode):
-        return node.asks
-    kind = Node.kinds.get(node.original)
-    return kind.asks if kind is not None and is_shipped(kind) else None
+_COMMON = frozenset(Node.model_fields)
+MOST_TOOLS_DEEP = 5
+"""How deep graphs that are tools may be inside each other in data: each node that has a tool has all of it."""
+
+
+def node_data(node: Node) -> JsonObject:
+    """Return a whole node as JSON. A function is stored as its `ref`, or null if it cannot be imported.
+
+    Args:
+        node: the node.
+
+    Returns:
+        Data for `node_from_data`.
+
+    Raises:
+        NotSerialisable: a field of the node has no JSON form.
+    """
+    return node._as_data()
+
+
+def _data_of(node: Node) -> JsonObject:
+    names = node._code_names()
+    data: dict[str, object] = {"kind": node.kind, **names}
+    own = set() if "ref" in names else set(type(node).model_fields) - _COMMON - {node.outcomes_field}
+    data["outcomes"] = list(node.outcomes)
+    common = {name for name in _COMMON if getattr(node, name) != Node.model_fields[name].default}
+    try:
+        fields = node.model_dump(mode="json", include=own | common)
+    except PydanticSerializationError as error:
+        raise NotSerialisable(f"node of kind {node.kind!r} cannot be written as data: {error}") from None
+    for name in (*type(node).model_fields,):
+        if name in fields:
+            data[name] = tools_data(node) if name == "tools" else fields[name]
+    for name in node.in_order:
+        data[name] = [[key, value] for key, value in fields[name].items()]
+    return data
+
+
+def tools_data(
+    node: Node, graph_form: Callable[[GraphDefinition], JsonObject] | None = None
+) -> list[str | JsonObject] | None:
+    """The tools that a node gets: names, `module:attr` for those that are its own, data for graphs and handoffs.
+
+    One of its own that is neither data nor found by a reference (a closure, a renamed tool) is its name behind a colon.
+
+    Args:
+        node: the node.
+        graph_form: the form in which graphs that are tools are written; None: that of `GraphDefinition.data`.
+    """
+    if node.tools is None or node.tools_as_given is None:
+        return None
+    given = zip(node.tools, node.tools_as_given, strict=True)
+    return [one if isinstance(one, str) else tool_ref(one) or _tool_data(one, name, graph_form) for name, one in given]
+
+
+def _tools_deep(graph: object) -> int:
+    """How deep graphs are inside each other there as tools of nodes: 0 without any; counted up to the bound."""
+    ahead, deep = [graph], -1
+    while ahead and deep < MOST_TOOLS_DEEP:
+        deep += 1
+        inside: dict[int, object] = {}
+        for one in ahead:
+            for node in getattr(one, "nodes", {}).values():
+                for given in node.tools_as_given or ():
+                    inner = getattr(given, "graph", None)
+                    if inner is not None:
+                        inside[id(inner)] = inner
+        ahead = [*inside.values()]
+    return deep
+
+
+def _tool_data(
+    given: object, name: str, graph_form: Callable[[GraphDefinition], JsonObject] | None
+) -> str | JsonObject:
+    as_data = getattr(given, "as_data", None)
+    data: JsonObject | None = None if as_data is None else as_data()
+    if data is None:
+        return f":{name}"
+    graph = data.get("graph")
+    if graph is None:
+        return data
+
+    assert isinstance(graph, GraphDefinition)
+    if _tools_deep(graph) >= MOST_TOOLS_DEEP:
+        return f":{name}"
+    return {**data, "graph": graph.data() if graph_form is None else graph_form(graph)}
+
+
+def tool_ref(given: object) -> str | None:
+    """`module:attr` of a tool or function that just this leads to."""
+    ref = ref_of(getattr(given, "function", given))
+    return ref if ref is not None and find(ref) is given else None
