@@ -36,8 +36,63 @@ log = logging.getLogger("orchestrator")
 
 LOOK = 0.05
 """Seconds between two looks at what the holder of a run did."""
+
 _GAP, _GAPS = 0.5, 3
 """Seconds for which nobody took up a run whose time has come; looks in a row at a running run without a holder."""
+
+
+async def resume(host: Host, run_id: str, options: ResumeOptions, *, background: bool = False) -> Run:
+    """See `Executor.resume`."""
+    live = await take_up(host, run_id, options)
+    if background:
+        return await go_on(host, run_id, live)
+    return await (wait_for(host, run_id, None) if live is None else drive_on(host, live))
+
+
+async def take_up(host: Host, run_id: str, options: ResumeOptions, *, unpause: bool = True) -> Drive | None:
+    """Have a run go on: return it, taken up and to be driven by the caller; None if it is driven here already.
+
+    Raises:
+        see `Executor.resume`
+    """
+    check_risk(options.approve)
+    while True:
+        live = host.live.get(run_id)
+        if live is not None and not live.log.closing:
+            _change(host, live, options, unpause=unpause)
+            return None
+        if live is not None:
+            await live.done.wait()
+        try:
+            await _forgive(host, run_id)
+            live = await host.open(run_id, options)
+        except RunConflict:
+            if run_id not in host.live:
+                raise
+            continue  # another task of this executor was quicker
+        host.resumed(live, options.approve, unpause=unpause)
+        return live
+
+
+def _change(host: Host, live: Drive, options: ResumeOptions, *, unpause: bool) -> None:
+    """Change how a run that is driven here goes on."""
+    if options.migrate is not None:
+        raise RunConflict(live.run_id, "this executor drives it in the graph that it has: pause it, then migrate it")
+    graph = live.machine.plan.graph
+    live.by = options.by
+    live.stops = None if graph is None else stops_of(options, graph)
+    # Else it is not taken up by this, it just goes on.
+    if live.machine.paused or options.approve is not None or live.stops is not None:
+        host.resumed(live, options.approve, unpause=unpause)
+        live.answer_by_policy()
+    change_limits(live.log, options.limits)
+
+
+async def _forgive(host: Host, run_id: str) -> None:
+    """Forget that drives of a run were given up, where someone asks for it to go on: back-off begins from the start."""
+    info = await host.store.info(run_id)
+    if info.deaths and not is_held(info.lease):
+        await host.give_back(await host.take(run_id))
 
 
 def check_risk(approve: str | None) -> None:
@@ -72,6 +127,73 @@ async def drive_on(host: Host, live: Drive, began: Callable[[Drive], None] | Non
         if began is not None:
             began(live)
         host.resumed(live, unpause=False)
+
+
+async def go_on(host: Host, run_id: str, live: Drive | None) -> Run:
+    """Drive a run in the background and return it as it is once what was said to it is durable.
+
+    Args:
+        live: the run if it was taken up here, and is driven from now on; None: it is driven already.
+    """
+    if live is not None:
+        host.background().start_soon(host.drive_alone, live)
+    live = live or host.live.get(run_id)
+    if live is not None:
+        with contextlib.suppress(Exception):  # the drive has the same error, and `wait` raises it
+            await live.log.durable()
+    return await host.loader.load(run_id)
+
+
+async def take_up_free(host: Host, run_id: str, options: ResumeOptions) -> Drive | None:
+    """Take a run up as `resume` does, if it can go on and nobody drives it. The pause of a person is not lifted.
+
+    Returns:
+        None if it is driven, has ended, or waits for a person or an event: then an executor that is awake goes on with
+        it from now on when its deadline passes.
+    """
+    info = await host.store.info(run_id)
+    if run_id in host.live or info.status in FINAL or is_held(info.lease) or host.watched.goes_on(run_id):
+        return None
+    if info.status == "paused":
+        machine = (await host.loader.load(run_id)).machine
+        if moved_by_others(machine):
+            return None
+        if not host.standstill.overdue(info) and not host.watched.waits_on(machine):
+            if info.due is not None:
+                host.watched.watch(run_id)
+            return None
+    with contextlib.suppress(RunConflict, RunEnded):  # another was quicker
+        return await take_up(host, run_id, options, unpause=False)
+    return None
+
+
+async def wait_for(host: Host, run_id: str, limit: float | None) -> Run:
+    """Wait until a run ends or pauses, or was interrupted and is driven by no executor; see `Waiting`.
+
+    Raises:
+        TimeoutError: it took longer.
+        and the error that this executor gave it up for.
+    """
+    with anyio.move_on_after(limit) as scope:
+        waiting = Waiting(host, run_id)
+        while True:
+            live = host.live.get(run_id)
+            if live is not None:
+                await live.done.wait()
+                fault = live.fault
+                if fault is not None:
+                    raise fault
+                run = host.run_of(live)
+                if not host.watched.waits_on(run.machine):
+                    return run
+            if run_id in host.faults:
+                raise host.faults.pop(run_id)
+            found = await waiting.look()
+            if found is not None:
+                return found
+            await waiting.rest()
+    assert scope.cancelled_caught
+    raise TimeoutError(f"run {run_id!r} has neither ended nor paused after {limit} s; it continues")
 
 
 class Waiting:
@@ -143,127 +265,6 @@ class Waiting:
         with contextlib.suppress(RunConflict, RunEnded):  # another was quicker
             options = ResumeOptions(context=host.watched.context_of(self._run_id))
             await go_on(host, self._run_id, await take_up(host, self._run_id, options, unpause=False))
-
-
-async def wait_for(host: Host, run_id: str, limit: float | None) -> Run:
-    """Wait until a run ends or pauses, or was interrupted and is driven by no executor; see `Waiting`.
-
-    Raises:
-        TimeoutError: it took longer.
-        and the error that this executor gave it up for.
-    """
-    with anyio.move_on_after(limit) as scope:
-        waiting = Waiting(host, run_id)
-        while True:
-            live = host.live.get(run_id)
-            if live is not None:
-                await live.done.wait()
-                fault = live.fault
-                if fault is not None:
-                    raise fault
-                run = host.run_of(live)
-                if not host.watched.waits_on(run.machine):
-                    return run
-            if run_id in host.faults:
-                raise host.faults.pop(run_id)
-            found = await waiting.look()
-            if found is not None:
-                return found
-            await waiting.rest()
-    assert scope.cancelled_caught
-    raise TimeoutError(f"run {run_id!r} has neither ended nor paused after {limit} s; it continues")
-
-
-async def take_up_free(host: Host, run_id: str, options: ResumeOptions) -> Drive | None:
-    """Take a run up as `resume` does, if it can go on and nobody drives it. The pause of a person is not lifted.
-
-    Returns:
-        None if it is driven, has ended, or waits for a person or an event: then an executor that is awake goes on with
-        it from now on when its deadline passes.
-    """
-    info = await host.store.info(run_id)
-    if run_id in host.live or info.status in FINAL or is_held(info.lease) or host.watched.goes_on(run_id):
-        return None
-    if info.status == "paused":
-        machine = (await host.loader.load(run_id)).machine
-        if moved_by_others(machine):
-            return None
-        if not host.standstill.overdue(info) and not host.watched.waits_on(machine):
-            if info.due is not None:
-                host.watched.watch(run_id)
-            return None
-    with contextlib.suppress(RunConflict, RunEnded):  # another was quicker
-        return await take_up(host, run_id, options, unpause=False)
-    return None
-
-
-async def take_up(host: Host, run_id: str, options: ResumeOptions, *, unpause: bool = True) -> Drive | None:
-    """Have a run go on: return it, taken up and to be driven by the caller; None if it is driven here already.
-
-    Raises:
-        see `Executor.resume`
-    """
-    check_risk(options.approve)
-    while True:
-        live = host.live.get(run_id)
-        if live is not None and not live.log.closing:
-            _change(host, live, options, unpause=unpause)
-            return None
-        if live is not None:
-            await live.done.wait()
-        try:
-            await _forgive(host, run_id)
-            live = await host.open(run_id, options)
-        except RunConflict:
-            if run_id not in host.live:
-                raise
-            continue  # another task of this executor was quicker
-        host.resumed(live, options.approve, unpause=unpause)
-        return live
-
-
-def _change(host: Host, live: Drive, options: ResumeOptions, *, unpause: bool) -> None:
-    """Change how a run that is driven here goes on."""
-    if options.migrate is not None:
-        raise RunConflict(live.run_id, "this executor drives it in the graph that it has: pause it, then migrate it")
-    graph = live.machine.plan.graph
-    live.by = options.by
-    live.stops = None if graph is None else stops_of(options, graph)
-    # Else it is not taken up by this, it just goes on.
-    if live.machine.paused or options.approve is not None or live.stops is not None:
-        host.resumed(live, options.approve, unpause=unpause)
-        live.answer_by_policy()
-    change_limits(live.log, options.limits)
-
-
-async def resume(host: Host, run_id: str, options: ResumeOptions, *, background: bool = False) -> Run:
-    """See `Executor.resume`."""
-    live = await take_up(host, run_id, options)
-    if background:
-        return await go_on(host, run_id, live)
-    return await (wait_for(host, run_id, None) if live is None else drive_on(host, live))
-
-
-async def go_on(host: Host, run_id: str, live: Drive | None) -> Run:
-    """Drive a run in the background and return it as it is once what was said to it is durable.
-
-    Args:
-        live: the run if it was taken up here, and is driven from now on; None: it is driven already.
-    """
-    if live is not None:
-        host.background().start_soon(host.drive_alone, live)
-    live = live or host.live.get(run_id)
-    if live is not None:
-        with contextlib.suppress(Exception):  # the drive has the same error, and `wait` raises it
-            await live.log.durable()
-    return await host.loader.load(run_id)
-
-
-async def _forgive(host: Host, run_id: str) -> None:
-    """Forget that drives of a run were given up, where someone asks for it to go on: back-off begins from the start."""
-    info = await host.store.info(run_id)
-    if info.deaths and not is_held(info.lease):
-        await host.give_back(await host.take(run_id))
 
 
 async def recover(host: Host, only: Collection[str] | None) -> list[Run]:
