@@ -92,7 +92,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "patient",
         deadline=None,
         suppress_health_check=[HealthCheck.too_slow],
-        max_examples=int(os.environ.get("EXAMPLES", "40" if config.option.full else "5")),
+        max_examples=int(os.environ.get("EXAMPLES", "20" if config.option.full else "5")),
     )
     settings.load_profile("patient")
     for mark, words in {
@@ -108,8 +108,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """More workers than there are processors: many a test waits for a process or for time to pass."""
-    plain = not config.option.full and not config.option.markexpr
-    return (os.cpu_count() or 1) + (3 if plain else 2)
+    return (os.cpu_count() or 1) + 2
 
 
 @pytest.hookimpl(wrapper=True)
