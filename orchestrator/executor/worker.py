@@ -27,8 +27,8 @@ from orchestrator.executor.resuming import AS_IT_IS
 from orchestrator.executor.worker_health import WorkerHealth
 from orchestrator.executor.workers import WorkerFacts
 from orchestrator.stores.base import Alerting, Changing, RunInfo
+from orchestrator.stores.fair_claims import Turns
 from orchestrator.stores.requests import ClaimRequest, RunQuery
-from orchestrator.stores.turns import Turns
 
 if TYPE_CHECKING:
     from orchestrator.executor.drive import Drive

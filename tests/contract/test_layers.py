@@ -95,8 +95,8 @@ CIRCLES = [
     {"executor/effects/earlier_calls.py", "executor/effects/perform.py", "executor/replay/calls.py"},
     {"executor/host/heartbeat.py", "executor/host/host.py", "executor/host/worker_presence.py"},
     {"executor/host/worker_health.py", "executor/host/worker_probes.py"},
-    {"stores/postgres/beside.py", "stores/postgres/payloads.py"},
-    {"stores/postgres/connections.py", "stores/postgres/months.py", "stores/postgres/plans.py"},
+    {"stores/postgres/related_rows.py", "stores/postgres/payloads.py"},
+    {"stores/postgres/connections.py", "stores/postgres/record_partitions.py", "stores/postgres/statements.py"},
     {"views/explainer.py", "views/run.py"},
     {"web/endpoint.py", "web/sessions.py"},
 ]
