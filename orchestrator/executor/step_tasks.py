@@ -33,7 +33,7 @@ from orchestrator.late import later
 if TYPE_CHECKING:
     from orchestrator.executor.replay import steps as replayed_steps
 else:
-    (steps,) = later("orchestrator.executor.replay", "steps")
+    (replayed_steps,) = later("orchestrator.executor.replay", "steps")
 
 
 class Steps(Protocol):

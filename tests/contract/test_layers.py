@@ -74,7 +74,7 @@ is one run while a process drives it, and `executor/runs` are all runs of an exe
 """
 
 GROUND = """
-    answers commands concurrency failures interrupts journal lease memory_access os_signals resources run_list
+    answers commands concurrency failures interrupts journal lease os_signals resources run_list
     run_log run_search run_status run_tools snapshots trust worker_health worker_probes
     replay/__init__ replay/recording replay/running replay/steps
     versions/__init__ versions/comparison versions/migrated_state versions/migrations versions/remedies
@@ -92,9 +92,8 @@ EXCEPTIONS: set[tuple[str, str]] = set()
 
 CIRCLES = [
     {"engines/restate/engine.py", "engines/restate/service.py"},
-    {"executor/effects/earlier_calls.py", "executor/effects/perform.py", "executor/replay/calls.py"},
-    {"executor/host/heartbeat.py", "executor/host/host.py", "executor/host/worker_presence.py"},
-    {"executor/host/worker_health.py", "executor/host/worker_probes.py"},
+    {"executor/heartbeat.py", "executor/host.py", "executor/workers.py"},
+    {"executor/worker_health.py", "executor/worker_probes.py"},
     {"stores/postgres/beside.py", "stores/postgres/payloads.py"},
     {"stores/postgres/connections.py", "stores/postgres/months.py", "stores/postgres/plans.py"},
     {"views/explainer.py", "views/run.py"},

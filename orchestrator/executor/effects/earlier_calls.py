@@ -23,8 +23,8 @@ from orchestrator.errors import EffectFailed, RunConflict, RunUnknown, StoreCorr
 from orchestrator.executor.effects.decide import certainly_failed, is_suspended, settled_of
 from orchestrator.executor.effects.effect import Attempt, Call, Effect
 from orchestrator.executor.effects.limits import child_id
-from orchestrator.executor.effects.perform import UnderWay, patience
 from orchestrator.executor.effects.questions import answer_to, asking_again, identified, unused_id
+from orchestrator.executor.effects.under_way import UnderWay, patience
 from orchestrator.executor.interrupts import Lost
 from orchestrator.executor.trust import CallDenied
 from orchestrator.jsontypes import canonical
