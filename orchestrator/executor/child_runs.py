@@ -15,7 +15,6 @@ from orchestrator.executor.answers import as_answer, is_answerable
 from orchestrator.executor.commands import PassTime, SendEvent, Stop
 from orchestrator.executor.effects.limits import child_id, old_child_id
 from orchestrator.executor.host import Host
-from orchestrator.executor.reader import load
 from orchestrator.executor.resuming import AS_IT_IS, Manner
 from orchestrator.executor.run_log import Command, RunLog
 from orchestrator.executor.start import begin, join
@@ -39,8 +38,8 @@ else:
 class ChildRuns:
     """Implements `Children`."""
 
-    host: Host
-    """What drives the runs. Set once, when the executor is made."""
+    def __init__(self, host: Host) -> None:
+        self.host = host
 
     def live(self, run_id: str) -> RunLog | None:
         """A run that this executor drives; None also if it is about to end."""
@@ -79,7 +78,7 @@ class ChildRuns:
                 return await delivery.send(self.host, run.run_id, event, Manner())
             return await delivery.say(self.host, run.run_id, PassTime(question))
         except RunEnded:
-            return await load(self.host, run.run_id)
+            return await self.host.loader.load(run.run_id)
         except (QuestionUnknown, StaleAnswer):  # the child itself was answered, or its deadline has passed
             return await self._go_on(run.run_id)
 
@@ -89,7 +88,7 @@ class ChildRuns:
             try:
                 return await recovery.resume(self.host, run_id, AS_IT_IS)
             except RunEnded:
-                return await load(self.host, run_id)
+                return await self.host.loader.load(run_id)
             except RunConflict:
                 run = await recovery.wait_for(self.host, run_id, None)
                 if run.status != "interrupted":
@@ -105,7 +104,7 @@ class ChildRuns:
         try:
             return await recovery.resume(self.host, run.run_id, Manner(retry=True, limits=limits, by=by))
         except RunEnded:
-            return await load(self.host, run.run_id)
+            return await self.host.loader.load(run.run_id)
         except RunConflict:  # another process goes on with it, or has
             return await self._go_on(run.run_id)
 
@@ -114,13 +113,13 @@ class ChildRuns:
         try:
             return await delivery.stop(self.host, run_id, Stop("cancel"))
         except RunEnded:
-            return await load(self.host, run_id)
+            return await self.host.loader.load(run_id)
         except RunUnknown:
             return None
 
     async def load(self, run_id: str) -> Run:
         """A run as it is in the store."""
-        return await load(self.host, run_id)
+        return await self.host.loader.load(run_id)
 
     async def borrow(self, run_id: str) -> AbstractAsyncContextManager[RunLog]:
         """Take a run up to journal something, and give it back at the end of the block."""

@@ -20,7 +20,6 @@ from orchestrator.executor.commands import AnswerQuestion, SendEvent, Stop
 from orchestrator.executor.heartbeat import take_messages
 from orchestrator.executor.host import Host
 from orchestrator.executor.lease import is_held
-from orchestrator.executor.reader import load
 from orchestrator.executor.recovery import LOOK, drive_on, go_on, wait_for
 from orchestrator.executor.resuming import Manner
 from orchestrator.executor.run_log import Command
@@ -103,7 +102,7 @@ async def _checked(host: Host, run_id: str, commands: Sequence[Command]) -> tupl
     """The commands, answers and events checked against the run as it is in the store."""
     if all(isinstance(one, Stop) for one in commands):
         return tuple(commands)
-    machine = (await load(host, run_id)).machine
+    machine = (await host.loader.load(run_id)).machine
     tools, now = host.resources.tools_for_answers, host.resources.clock.now()
     return tuple(one.checked(machine, tools, now) for one in commands)
 
@@ -140,7 +139,7 @@ async def answer(
         await journal(host, sent.held)
     elif sent.live is None and resume is not None:
         host.watched.watch(run_id)
-    return await (wait_for(host, run_id, None) if resume is not None and not background else load(host, run_id))
+    return await (wait_for(host, run_id, None) if resume is not None and not background else host.loader.load(run_id))
 
 
 async def answer_all(host: Host, run_id: str, answers: Sequence[AnswerQuestion], *, resume: Manner | None) -> Delivered:
@@ -200,7 +199,7 @@ async def stop(host: Host, run_id: str, command: Stop) -> Run:
             if host.watched.retries(run_id):
                 host.watched.forget(run_id)
             await journal(host, sent.held)
-            return await load(host, run_id)
+            return await host.loader.load(run_id)
         if sent.live is None:
             return await wait_for(host, run_id, None)
         await sent.live.done.wait()
@@ -269,7 +268,7 @@ async def send(host: Host, run_id: str, event: SendEvent, resume: Manner | None,
         try:
             sent = await deliver(host, run_id, event, resume=resume)
         except RunEnded:
-            run = await load(host, run_id)
+            run = await host.loader.load(run_id)
             if event.id in run.machine.events.ids:
                 return run  # it was delivered before the run ended, and is delivered again
             raise
@@ -284,19 +283,21 @@ async def send(host: Host, run_id: str, event: SendEvent, resume: Manner | None,
         if sent.held is not None:
             host.watched.forget(run_id)
             await journal(host, sent.held)
-            return await load(host, run_id)
+            return await host.loader.load(run_id)
         if sent.live is not None:
             await sent.live.log.durable()
         elif sent.records[0] is None:
             # The holder of the run has it already, or did not take it. If the holder died before it was stored, the
             # next holder decides.
-            run = await load(host, run_id)
+            run = await host.loader.load(run_id)
             if event.id not in run.machine.events.ids:
                 if run.machine.ended is not None:
                     raise RunEnded(run_id, run.status)
                 await anyio.sleep(LOOK)
                 continue
-        return await (wait_for(host, run_id, None) if resume is not None and not background else load(host, run_id))
+        return await (
+            wait_for(host, run_id, None) if resume is not None and not background else host.loader.load(run_id)
+        )
 
 
 async def say(host: Host, run_id: str, command: Command) -> Run:

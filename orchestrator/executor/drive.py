@@ -23,13 +23,13 @@ from orchestrator.containment import as_error, cancels_of, contained, native_tas
 from orchestrator.errors import InvalidUpdate
 from orchestrator.executor.answers import about, by_policy, policy_answers
 from orchestrator.executor.commands import answered_by_rule
-from orchestrator.executor.concurrency import Signal, YieldBudget
+from orchestrator.executor.concurrency import Signal
 from orchestrator.executor.effects.limits import child_id, old_child_id, total_up
 from orchestrator.executor.failures import fault_of, find_exception, unwrap_single
 from orchestrator.executor.journal import LAST_FLUSH
-from orchestrator.executor.lease import give_back, given_back
-from orchestrator.executor.resources import Children, Resources
-from orchestrator.executor.run_log import RunLog
+from orchestrator.executor.lease import LeaseHandle, give_back, given_back
+from orchestrator.executor.resources import Resources
+from orchestrator.executor.run_log import DriveClock, RunLog, Shared
 from orchestrator.executor.snapshots import Kept, SnapshotPolicy, store_snapshot
 from orchestrator.executor.step_tasks import StepTasks
 from orchestrator.jsontypes import JsonObject
@@ -50,6 +50,7 @@ from orchestrator.kernel.records import (
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.state import Activation
 from orchestrator.late import later
+from orchestrator.seals import Chain
 from orchestrator.values import Unfit
 
 if TYPE_CHECKING:
@@ -58,13 +59,13 @@ else:
     (steps,) = later("orchestrator.executor.replay", "steps")
 
 
-async def end_if_over(log: RunLog, children: Children) -> None:
+async def end_if_over(log: RunLog) -> None:
     """Journal the end of the run, when nothing is left to do but that."""
     machine = log.machine
     result = machine.result
     if result is None or machine.ended is not None or machine.is_held:
         return
-    await _end_abandoned_runs(log, children)
+    await _end_abandoned_runs(log)
     _settle_abandoned(log)
     schema = machine.plan.schema
     status, error = result.status, result.error
@@ -92,7 +93,7 @@ def _abandoned(log: RunLog) -> list[EffectIntended]:
     return [one.intended for one in entries if one.settled is None or one.settled.seq < one.intended.seq]
 
 
-async def _end_abandoned_runs(log: RunLog, children: Children) -> None:
+async def _end_abandoned_runs(log: RunLog) -> None:
     """Cancel the runs of graphs that were called as tools and were left behind.
 
     Those were left while they asked something, or when a process died: there was no step that could cancel them.
@@ -100,7 +101,7 @@ async def _end_abandoned_runs(log: RunLog, children: Children) -> None:
     for intended in _abandoned(log):
         if intended.kind == "tool" and intended.effect == "idempotent":
             for run_id in (child_id(log.run_id, intended.key), old_child_id(log.run_id, intended.key)):
-                total_up(log, intended.key, await children.cancel(run_id))
+                total_up(log, intended.key, await log.children.cancel(run_id))
 
 
 def _settle_abandoned(log: RunLog) -> None:
@@ -194,8 +195,29 @@ def _timed_out(log: RunLog, activation: Activation) -> TimerFired:
 class Drive:
     """Runs the steps of one run, until it ends, pauses or is interrupted."""
 
-    def __init__(self, log: RunLog, resources: Resources, pace: YieldBudget, *, kept: Kept) -> None:
-        self.log, self.resources = log, resources
+    def __init__(
+        self,
+        machine: RunState,
+        lease: LeaseHandle,
+        shared: Shared,
+        clock: DriveClock,
+        resources: Resources,
+        *,
+        kept: Kept,
+        chain: Chain | None = None,
+        due_of: Callable[[RunState], float | None] | None = None,
+    ) -> None:
+        """
+        Args:
+            kept: the last snapshot of the run.
+            machine, lease, shared, clock, chain, due_of: see `RunLog`.
+            resources: what its steps may use.
+        """
+        self.snapshots = SnapshotPolicy(kept, packs=getattr(shared.store, "packs_snapshots", True))
+        self.log = log = RunLog(
+            machine, lease, shared, clock, self, snapshot_of=self.snapshots.at_rest, chain=chain, due_of=due_of
+        )
+        self.resources = resources
         self.run_id = log.run_id
         self.seen: set[int] = set()
         """Ids of handled inbox messages; they stay in the inbox until their records are stored."""
@@ -213,12 +235,9 @@ class Drive:
         """The error that stopped the drive."""
         self.done = Signal()
         """Set when the lease is released."""
-        self.snapshots = SnapshotPolicy(kept, packs=getattr(log.journal.store, "packs_snapshots", True))
-        self._workers = StepTasks(log, resources, pace)
+        self._workers = StepTasks(log, resources, shared.turns)
         self._timers = Timers(log)
         self._tasks: TaskGroup | None = None
-        log.scheduler, log.after_store = self, self._after_store
-        log.journal.snapshot_of = self.snapshots.at_rest
 
     @property
     def machine(self) -> RunState:
@@ -257,7 +276,8 @@ class Drive:
         except Exception as error:
             self.fail(error)
 
-    def _after_store(self) -> None:
+    def stored(self) -> None:
+        """Records have become durable."""
         if self.snapshots.due(self.log.journal.stored) and self._tasks is not None and not self.log.closing:
             self.snapshots.busy = True
             self._tasks.start_soon(self._snapshot)
@@ -378,7 +398,7 @@ class Drive:
 
     async def end_if_over(self) -> None:
         """Journal the end of the run, when nothing is left to do but that."""
-        await end_if_over(self.log, self.resources.children)
+        await end_if_over(self.log)
 
     # -- ends ----------------------------------------------------------------------------------------------------
 

@@ -28,7 +28,7 @@ from orchestrator.executor.namespaces import (
     ExecutorSchedules,
     ExecutorWorkers,
 )
-from orchestrator.executor.observers import Observation, RunObserver
+from orchestrator.executor.observers import RunObserver
 from orchestrator.executor.resources import Resources, check_arguments
 from orchestrator.executor.resuming import MakeContext, Manner, NameCode
 from orchestrator.executor.start import begin, join, new_run
@@ -164,21 +164,31 @@ class Executor:
         check_arguments(store=store, graphs=graphs, model=model, models=models, pools=pools, observers=observers)
         opened = open_store(store, archive=archive) if isinstance(store, str) else with_archive(store, archive)
         self.store: Store = with_codec(opened, codec)
-        children = ChildRuns()
         resources = Resources.of(
-            graphs, model, models or {}, toolbox_of(tools), deps, clock, children=children, concurrency=concurrency,
-            pools=pools, streams=streams, memory=memory,
-        )  # fmt: skip
-        self._opened_host = host = Host(
-            self.store, resources, lease_ttl=lease_ttl, strict=on_change == "strict", seal=seal, awake=idle == "awake"
+            graphs,
+            model,
+            models or {},
+            toolbox_of(tools),
+            deps,
+            clock,
+            concurrency=concurrency,
+            pools=pools,
+            streams=streams,
+            memory=memory,
         )
-        children.host = host
-        host.watched.take_up = partial(recovery.continue_alone, host)
-        host.contexts.make = contexts
-        host.refs.name_code = refs
-        host.observation = Observation(self.store, host.owner, observers, on_pause)
-        host.observation.reload = self.load
-        host.watched.moved = host.observation.moved
+        self._opened_host = Host(
+            self.store,
+            resources,
+            children=ChildRuns,
+            lease_ttl=lease_ttl,
+            strict=on_change == "strict",
+            seal=seal,
+            awake=idle == "awake",
+            make_context=contexts,
+            name_code=refs,
+            observers=observers,
+            on_pause=on_pause,
+        )
 
     @property
     def _host(self) -> Host:
@@ -985,7 +995,7 @@ class Executor:
         """
         check_text(run_id, "run_id")
         check_position(at)
-        return await reader.load(self._host, run_id, at)
+        return await self._host.loader.load(run_id, at)
 
     async def runs(
         self,

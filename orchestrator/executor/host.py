@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from contextvars import ContextVar
 from functools import partial
@@ -14,28 +14,30 @@ from anyio.abc import TaskGroup
 from anyio.lowlevel import checkpoint_if_cancelled
 
 from orchestrator.containment import contained
-from orchestrator.errors import GraphUnknown, RunConflict, RunEnded
+from orchestrator.errors import GraphUnknown, RunConflict, RunEnded, RunUnknown, StoreUnavailable
 from orchestrator.executor import lease as leases
 from orchestrator.executor.concurrency import Signal, YieldBudget
 from orchestrator.executor.effects.limits import caller_of
 from orchestrator.executor.failures import NotOpen, fault_of
 from orchestrator.executor.heartbeat import Heartbeat, take_messages
-from orchestrator.executor.journal import LAST_FLUSH, Flusher, Journal
+from orchestrator.executor.journal import LAST_FLUSH, Flusher
 from orchestrator.executor.loader import HistoryPages, RunLoader
-from orchestrator.executor.observers import Observation
+from orchestrator.executor.observers import Observation, RunObserver
 from orchestrator.executor.os_signals import guard
 from orchestrator.executor.resources import Resources
 from orchestrator.executor.resuming import (
     AS_IT_IS,
     Contexts,
+    MakeContext,
     Manner,
+    NameCode,
     References,
     begin,
     journal_resumed,
     reopening_of,
     stops_of,
 )
-from orchestrator.executor.run_log import DriveClock, IdleFollower, RunLog, Standstill
+from orchestrator.executor.run_log import Children, DriveClock, IdleFollower, Shared, Standstill
 from orchestrator.executor.run_status import due_of_given_back
 from orchestrator.executor.run_tools import compare_offered, offered
 from orchestrator.executor.snapshots import NONE_KEPT, Kept, Snapshots
@@ -43,8 +45,8 @@ from orchestrator.executor.trust import audited, guard_run
 from orchestrator.executor.watched_runs import WatchedRuns
 from orchestrator.kernel.records import FINAL
 from orchestrator.kernel.run_state import RunState
-from orchestrator.seals import Seal
-from orchestrator.stores.base import Store
+from orchestrator.seals import Chain, Seal
+from orchestrator.stores.base import RunInfo, Store
 from orchestrator.stores.owner import Owner
 from orchestrator.tasks import OwnTask
 from orchestrator.tools.pool_leases import PoolLeases
@@ -72,11 +74,21 @@ class Host:
         store: Store,
         resources: Resources,
         *,
+        children: Callable[[Host], Children],
         lease_ttl: float,
         strict: bool,
-        seal: Seal | None = None,
-        awake: bool = True,
+        seal: Seal | None,
+        awake: bool,
+        make_context: MakeContext | None,
+        name_code: NameCode | None,
+        observers: Sequence[RunObserver],
+        on_pause: RunObserver | None,
     ) -> None:
+        """
+        Args:
+            children: makes what calls of graphs as tools reach other runs with.
+            store, resources, and the others: see `Executor`.
+        """
         self.store, self.resources, self.seal = store, resources, seal
         self.ttl, self.strict = lease_ttl, strict
         self.owner = Owner.here()
@@ -91,8 +103,7 @@ class Host:
         self.faults: dict[str, BaseException] = {}  # why background runs were given up
         self.idle_followers: dict[str, set[IdleFollower]] = {}
         """Followers of runs that are not driven here."""
-        self.holdings = PoolLeases()
-        self.flusher, self.pace = Flusher(), YieldBudget()
+        self.shared = Shared(store, children(self), Flusher(), PoolLeases(), YieldBudget())
         self.own: OwnTask[None] | None = None
         """Opens and closes the executor; None: it was never opened, or is closed."""
         self.tasks: TaskGroup | None = None
@@ -105,10 +116,12 @@ class Host:
         self.standstill = Standstill(resources.clock)
         self.presence = leases.Presence(store, self.owner, lease_ttl)
         self.heartbeat = Heartbeat(store, self.live, self.presence)
-        self.observation = Observation(store, self.owner)
-        self.contexts = Contexts(self.live)
-        self.refs = References()
-        self.watched = WatchedRuns(store, resources.clock, awake=awake)
+        self.observation = Observation(store, self.owner, self.loader.load, observers, on_pause)
+        self.contexts = Contexts(self.live, make_context)
+        self.refs = References(name_code)
+        self.watched = WatchedRuns(
+            store, resources.clock, awake=awake, take_up=self.continue_alone, moved=self.observation.moved
+        )
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:
@@ -131,14 +144,14 @@ class Host:
             finally:
                 with anyio.CancelScope(shield=True):
                     await self._interrupt()
-                    await self.holdings.close()
+                    await self.shared.holdings.close()
 
     def _begin(self, tasks: TaskGroup) -> None:
         self.tasks, self.closed = tasks, Signal()
         self.resources.reset()
         self.heartbeat.reset()
-        self.flusher.reset()
-        for work in (self.heartbeat.renew_leases, self.heartbeat.poll_inboxes, self.flusher.run):
+        self.shared.flusher.reset()
+        for work in (self.heartbeat.renew_leases, self.heartbeat.poll_inboxes, self.shared.flusher.run):
             tasks.start_soon(work)
         self.watched.open(tasks)
         tasks.start_soon(guard, self.stop)
@@ -248,10 +261,9 @@ class Host:
                 await self._drop(run_id, taken.token, None if given is None else fault_of(error))
             raise
         known = max(self.standstill.seconds(run_id, machine.head), self.watched.seconds(run_id, machine.head))
-        live = self.add(self.new_drive(machine, hold, found.checkpoint.kept, how.own))
+        chain = None if checked is None else checked.chain
+        live = self.add(self.new_drive(machine, hold, found.checkpoint.kept, how.own, chain=chain, known=known))
         try:
-            live.log.clock = DriveClock(self.resources.clock, machine.updated, known)
-            live.log.journal.chain = None if checked is None else checked.chain
             begin(live.log, reopening, how)
             if fit.migrated is not None:
                 live.log.push(fit.migrated.record.model_copy(update={**live.log.now()}))
@@ -286,10 +298,9 @@ class Host:
         except BaseException:
             await self.give_back(hold)
             raise
-        live = self.new_drive(found.machine, hold, found.kept)
-        live.log.journal.due_of = partial(due_of_given_back, live.log.clock, info)
-        live.log.journal.chain = None if checked is None else checked.chain
-        return live
+        return self.new_drive(
+            found.machine, hold, found.kept, chain=None if checked is None else checked.chain, undriven=info
+        )
 
     async def take(self, run_id: str, wait: float = 0.0) -> leases.LeaseHandle:
         """Take the lease of a run. Other tasks of this executor wait to take it until `leave` is called.
@@ -341,15 +352,32 @@ class Host:
             self.leave(hold.lease.run_id)
 
     def new_drive(
-        self, machine: RunState, hold: leases.LeaseHandle, kept: Kept = NONE_KEPT, own: Resources | None = None
+        self,
+        machine: RunState,
+        hold: leases.LeaseHandle,
+        kept: Kept = NONE_KEPT,
+        own: Resources | None = None,
+        *,
+        chain: Chain | None,
+        known: float = 0.0,
+        undriven: RunInfo | None = None,
     ) -> Drive:
-        """A drive of a run whose lease this executor holds."""
+        """A drive of a run whose lease this executor holds.
+
+        Args:
+            machine: the run.
+            hold: its lease.
+            kept: its last snapshot.
+            own: what it is driven with, if that is not what the executor was given.
+            chain: seals its records.
+            known: for how many seconds this process has seen it stand still at its last record.
+            undriven: its row, if something is journaled to it without driving it.
+        """
         from orchestrator.executor.drive import Drive  # late: who only looks at runs drives none
 
-        journal = Journal(self.store, machine.run_id, machine.head, hold.token)
-        clock = DriveClock(self.resources.clock, machine.updated)
-        log = RunLog(machine, journal, hold, self.flusher, self.holdings, clock)
-        live = Drive(log, own or self.resources, self.pace, kept=kept)
+        clock = DriveClock(self.resources.clock, machine.updated, known)
+        due_of = None if undriven is None else partial(due_of_given_back, clock, undriven)
+        live = Drive(machine, hold, self.shared, clock, own or self.resources, kept=kept, chain=chain, due_of=due_of)
         self.observation.attach(live)
         return live
 
@@ -433,7 +461,7 @@ class Host:
         live.log.closing = True
         try:
             if live.machine.ended is not None:
-                await self.holdings.release(live.run_id)
+                await self.shared.holdings.release(live.run_id)
             await live.release()
         finally:
             if self.live.get(live.run_id) is live:
@@ -452,6 +480,25 @@ class Host:
         except SystemExit as error:
             self.fatal = error  # not let out here: it would stop asyncio's loop where it stands
             self.background().cancel_scope.cancel()
+
+    async def continue_alone(self, run_id: str) -> None:
+        """Go on with a run in the background, without lifting a pause. Losing it to another executor is silent."""
+        try:
+            live = await self.open(run_id, Manner(context=self.watched.context_of(run_id)))
+        except RunConflict:
+            if run_id not in self.live:
+                self.watched.watch(run_id)
+        except (RunEnded, RunUnknown):
+            self.watched.forget(run_id)
+        except StoreUnavailable as error:
+            self.watched.postpone(run_id)
+            self.given_up(run_id, error, again=True)
+        except Exception as error:  # whatever it is, the other runs go on
+            self.watched.forget(run_id)
+            self.given_up(run_id, error)
+        else:
+            self.resumed(live, unpause=False)
+            await self.drive_alone(live)
 
     def given_up(self, run_id: str, error: Exception, *, again: bool = False) -> None:
         """Note why the background drive of a run failed: `wait` raises it. `again`: whether it is tried again later."""

@@ -194,7 +194,29 @@ class Journal:
         "lease", "on_stored", "released", "run_id", "snapshot_of", "store", "stored",
     )  # fmt: skip
 
-    def __init__(self, store: Store, run_id: str, stored: int, lease: str) -> None:
+    def __init__(
+        self,
+        store: Store,
+        run_id: str,
+        stored: int,
+        lease: str,
+        *,
+        on_stored: Callable[[Sequence[Record]], None],
+        due_of: Callable[[RunState], float | None],
+        snapshot_of: Callable[[RunState], bytes | None],
+        chain: Chain | None,
+    ) -> None:
+        """
+        Args:
+            store: the run's store.
+            run_id: the run's id.
+            stored: `seq` of its last record.
+            lease: the token of its lease.
+            on_stored: called with records that are durable.
+            due_of: when the next deadline of an open question passes, Unix seconds.
+            snapshot_of: makes what is stored with a run that pauses or ends, so that loading it needs no fold.
+            chain: seals records; None: nothing does.
+        """
         self.store, self.run_id, self.lease = store, run_id, lease
         self.stored = self.head = stored
         """`seq` of the last record that is durable, and of the last one put."""
@@ -203,13 +225,8 @@ class Journal:
         """Why nothing can be written any more."""
         self.released = False
         """Whether the run has ended, and its lease was given back with its last record."""
-        self.chain: Chain | None = None
-        """What seals records; None: nothing does."""
-        self.due_of: Callable[[RunState], float | None] = due_of
-        """When the next deadline of an open question passes, Unix seconds."""
-        self.on_stored: Callable[[Sequence[Record]], None] | None = None
-        self.snapshot_of: Callable[[RunState], bytes | None] = _no_snapshot
-        """Makes what is stored with a run that pauses or ends, so that it need not be folded to be loaded."""
+        self.chain, self.due_of, self.snapshot_of = chain, due_of, snapshot_of
+        self.on_stored: Callable[[Sequence[Record]], None] | None = on_stored
         self._consumed: list[int] = []
         self._writing = False
         self._done: anyio.Event | None = None
@@ -302,10 +319,6 @@ class Journal:
             self._summarized = records[-1].ts if records else self._summarized
         if self.on_stored is not None:
             self.on_stored(records)
-
-
-def _no_snapshot(machine: RunState) -> None:
-    """No run is worth a snapshot."""
 
 
 FLUSH_AFTER = 0.05

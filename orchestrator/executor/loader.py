@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from orchestrator.errors import GraphChanged, GraphUnknown, StoreError
 from orchestrator.executor.resources import Resources
 from orchestrator.executor.resuming import Manner
+from orchestrator.executor.run_status import is_interrupted, standby_of, waits_to_be_taken_up
 from orchestrator.executor.snapshots import Checkpoint, Snapshots
 from orchestrator.graph.model import GraphDefinition
 from orchestrator.graph.reading import stored_graph
@@ -26,6 +27,7 @@ from orchestrator.kernel.records import Migrated, Record
 from orchestrator.kernel.run_state import RunState
 from orchestrator.late import later
 from orchestrator.stores.base import RunInfo, Store
+from orchestrator.views.run import Run
 
 if TYPE_CHECKING:
     from orchestrator.executor.resuming import Reopening
@@ -49,6 +51,21 @@ class RunLoader:
         self._read: dict[tuple[str, str], GraphDefinition] = {}
         """Content digest of a stored graph, and of the executor's own -> the graph. The same object each time, so that
         machines that were just left can be gone on with."""
+
+    async def load(self, run_id: str, at: int | None = None) -> Run:
+        """A run as it is, or as it was after record `at`; see `Executor.load`."""
+        info = await self._store.info(run_id)
+        graph = await self.stored_graph(info)
+        machine = await self.machine_of(info, graph, at)
+        return Run(
+            machine,
+            machine.plan.graph or graph,
+            self._store,
+            interrupted=at is None and is_interrupted(info),
+            queued=at is None and waits_to_be_taken_up(info),
+            standby=standby_of(info) if at is None else None,
+            archived=info.archived,
+        )
 
     async def machine_of(self, info: RunInfo, graph: GraphDefinition, upto: int | None = None) -> RunState:
         """Return the state of a run at a position, folded in its own graphs.

@@ -257,7 +257,7 @@ class _Calls:
                 over, covered = run.over, self._covered.pop(run.run_id, [])
                 try:
                     if run.stale or run.given_up:
-                        await self._call(await observation.reload(run.run_id))
+                        await self._call(await observation.load(run.run_id))
                     elif run.called.get(self) != run.machine.head:
                         run.called[self] = run.machine.head
                         await self._call(Run(run.machine.copy(), run.graph, self._store))
@@ -298,7 +298,12 @@ class Observation:
     """The functions of one executor, and the runs that they are to be called about."""
 
     def __init__(
-        self, store: Store, owner: Owner, observers: Sequence[RunObserver] = (), on_pause: RunObserver | None = None
+        self,
+        store: Store,
+        owner: Owner,
+        load: Callable[[str], Awaitable[Run]],
+        observers: Sequence[RunObserver],
+        on_pause: RunObserver | None,
     ) -> None:
         for function in (*observers, *((on_pause,) if on_pause is not None else ())):
             if not callable(function):
@@ -309,8 +314,8 @@ class Observation:
         self._on_pause = None if on_pause is None else _Calls(on_pause, store)
         self._all = [*self._always, *((self._on_pause,) if self._on_pause is not None else ())]
         self._runs: dict[Drive, _Observed] = {}
-        self.reload: Callable[[str], Awaitable[Run]]
-        """Reads a run from the store. Set once, when the executor is made."""
+        self.load = load
+        """Reads a run from the store."""
 
     def __bool__(self) -> bool:
         return bool(self._all)
@@ -409,7 +414,7 @@ class Observation:
         """Another executor drove a run that this one is awake for, and it has ended or waits."""
         if self._all:
             try:
-                await self.call_about(await self.reload(run_id))
+                await self.call_about(await self.load(run_id))
             except OrchestratorError as error:
                 log.debug("run %s: its observers are not called: %s", run_id, error)
 

@@ -8,31 +8,15 @@ from typing import TYPE_CHECKING
 from orchestrator.away import away
 from orchestrator.errors import InvalidValue
 from orchestrator.executor.host import Host
-from orchestrator.executor.run_status import is_interrupted, standby_of, waits_to_be_taken_up
 from orchestrator.kernel.records.coded import check_readable
 from orchestrator.stores.base import RunInfo, StatsRow, Store
 from orchestrator.stores.families import forks_of
 from orchestrator.stores.requests import StatsQuery
 from orchestrator.values import check_labels, check_position, check_text
-from orchestrator.views.run import Run
 
 if TYPE_CHECKING:
     from orchestrator.views.history import Point
     from orchestrator.views.run_diff import RunDiff
-
-
-async def load(host: Host, run_id: str, at: int | None = None) -> Run:
-    """See `Executor.load`."""
-    info = await host.store.info(run_id)
-    graph = await host.loader.stored_graph(info)
-    machine = await host.loader.machine_of(info, graph, at)
-    interrupted = at is None and is_interrupted(info)
-    queued = at is None and waits_to_be_taken_up(info)
-    standby = standby_of(info) if at is None else None
-    return Run(
-        machine, machine.plan.graph or graph, host.store, interrupted=interrupted, queued=queued, standby=standby,
-        archived=info.archived,
-    )  # fmt: skip
 
 
 async def history(host: Host, run_id: str, at: int | None, after: int, limit: int | None) -> list[Point]:
@@ -58,7 +42,7 @@ async def diff(host: Host, run_a: str, run_b: str) -> RunDiff:
 
     check_text(run_a, "run_a")
     check_text(run_b, "run_b")
-    one, other = await load(host, run_a), await load(host, run_b)
+    one, other = await host.loader.load(run_a), await host.loader.load(run_b)
     records, others = await host.store.read(run_a, upto=one.seq), await host.store.read(run_b, upto=other.seq)
     return await away(lambda: diff_of(one, records, other, others))
 

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import anyio
 
-from orchestrator.errors import OrchestratorError, RunConflict, RunEnded, RunUnknown, StoreUnavailable
+from orchestrator.errors import OrchestratorError, RunConflict, RunEnded
 from orchestrator.executor.answers import RISKS
 from orchestrator.executor.host import Host
 from orchestrator.executor.lease import is_held
-from orchestrator.executor.reader import load
 from orchestrator.executor.resuming import Manner, change_limits, stops_of
 from orchestrator.executor.run_status import is_parked, waits_to_be_taken_up
 from orchestrator.executor.watched_runs import moved_by_others
@@ -74,26 +73,6 @@ async def drive_on(host: Host, live: Drive, began: Callable[[Drive], None] | Non
         host.resumed(live, unpause=False)
 
 
-async def continue_alone(host: Host, run_id: str) -> None:
-    """Go on with a run in the background, without lifting a pause. Losing it to another executor is silent."""
-    try:
-        live = await host.open(run_id, Manner(context=host.watched.context_of(run_id)))
-    except RunConflict:
-        if run_id not in host.live:
-            host.watched.watch(run_id)
-    except (RunEnded, RunUnknown):
-        host.watched.forget(run_id)
-    except StoreUnavailable as error:
-        host.watched.postpone(run_id)
-        host.given_up(run_id, error, again=True)
-    except Exception as error:  # whatever it is, the other runs go on
-        host.watched.forget(run_id)
-        host.given_up(run_id, error)
-    else:
-        host.resumed(live, unpause=False)
-        await host.drive_alone(live)
-
-
 class Waiting:
     """A run that is joined and not driven here, look by look: for `wait`, and for readers of its events.
 
@@ -121,7 +100,7 @@ class Waiting:
         self._sleeps, overdue = False, info.due is not None and host.standstill.overdue(info)
         if info.status != "running":
             if self._paused is None or self._paused.seq != info.head:
-                self._paused = await load(host, self._run_id)
+                self._paused = await host.loader.load(self._run_id)
             run, by_itself = self._paused, host.watched.waits_on(self._paused.machine)
             if run.status == "running":
                 return None  # it went on between the two reads
@@ -139,7 +118,7 @@ class Waiting:
         else:  # between two holders there may be a moment without one
             self._free += 1
             if self._free > _GAPS:
-                run = await load(host, self._run_id)
+                run = await host.loader.load(self._run_id)
                 return run if run.status != "running" or run.queued else None
         return None
 
@@ -205,7 +184,7 @@ async def take_up_free(host: Host, run_id: str, manner: Manner) -> Drive | None:
     if run_id in host.live or info.status in FINAL or is_held(info.lease) or host.watched.goes_on(run_id):
         return None
     if info.status == "paused":
-        machine = (await load(host, run_id)).machine
+        machine = (await host.loader.load(run_id)).machine
         if moved_by_others(machine):
             return None
         if not host.standstill.overdue(info) and not host.watched.waits_on(machine):
@@ -276,7 +255,7 @@ async def go_on(host: Host, run_id: str, live: Drive | None) -> Run:
     if live is not None:
         with contextlib.suppress(Exception):  # the drive has the same error, and `wait` raises it
             await live.log.durable()
-    return await load(host, run_id)
+    return await host.loader.load(run_id)
 
 
 async def _forgive(host: Host, run_id: str) -> None:
@@ -330,7 +309,7 @@ async def call_observers(host: Host) -> bool:
     notices = host.observation.notices
     for one in await notices.take_over(host.resources.graphs, host.resources.clock.now()):
         try:
-            await host.observation.call_about(await load(host, one.info.run_id), one.notice)
+            await host.observation.call_about(await host.loader.load(one.info.run_id), one.notice)
         except OrchestratorError as error:  # it is damaged, or was deleted
             log.warning("run %s: its observers are not called: %s", one.info.run_id, error)
     return notices.others

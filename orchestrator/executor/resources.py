@@ -7,30 +7,25 @@ tools.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from types import FunctionType, ModuleType
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Literal, cast
 
 import anyio
 
 from orchestrator.clock import Clock
 from orchestrator.errors import GraphUnknown, InvalidValue
-from orchestrator.executor.run_log import Command, RunLog
 from orchestrator.graph.given_code import with_inner
 from orchestrator.graph.limits import Limits
 from orchestrator.graph.model import GraphDefinition, Node
 from orchestrator.graph.names import plain_name
 from orchestrator.graph.reading import UnresolvedNode
-from orchestrator.kernel.question import Answer
-from orchestrator.kernel.records import Caller, Record
 from orchestrator.memory import MemoryOptions
 from orchestrator.models.base import Model
 from orchestrator.models.prices import unpriced
 from orchestrator.tools.result import Risk
 from orchestrator.tools.tool import Tool
 from orchestrator.tools.toolbox import Toolbox
-from orchestrator.views.run import Run
 
 
 class PassedChecks:
@@ -128,60 +123,6 @@ def _wrong(where: str, value: object, fix: str, part: str = "") -> InvalidValue:
     return InvalidValue(f"{part}{where}= is {kind}: {fix}", where=where)
 
 
-class Children(Protocol):
-    """The other runs of an executor, as a call of a graph as a tool reaches them: those inside and those around."""
-
-    def live(self, run_id: str) -> RunLog | None:
-        """A run that this executor drives; None also if it is about to end."""
-        ...
-
-    async def id_of(self, parent: str, key: str, *, again: bool) -> str:
-        """The id of the run that a call begins, or began. `again`: the call was made before."""
-        ...
-
-    async def start(
-        self, graph: GraphDefinition, given: object, run_id: str, caller: Caller, limits: Limits | None
-    ) -> Run:
-        """Run a graph, or go on with the run of this id.
-
-        In a fork, where the same call of another run began a run, this one begins as a fork of that one.
-        """
-        ...
-
-    async def reopen(self, run: Run, by: str, limits: Limits | None) -> Run:
-        """Have a run go on that did not complete; give it as it is if `by` has reopened it, or if it cannot go on."""
-        ...
-
-    async def answer(self, run: Run, question: str, answer: Answer, parent: str) -> Run:
-        """Hand an answer on that was given to the parent, and go on."""
-        ...
-
-    async def cancel(self, run_id: str) -> Run | None:
-        """End a run whose parent does not want it any more; gives it as it is then, None if it never began."""
-        ...
-
-    async def load(self, run_id: str) -> Run:
-        """A run as it is in the store."""
-        ...
-
-    async def borrow(self, run_id: str) -> AbstractAsyncContextManager[RunLog]:
-        """Take a run up to journal something, and give it back at the end of the block.
-
-        Raises:
-            RunUnknown, RunEnded
-            RunConflict: another process holds it.
-        """
-        ...
-
-    async def post(self, run_id: str, command: Command) -> tuple[bool, Record | None]:
-        """Leave a command for a run that another process drives, and wait until it is taken.
-
-        Returns:
-            False if no process drives the run any more. And the record that the command led to.
-        """
-        ...
-
-
 _THREADS = 40
 """Threads for nodes that are sync functions."""
 
@@ -197,7 +138,6 @@ class Resources:
     tools: Toolbox
     deps: Any
     clock: Clock
-    children: Children
     threads: anyio.CapacityLimiter
     """For nodes that are sync functions."""
     gate: anyio.CapacityLimiter | None
@@ -225,7 +165,6 @@ class Resources:
         deps: object,
         clock: Clock,
         *,
-        children: Children,
         concurrency: int | None,
         pools: Mapping[str, int] | None = None,
         streams: Literal["watched", "always"] = "watched",
@@ -249,7 +188,6 @@ class Resources:
             tools=tools,
             deps=deps,
             clock=clock,
-            children=children,
             threads=anyio.CapacityLimiter(_THREADS),
             gate=None if concurrency is None else anyio.CapacityLimiter(concurrency),
             pools={name: anyio.CapacityLimiter(size) for name, size in (pools or {}).items()},

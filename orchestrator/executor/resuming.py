@@ -85,7 +85,7 @@ MakeContext: TypeAlias = Callable[[RunInfo], "Awaitable[object] | object"]
 class Contexts:
     """Finds the contexts of the runs of one executor."""
 
-    def __init__(self, live: Mapping[str, Drive], make: MakeContext | None = None) -> None:
+    def __init__(self, live: Mapping[str, Drive], make: MakeContext | None) -> None:
         self.make = make
         """See `Executor(contexts=)`."""
         self._live = live
@@ -139,8 +139,8 @@ NameCode: TypeAlias = Callable[[str, str, Mapping[str, object]], "Mapping[str, o
 class References:
     """Finds the references of the runs of one executor."""
 
-    def __init__(self) -> None:
-        self.name_code: NameCode | None = None
+    def __init__(self, name_code: NameCode | None) -> None:
+        self._name_code = name_code
         """See `Executor(refs=)`."""
 
     def new(self, run: RunState) -> JsonObject | None:
@@ -162,7 +162,7 @@ class References:
         Raises:
             InvalidValue: those of the executor cannot be stored.
         """
-        found = None if self.name_code is None else self.name_code(root_id, graph, has)
+        found = None if self._name_code is None else self._name_code(root_id, graph, has)
         return has if found is None else dict(as_json(dict(found), "refs", inside=1))
 
 

@@ -12,12 +12,14 @@ Steps, effects and commands write through the log and wait on it. The drive that
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import anyio
 
 from orchestrator.clock import Clock
 from orchestrator.errors import GraphUnknown, RunConflict, RunEnded, StoreError
+from orchestrator.executor.concurrency import YieldBudget
 from orchestrator.executor.journal import Flusher, Journal, due_of
 from orchestrator.executor.lease import LeaseHandle
 from orchestrator.graph.model import GraphDefinition, Node
@@ -26,15 +28,21 @@ from orchestrator.kernel.question import Question
 from orchestrator.kernel.records import EffectIntended, Record, Stamp, StepStamp
 from orchestrator.kernel.run_state import Delta, RunState
 from orchestrator.kernel.state import Activation
-from orchestrator.stores.base import RunInfo
+from orchestrator.seals import Chain
+from orchestrator.stores.base import RunInfo, Store
 from orchestrator.tools.pool_leases import PoolLeases
 from orchestrator.tools.tool import Tool
 
 if TYPE_CHECKING:
     import asyncio
+    from contextlib import AbstractAsyncContextManager
 
     from orchestrator.executor.replay.running import RunningReplay
     from orchestrator.executor.trust import CallGuard
+    from orchestrator.graph.limits import Limits
+    from orchestrator.kernel.question import Answer
+    from orchestrator.kernel.records import Caller
+    from orchestrator.views.run import Run
 
 
 class DriveClock:
@@ -175,6 +183,9 @@ class Scheduler(Protocol):
     def hurry(self) -> None:
         """Begin to write what is buffered, without waiting for it."""
 
+    def stored(self) -> None:
+        """Records have become durable."""
+
 
 class ReplySoFar(Protocol):
     """A model's reply under way."""
@@ -215,21 +226,110 @@ class Command(Protocol):
         ...
 
 
+class Children(Protocol):
+    """The other runs of an executor, as a call of a graph as a tool reaches them: those inside and those around."""
+
+    def live(self, run_id: str) -> RunLog | None:
+        """A run that this executor drives; None also if it is about to end."""
+        ...
+
+    async def id_of(self, parent: str, key: str, *, again: bool) -> str:
+        """The id of the run that a call begins, or began. `again`: the call was made before."""
+        ...
+
+    async def start(
+        self, graph: GraphDefinition, given: object, run_id: str, caller: Caller, limits: Limits | None
+    ) -> Run:
+        """Run a graph, or go on with the run of this id.
+
+        In a fork, where the same call of another run began a run, this one begins as a fork of that one.
+        """
+        ...
+
+    async def reopen(self, run: Run, by: str, limits: Limits | None) -> Run:
+        """Have a run go on that did not complete; give it as it is if `by` has reopened it, or if it cannot go on."""
+        ...
+
+    async def answer(self, run: Run, question: str, answer: Answer, parent: str) -> Run:
+        """Hand an answer on that was given to the parent, and go on."""
+        ...
+
+    async def cancel(self, run_id: str) -> Run | None:
+        """End a run whose parent does not want it any more; gives it as it is then, None if it never began."""
+        ...
+
+    async def load(self, run_id: str) -> Run:
+        """A run as it is in the store."""
+        ...
+
+    async def borrow(self, run_id: str) -> AbstractAsyncContextManager[RunLog]:
+        """Take a run up to journal something, and give it back at the end of the block.
+
+        Raises:
+            RunUnknown, RunEnded
+            RunConflict: another process holds it.
+        """
+        ...
+
+    async def post(self, run_id: str, command: Command) -> tuple[bool, Record | None]:
+        """Leave a command for a run that another process drives, and wait until it is taken.
+
+        Returns:
+            False if no process drives the run any more. And the record that the command led to.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What all runs that an executor holds have in common."""
+
+    store: Store
+    children: Children
+    flusher: Flusher
+    holdings: PoolLeases
+    turns: YieldBudget
+
+
 class RunLog:
     """One run that this process holds the lease of."""
 
     def __init__(
         self,
         machine: RunState,
-        journal: Journal,
         lease: LeaseHandle,
-        flusher: Flusher,
-        holdings: PoolLeases,
+        shared: Shared,
         clock: DriveClock,
+        scheduler: Scheduler,
+        *,
+        snapshot_of: Callable[[RunState], bytes | None],
+        chain: Chain | None = None,
+        due_of: Callable[[RunState], float | None] | None = None,
     ) -> None:
-        self.machine, self.journal, self.lease = machine, journal, lease
-        self.holdings, self.clock = holdings, clock
+        """
+        Args:
+            machine: the folded run.
+            lease: its lease.
+            shared: what the executor's runs have in common.
+            clock: the time of the drive.
+            scheduler: runs its steps.
+            snapshot_of: makes what is stored with a run that pauses or ends.
+            chain: seals its records; None: nothing does.
+            due_of: when the next deadline of an open question passes; None: as the clock says.
+        """
+        self.machine, self.lease, self.clock = machine, lease, clock
+        self.children, self.holdings = shared.children, shared.holdings
         self.run_id: str = machine.run_id
+        self.journal = Journal(
+            shared.store,
+            machine.run_id,
+            machine.head,
+            lease.token,
+            on_stored=self._stored,
+            due_of=due_of or clock.first_due,
+            snapshot_of=snapshot_of,
+            chain=chain,
+        )
         self.is_new = machine.head <= 1
         """Whether the run begins with this process: nothing was done in it before."""
         self.watchers: set[Follower] = set()
@@ -243,19 +343,15 @@ class RunLog:
         """Asks about tool calls that only records approve which are not believed; None: all records are."""
         self.on_durable: Callable[[Sequence[Record]], None] | None = None
         """Called with records that have become durable."""
-        self.after_store: Callable[[], None] | None = None
-        """Called when records have become durable."""
-        self.scheduler: Scheduler | None = None
+        self.scheduler: Scheduler | None = scheduler
         self.task: asyncio.Task[Any] | None = None
         """The task that drives the run, in an event loop of asyncio."""
         self.cancels = 0
         """How often that task had been cancelled before."""
         self.closing = False
         """Whether it is too late to hand anything to this process."""
-        self._flusher = flusher
+        self._flusher = shared.flusher
         self._moved: anyio.Event | None = None
-        journal.on_stored = self._stored
-        journal.due_of = lambda machine: self.clock.first_due(machine)  # the clock may be replaced
 
     # -- stamps --------------------------------------------------------------------------------------------------
 
@@ -355,7 +451,7 @@ class RunLog:
 
     def close(self) -> None:
         """Let go of what drove the run: the reply that its caller gets, which holds the machine, keeps nothing else."""
-        self.scheduler = self.after_store = self.journal.on_stored = None
+        self.scheduler = self.journal.on_stored = None
         self.journal.due_of = due_of
 
     def _stored(self, records: Sequence[Record]) -> None:
@@ -365,8 +461,8 @@ class RunLog:
             watcher.stored(records)
         if self.on_durable is not None:
             self.on_durable(records)
-        if self.after_store is not None:
-            self.after_store()
+        if self.scheduler is not None:
+            self.scheduler.stored()
 
     # -- the fence -----------------------------------------------------------------------------------------------
 

@@ -87,9 +87,8 @@ async def create(
             with anyio.CancelScope(shield=True):
                 await leases.give_back(host.store, info.run_id, hold.token)
             raise
-        live = host.new_drive(machine, hold, own=own)
+        live = host.new_drive(machine, hold, own=own, chain=chain)
         live.log.journal.note_row(info)
-        live.log.journal.chain = chain
         await guard_run(host.store, live.log, None, host.resources.asked.get(graph.content))
         if host.seal is not None:
             await drop_unsealed(host.store, host.seal, info.run_id, None)

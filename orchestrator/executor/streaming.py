@@ -15,7 +15,6 @@ from orchestrator.executor.commands import AnswerQuestion
 from orchestrator.executor.delivery import answer_all, journal
 from orchestrator.executor.following import FOLLOW, RecordFollower, Watcher, watch
 from orchestrator.executor.host import Host
-from orchestrator.executor.reader import load
 from orchestrator.executor.recovery import Waiting, check_risk, drive_on, take_up
 from orchestrator.executor.resuming import Manner
 from orchestrator.kernel.records import FINAL, Record
@@ -98,7 +97,7 @@ class Stream(Generic[StateT]):
         elif self._run_id in self._host.faults:
             raise self._host.faults.pop(self._run_id)
         elif self._run is None:
-            self._run = await load(self._host, self._run_id)
+            self._run = await self._host.loader.load(self._run_id)
 
 
 async def streamed(host: Host, live: Drive, after: int = 0) -> Stream:

@@ -117,14 +117,25 @@ _NOT_OURS = (RunConflict, RunEnded, RunUnknown)
 class WatchedRuns:
     """The runs that one executor watches, while it is open. `run` is a background task of the executor."""
 
-    def __init__(self, store: Store, clock: Clock, *, awake: bool) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        *,
+        awake: bool,
+        take_up: Callable[[str], Awaitable[None]],
+        moved: Callable[[str], Awaitable[None]],
+    ) -> None:
+        """
+        Args:
+            store: the runs.
+            clock: tells when they are due.
+            awake: whether the executor watches any; False for `Executor(idle="sleep")`.
+            take_up: takes a run up and drives it.
+            moved: called when a run has ended or waits that another executor drove.
+        """
         self.awake = awake
-        """Whether the executor watches any; False for `Executor(idle="sleep")`."""
-        self.take_up: Callable[[str], Awaitable[None]] | None = None
-        """Takes a run up and drives it; set when the executor is made."""
-        self.moved: Callable[[str], Awaitable[None]] | None = None
-        """Called when a run has ended or waits that another executor drove."""
-        self._store, self._clock = store, clock
+        self._store, self._clock, self._take_up, self._moved = store, clock, take_up, moved
         self._open = False
         self._for_workers: set[str] = set()
         self._runs: dict[str, Watched] = {}
@@ -318,10 +329,9 @@ class WatchedRuns:
                 tasks.start_soon(self._move, run_id, places)
 
     async def _move(self, run_id: str, places: anyio.Semaphore) -> None:
-        assert self.take_up is not None
         async with places:
             if run_id in self._runs:
-                await self.take_up(run_id)
+                await self._take_up(run_id)
 
     async def _look(self) -> None:
         """See what other executors did to the runs."""
@@ -345,15 +355,15 @@ class WatchedRuns:
         moved = one.head not in (0, info.head)
         if one.head != info.head:
             one.head, one.since = info.head, self._clock.steady()
-        unseen = waits and one.observed != info.head and self.moved is not None
+        unseen = waits and one.observed != info.head
         one.driven = driven or (held and unseen)
         if info.status in FINAL or (one.retries is not None and not driven and (moved or is_parked(info))):
             self.forget(run_id)  # one to be tried again was paused, or given up by another executor
         else:
             self._set_due(run_id, one, None if driven else self._left(info, one))
-        if unseen and not held and self.moved is not None:
+        if unseen and not held:
             one.observed = info.head
-            await self.moved(run_id)
+            await self._moved(run_id)
 
     def _left(self, info: RunInfo, one: Watched) -> float | None:
         """Seconds until a run is due: no more than were left of them when its last record was written."""

@@ -279,3 +279,11 @@ def _version_of(data: bytes) -> int:
         return 0
     version = value.get("v", 0) if isinstance(value, dict) else 0
     return version if isinstance(version, int) else 0
+
+
+def too_old(url: str, version: int, known: int) -> str:
+    """The words for a store that a development version before the first release wrote."""
+    return (
+        f"store {url} has schema version {version}, from before the first release; this version of the library reads "
+        f"version {known} alone. Export its runs with the version that wrote it, and import them into a new store"
+    )

@@ -180,18 +180,10 @@ def powerless(shell: Shell, *words: str) -> Done:
     return shell.process(POWERLESS, *words, module=CODE, loads=["tests.executor.program"])
 
 
-def test_a_file_of_schema_version_2_that_may_only_be_read_is_read_as_it_is(ran: Shell, tmp_path: Path) -> None:
+def test_a_file_that_may_only_be_read_is_read_as_it_is(ran: Shell, tmp_path: Path) -> None:
     path = tmp_path / "store" / "runs.db"
     url = f"sqlite:///{path}"
     ran("store", "copy", "sqlite:///.orchestrator/runs.db", url)
-    with closing(sqlite3.connect(path, isolation_level=None)) as file:
-        file.executescript(
-            "DROP TABLE items; DROP TABLE item_writes; DROP TABLE run_parts; DROP TABLE run_totals;"
-            " DROP TABLE questions; DROP TABLE failed_tools; DROP TABLE unlisted; DROP TABLE archive_objects;"
-            " DROP TABLE payloads; DROP TABLE payload_uses;"
-            " DROP INDEX runs_waiting; DROP INDEX runs_to_archive; ALTER TABLE runs DROP COLUMN archived;"
-            " PRAGMA user_version = 2"
-        )
     before = path.read_bytes()
     path.chmod(0o444)
     path.parent.chmod(0o555)

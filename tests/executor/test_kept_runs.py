@@ -1,20 +1,37 @@
-"""The runs of every strategy in every status, as version 0.1.0 left them: they open, list, fold and go on."""
+"""Kept runs of every strategy in every status, and of an errand at every place: they open, list, fold and go on."""
 
 from __future__ import annotations
 
-import gzip
 import json
+import lzma
+import tarfile
+from io import BytesIO
 from pathlib import Path
 
 import pytest
 
-from orchestrator import Executor, Run
+from orchestrator import Approve, Executor, Run
 from orchestrator.kernel.machine import apply
 from orchestrator.kernel.queries import state_values
 from orchestrator.kernel.records import FINAL
-from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.snapshot import dump, load
-from tests.data.runs010 import ANSWER, CALLING, INSIDE, STORE, STRATEGIES, answer_to, graph_named, opened
+from orchestrator.seals import audit
+from tests.data.kept_runs import (
+    ANSWER,
+    ARCHIVE,
+    CALLING,
+    DATABASE,
+    ERRANDS,
+    EXPORT,
+    INSIDE,
+    SEAL,
+    STORE,
+    STRATEGIES,
+    answer_to,
+    graph_named,
+    opened,
+)
+from tests.support.postgres import PostgresDatabase
 from tests.support.sizes import sized
 
 pytestmark = pytest.mark.anyio
@@ -40,7 +57,7 @@ OVER = [
 @pytest.fixture(scope="module")
 def unpacked() -> bytes:
     """The store's file."""
-    return gzip.decompress(STORE.read_bytes())
+    return lzma.decompress(STORE.read_bytes())
 
 
 @pytest.fixture
@@ -50,20 +67,40 @@ def store(unpacked: bytes, tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path}/runs.db"
 
 
+@pytest.fixture
+def database(postgres: PostgresDatabase) -> str:
+    """The same runs in a PostgreSQL store."""
+    postgres.server.drop_database(postgres.name)
+    postgres.server.create_database(postgres.name, tables=False)
+    postgres.execute(lzma.decompress(DATABASE.read_bytes()).decode())
+    return postgres.url
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def any_store(request: pytest.FixtureRequest) -> str:
+    """Either of them."""
+    found: str = request.getfixturevalue("store" if request.param == "sqlite" else "database")
+    return found
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_all_runs_are_listed_loaded_folded_and_drawn_without_code(store: str) -> None:
-    async with Executor(store) as executor:
+async def test_all_runs_are_listed_loaded_folded_and_drawn_without_code(any_store: str) -> None:
+    async with Executor(any_store) as executor:
         listed = {info.run_id: info for info in (await executor.runs(limit=1000)).runs}
-        assert {*GOING_ON, *OVER} <= listed.keys()
+        assert {*GOING_ON, *OVER, *(f"errand-{place}" for place in ERRANDS)} <= listed.keys()
         for number, (run_id, info) in enumerate(listed.items()):
             run = await executor.load(run_id)
             status = run_id.rpartition("-")[2]
+            status = status if run.graph != "errand" else ERRANDS[status]
             assert status not in FINAL or run.status == status
             assert status not in PAUSED or (run.status, bool(run.waiting)) == ("paused", True)
-            assert status not in ("interrupted", "message", "answered") or run.status == "interrupted"
-            whole = RunState(run.machine.plan)
-            for record in await executor.store.read(run_id):
+            assert status not in ("interrupted", "message") or run.status == "interrupted"
+            assert status != "answered" or run.status == "running"
+            records = await executor.store.read(run_id)
+            moved = next((record.seq for record in records if record.type == "migrated"), 1)
+            whole = (await executor.load(run_id, at=moved)).machine
+            for record in records[moved:]:
                 apply(whole, record)
                 if whole.ended is None and number % sized(4, 1) == 0:
                     whole = load(whole.plan, json.loads(json.dumps(dump(whole))))
@@ -72,10 +109,99 @@ async def test_all_runs_are_listed_loaded_folded_and_drawn_without_code(store: s
             assert (await executor.history(run_id)) or not run.steps
 
 
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_errands_go_on_from_every_place(any_store: str) -> None:
+    places = [place for place, status in ERRANDS.items() if status != "completed" and "sealed" not in place]
+    async with opened(any_store, "errand", idle="sleep") as executor:
+        for place in places:
+            run = await executor.load(run_id := f"errand-{place}")
+            if place == "unmigrated" or not run.waiting or run.waiting[0].kind == "pause":
+                run = await executor.resume(run_id, pause_before=())
+            while run.waiting:
+                if (question := run.waiting[0]).kind == "timer":
+                    break
+                if question.kind == "event":
+                    run = await executor.send(run_id, "parcel", {"content": "books"})
+                else:
+                    run = await executor.answer(run_id, question.id, Approve())
+            assert run.status == ("paused" if place == "timer" else "completed"), (place, run.error)
+        moved = [record.type for record in await executor.store.read("errand-unmigrated")]
+        assert "migrated" in moved
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_items_schedules_and_open_questions_are_there(any_store: str) -> None:
+    async with opened(any_store, "errand") as executor:
+        assert [(one.name, one.paused) for one in await executor.schedules.list()] == [
+            ("paused", True),
+            ("yearly", False),
+        ]
+        assert [item.key for item in await executor.memory.search(("kept",), "tea")] == ["tea"]
+        item = await executor.memory.get(("kept", "ann"), "long")
+        assert item is not None
+        assert item.value == {"errand": "long"}
+        asked = {one.run_id for one in (await executor.questions(limit=1000)).questions}
+        assert {"errand-approval", "errand-event", "react-approval"} <= asked
+        assert [info.run_id for info in (await executor.runs(search="remembered completed")).runs]
+        assert await executor.stats(("graph",))
+        assert [one for one in await executor.store.check() if not one.note] == []
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_seals_hold_in_a_fork(any_store: str) -> None:
+    async with Executor(any_store, graphs=[graph_named("errand")], seal=SEAL) as executor:
+        for run_id in ("errand-sealed", "errand-sealed_fork"):
+            records = await executor.store.read(run_id)
+            assert audit(SEAL, run_id, records).believed == {record.seq for record in records}
+        run = await executor.send("errand-sealed_fork", "parcel", {"content": "books"})
+        run = await executor.answer(run.run_id, run.waiting[0].id, Approve())
+        assert run.status == "completed"
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_an_export_is_imported_and_its_runs_go_on(tmp_path: Path) -> None:
+    lines = lzma.decompress(EXPORT.read_bytes()).decode()
+    async with opened(f"sqlite:///{tmp_path}/runs.db", "approval") as executor:
+        found = await executor.import_(lines.splitlines())
+        assert len(found.runs) == 7  # one of them was begun by another one
+        (child,) = (await executor.runs(parent="delegating-completed")).runs
+        assert child.graph == "finding"
+        run = await executor.load("react-approval")
+        while run.waiting:
+            run = await executor.answer(run.run_id, run.waiting[0].id, Approve())
+        assert ANSWER in str(run.output)
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_archived_runs_are_read_restored_and_reopened(tmp_path: Path) -> None:
+    with tarfile.open(fileobj=BytesIO(lzma.decompress(ARCHIVE.read_bytes()))) as file:
+        file.extractall(tmp_path, filter="data")
+    async with opened(f"sqlite:///{tmp_path}/runs.db", "completed", archive=f"{tmp_path}/archive") as executor:
+        archived = [info for info in (await executor.runs(limit=100)).runs if info.archived is not None]
+        assert {info.run_id for info in archived if info.parent is None} == {"react-archived", "delegating-archived"}
+        for info in archived:
+            before = await executor.store.read(info.run_id)
+            assert await executor.restore(info.run_id)
+            assert await executor.store.read(info.run_id) == before
+        assert ANSWER in str((await executor.load("react-archived")).output)
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_the_runs_are_copied_into_memory(store: str) -> None:
+    """What a store in memory holds is what the records say."""
+    async with Executor(store) as executor:
+        lines = [line async for line in executor.export([f"errand-{place}" for place in ERRANDS])]
+        async with Executor() as other:
+            assert len((await other.import_(lines)).runs) == len(ERRANDS)
+            for place in ERRANDS:
+                run = await other.load(f"errand-{place}")
+                assert run.values == (await executor.load(run.run_id)).values
+
+
 @pytest.mark.parametrize("run_id", GOING_ON[:: sized(10, 1)])
-async def test_a_run_goes_on_to_its_end(store: str, run_id: str) -> None:
+async def test_a_run_goes_on_to_its_end(any_store: str, run_id: str) -> None:
     name, _, status = run_id.rpartition("-")
-    async with opened(store, status) as executor:
+    async with opened(any_store, status) as executor:
         run: Run = await executor.load(run_id)
         if status not in PAUSED:
             run = await executor.resume(run_id, wait=5)

@@ -1,18 +1,15 @@
-"""Ended runs of early versions are reopened: each kept run that failed, was cancelled or spent a limit, to its end."""
+"""Kept runs that have ended are reopened: each kept run that failed, was cancelled or spent a limit, to its end."""
 
 from __future__ import annotations
 
-import gzip
-import shutil
+import lzma
 from pathlib import Path
 
 import pytest
 
-from orchestrator import Executor, Limits, Run
+from orchestrator import Limits, Run
 from orchestrator.errors import RunEnded
-from tests.data.runs010 import ANSWER, CALLING, STORE, STRATEGIES, answer_to, opened
-from tests.executor.old_runs import STORE as RULES_1
-from tests.executor.old_runs import graphs
+from tests.data.kept_runs import ANSWER, CALLING, STORE, STRATEGIES, answer_to, opened
 from tests.executor.test_kept_runs import OVER
 
 pytestmark = [
@@ -27,7 +24,7 @@ ENDED = [run_id for run_id in OVER if not run_id.endswith("-completed")]
 @pytest.fixture(scope="module")
 def unpacked() -> bytes:
     """The store's file."""
-    return gzip.decompress(STORE.read_bytes())
+    return lzma.decompress(STORE.read_bytes())
 
 
 @pytest.mark.full
@@ -69,16 +66,3 @@ async def test_an_answer_that_a_cancelled_run_had_asked_for_is_stale(unpacked: b
             assert run.status == "paused"
             assert run.waiting[0].id not in {record.question.id for record in asked}
             assert run.waiting[0].digest not in {record.question.digest for record in asked}
-
-
-async def test_a_run_under_the_first_rules_goes_on_under_them(tmp_path: Path) -> None:
-    shutil.copy(RULES_1, tmp_path / "runs.db")
-    async with Executor(f"sqlite:///{tmp_path}/runs.db", graphs=[*graphs()]) as executor:
-        run = await executor.load("together")
-        assert run.status == "exhausted"
-        assert run.machine.rules.declared_order is False
-        with pytest.raises(RunEnded, match="are spent"):
-            await executor.resume("together", retry=True)
-        run = await executor.resume("together", retry=True, limits=Limits(steps=50))
-        assert run.status == "completed", run.error
-        assert run.machine.rules.declared_order is False

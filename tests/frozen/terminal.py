@@ -1,10 +1,10 @@
-"""What commands that look at runs print, of the runs that version 0.1.0 left, and drawings of those runs."""
+"""What commands that look at runs print, of kept runs, and drawings of those runs."""
 
 from __future__ import annotations
 
 import contextlib
-import gzip
 import io
+import lzma
 import os
 import re
 import sys
@@ -24,7 +24,7 @@ from orchestrator.kernel.machine import apply
 from orchestrator.kernel.queries import state_values
 from orchestrator.kernel.run_state import RunState
 from orchestrator.render import render, to_svg
-from tests.data.runs010 import STORE
+from tests.data.kept_runs import ERRANDS, STORE
 from tests.frozen.blanking import compact
 from tests.frozen.texts import Sections
 
@@ -35,6 +35,7 @@ LOOKED_AT = (
     "tool_user-completed", "tool_user-approval", "react-input", "rewoo-unknown", "chat-interrupted", "react-failed",
     "plan_and_solve-cancelled", "function_call_agent-exhausted", "over_words-unknown", "over_words-completed",
     "delegating-approval", "chat-answered", "rewoo-message", "plan_and_solve_prompt-completed", "over_words-exhausted",
+    "react-reopened", *(f"errand-{place}" for place in ERRANDS),
 )  # fmt: skip
 TREES = ("tool_user-completed", "over_words-unknown", "react-failed", "over_words-completed", "chat-approval")
 """Runs that are shown as they go on."""
@@ -45,8 +46,8 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
 )  # fmt: skip
 LISTS: tuple[tuple[str, ...], ...] = (
     ("runs",), ("runs", "--json"), ("runs", "--status", "paused"), ("runs", "--graph", "react", "--limit", "3"),
-    ("runs", "--label", "user=ann"), ("graphs",), ("graphs", "--json"), ("tools",), ("show", "nosuch"),
-    ("runs", "--status", "nosuch"),
+    ("runs", "--label", "user=ann"), ("runs", "--graph", "errand"), ("graphs",), ("graphs", "--json"), ("tools",),
+    ("show", "nosuch"), ("runs", "--status", "nosuch"),
 )  # fmt: skip
 
 
@@ -96,7 +97,7 @@ def _store() -> Iterator[str]:
     """A copy of the store, in an empty current directory, long after its runs."""
     began, clock = os.getcwd(), time.time
     with TemporaryDirectory() as place:
-        Path(place, "runs.db").write_bytes(gzip.decompress(STORE.read_bytes()))
+        Path(place, "runs.db").write_bytes(lzma.decompress(STORE.read_bytes()))
         os.chdir(place)
         vars(time)["time"] = lambda: LATER
         # Commands to go on are printed as words that find this program again.
@@ -136,9 +137,14 @@ def stores() -> Sections:
             for info in (await executor.runs(limit=1000)).runs:
                 run = await executor.load(info.run_id)
                 machine = RunState(run.machine.plan)
+                records = await executor.store.read(info.run_id)
+                moves = any(record.type == "migrated" for record in records)
                 lines = []
-                for record in await executor.store.read(info.run_id):
-                    apply(machine, record)
+                for record in records:
+                    if moves:  # in each version of its graph
+                        machine = (await executor.load(info.run_id, at=record.seq)).machine
+                    else:
+                        apply(machine, record)
                     lines.append(
                         f"{record.seq} {record.type} {machine.status} {digest(dict(state_values(machine)))[:16]}"
                     )

@@ -23,7 +23,7 @@ from orchestrator.strategies.react import react
 from orchestrator.strategies.rewoo import rewoo
 from orchestrator.strategies.tool_user import tool_user
 from orchestrator.testing import MockClock, ScriptedModel
-from tests.data import undrawn_runs
+from tests.data import kept_places
 from tests.render.counts import corrected_within, drawn_calls, journaled_calls
 from tests.support.sizes import quick_on, sized
 
@@ -214,9 +214,9 @@ async def test_it_is_so_at_every_record_of_a_run() -> None:
 
 @pytest.mark.full
 @quick_on("asyncio")
-async def test_it_is_so_of_runs_of_the_strategies_before_each_call_was_a_node(tmp_path: Path) -> None:
+async def test_it_is_so_of_kept_runs_at_every_place(tmp_path: Path) -> None:
     store = tmp_path / "runs.db"
-    store.write_bytes(lzma.decompress(undrawn_runs.STORE.read_bytes()))
+    store.write_bytes(lzma.decompress(kept_places.STORE.read_bytes()))
     async with Executor(f"sqlite:///{store}") as executor:
         listed = [entry.run_id for entry in (await executor.runs(limit=1000)).runs]
         assert listed

@@ -29,7 +29,6 @@ from orchestrator.stores.items import (
 )
 from orchestrator.stores.requests import NewRun
 from orchestrator.stores.sqlite import items as sqlite_items
-from orchestrator.stores.sqlite.schema import MIGRATIONS, migrate
 from orchestrator.testing.store_conformance.helpers import new_run
 from tests.support.programs import run as run_program
 from tests.support.sizes import sized
@@ -352,17 +351,4 @@ async def test_which_items_a_run_wrote_is_forgotten_with_it(tmp_path: Path) -> N
         ("item_writes of 1 runs that do not exist", "deleted")
     ]
     assert len(await store.items("memory")) == 1
-    await store.close()
-
-
-@on_one_loop
-async def test_a_file_of_schema_version_2_keeps_items_as_soon_as_it_is_opened(tmp_path: Path) -> None:
-    path = tmp_path / "runs.db"
-    with closing(sqlite3.connect(path, isolation_level=None)) as file:
-        migrate(file, "url", MIGRATIONS[:2])
-    store = open_store(f"sqlite:///{path}")
-    assert await store.items("memory") == []
-    await store.put_item("memory", Item(("a",), "k", "1", "tea"))
-    assert [one.item.key for one in await store.search_items("memory", (), "tea", limit=1)] == ["k"]
-    assert all(one.note for one in await store.check())
     await store.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
@@ -10,17 +9,12 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from orchestrator.errors import StoreError, StoreTooNew
-from orchestrator.kernel.records import encode
-from orchestrator.stores import open_store
 from orchestrator.stores.places import shown_url
-from orchestrator.stores.postgres import archived, turn_index
+from orchestrator.stores.postgres import turn_index
 from orchestrator.stores.postgres.connections import connect
-from orchestrator.stores.postgres.schema import MIGRATIONS, migrate, version_of
+from orchestrator.stores.postgres.schema import VERSION, version_of
 from orchestrator.stores.postgres.texts import escaped, index_key, unescaped
 from orchestrator.stores.postgres.url import address_of
-from orchestrator.stores.requests import Append
-from orchestrator.stores.stored import checksum
-from tests.stores.runs import events
 from tests.support.postgres import PASSWORD, PostgresDatabase, PostgresServer
 
 
@@ -36,59 +30,21 @@ def test_several_make_the_tables_at_once(empty: PostgresDatabase) -> None:
     address = address_of(empty.url)
     with ThreadPoolExecutor(6) as pool:
         connections = list(pool.map(lambda _: connect(address), range(6)))
-    assert {version_of(one) for one in connections} == {len(MIGRATIONS)}
+    assert {version_of(one) for one in connections} == {VERSION}
     for one in connections:
         one.close()
-
-
-def test_tables_of_the_version_before_archives_are_changed(empty: PostgresDatabase) -> None:
-    """Rows stay as they are, and a run of a former version can be archived."""
-    address = address_of(empty.url)
-    with psycopg.connect(empty.url) as connection:
-        migrate(connection, empty.url, MIGRATIONS[:1])
-        connection.execute(
-            "INSERT INTO runs (run_id, graph, status, labels, created, updated, head, structure, content, waiting)"
-            " VALUES ('r', 'g', 'completed', '{}', 1, 2, 0, 's', 'c', 0)"
-        )
-    changed = connect(address)
-    assert version_of(changed) == len(MIGRATIONS)
-    assert [info.run_id for info in archived.ended(changed, None, None, 10).runs] == ["r"]
-    changed.close()
-
-
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])
-@pytest.mark.anyio
-async def test_tables_of_the_version_before_payloads_are_changed(empty: PostgresDatabase) -> None:
-    """Records stay as they are, and new ones of the same run have their long strings beside them."""
-    long = "a long text " * 20_000
-    before, after = events(1, 2, long), events(3, 1, long)
-    with psycopg.connect(empty.url) as connection:
-        migrate(connection, empty.url, MIGRATIONS[:2])
-        connection.execute(
-            "INSERT INTO runs (id, run_id, graph, status, labels, created, updated, head, structure, content, waiting)"
-            " VALUES (1, 'r', 'g', 'running', '{}', 1, 2, 2, '', '', 0)"
-        )
-        for record in before:
-            data = encode(record)
-            row = (record.seq, checksum("r", record.seq, data), data)
-            connection.execute("INSERT INTO records (run, seq, crc, data) VALUES (1, %s, %s, %s)", row)
-    store = open_store(empty.url)
-    assert await store.read("r") == before
-    await store.append(Append("r", after, after=2))
-    assert await store.read("r") == before + after
-    assert await store.check() == []
-    assert empty.execute("SELECT length(data) > 40000 FROM records ORDER BY seq") == [(True,), (True,), (False,)]
-    assert empty.execute("SELECT length(data) FROM payloads") == [(len(long),)]
-    texts = [text for (text,) in empty.execute("SELECT record FROM journal ORDER BY seq")]
-    assert [json.loads(text)["data"].startswith("sha256:") for text in texts] == [False, False, True]
-    await store.delete("r")
-    assert empty.execute("SELECT count(*) FROM payloads") == [(0,)]
-    await store.close()
 
 
 def test_tables_of_a_newer_version_are_refused(postgres: PostgresDatabase) -> None:
     postgres.execute("UPDATE orchestrator_schema SET version = 999")
     with pytest.raises(StoreTooNew, match="schema version 999"):
+        connect(address_of(postgres.url))
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_tables_from_before_the_first_release_are_refused_by_name(postgres: PostgresDatabase, version: int) -> None:
+    postgres.execute(f"UPDATE orchestrator_schema SET version = {version}")
+    with pytest.raises(StoreError, match=f"schema version {version}, from before the first release.*Export its runs"):
         connect(address_of(postgres.url))
 
 
@@ -109,7 +65,7 @@ def test_a_schema_of_its_own(empty: PostgresDatabase) -> None:
 def test_statements_are_prepared_from_the_first_on(empty: PostgresDatabase) -> None:
     """A prepared statement is one statement only."""
     connect(address_of(empty.url_with(prepare=0, listen=0))).close()
-    assert empty.execute("SELECT version FROM orchestrator_schema") == [(len(MIGRATIONS),)]
+    assert empty.execute("SELECT version FROM orchestrator_schema") == [(VERSION,)]
 
 
 @pytest.mark.parametrize(

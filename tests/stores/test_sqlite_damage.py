@@ -17,7 +17,7 @@ from orchestrator.kernel.records import RunStarted
 from orchestrator.stores import RunInfo, open_store
 from orchestrator.stores.requests import Append, NewRun, RunQuery
 from orchestrator.stores.sqlite.files import PAGE_BYTES
-from orchestrator.stores.sqlite.schema import MIGRATIONS, check_version, migrate, version_of
+from orchestrator.stores.sqlite.schema import VERSION, check_version, make_tables
 from orchestrator.stores.stored import checksum
 from tests.stores.runs import add_run, event, events
 from tests.support.sizes import quick_on, sized
@@ -356,7 +356,7 @@ async def test_pages_of_a_payload_that_are_damaged_are_told_by_the_first_record_
     await store.close()
 
 
-@pytest.mark.parametrize("shrinks", [True, False], ids=["", "earlier version"])
+@pytest.mark.parametrize("shrinks", [True, False], ids=["", "recovered"])
 @pytest.mark.parametrize("damage", [b"\xff" * 4, bytes(4), bytes(PAGE_BYTES)], ids=["no page", "end", "zeros"])
 async def test_who_appends_a_payload_that_is_damaged_writes_it_again_and_leaves_others_alone(
     tmp_path: Path, damage: bytes, shrinks: bool
@@ -460,42 +460,17 @@ async def test_a_record_of_a_newer_version_is_told_from_a_damaged_one(tmp_path: 
     await store.close()
 
 
-def test_migrations_happen_wholly_or_not_at_all(tmp_path: Path) -> None:
-    def second(connection: sqlite3.Connection) -> None:
-        connection.execute("ALTER TABLE runs ADD COLUMN colour TEXT")
-
-    def broken(connection: sqlite3.Connection) -> None:
-        connection.execute("ALTER TABLE runs ADD COLUMN size TEXT")
-        connection.execute("ALTER TABLE nothing ADD COLUMN x")
-
-    def columns(connection: sqlite3.Connection) -> set[str]:
-        return {row[1] for row in connection.execute("PRAGMA table_info(runs)")}
-
-    with closing(sqlite3.connect(tmp_path / "runs.db", isolation_level=None)) as connection:
-        migrate(connection, "url", MIGRATIONS)
-        assert version_of(connection) == len(MIGRATIONS)
-        with pytest.raises(sqlite3.OperationalError):
-            migrate(connection, "url", [*MIGRATIONS, second, broken])
-        assert version_of(connection) == len(MIGRATIONS)
-        assert not columns(connection) & {"colour", "size"}
-        migrate(connection, "url", [*MIGRATIONS, second])
-        assert version_of(connection) == len(MIGRATIONS) + 1
-        assert "colour" in columns(connection)
-        with pytest.raises(StoreTooNew):
-            migrate(connection, "url", MIGRATIONS)
-
-
 def test_a_file_whose_tables_another_process_makes_just_now_is_no_other_programs(tmp_path: Path) -> None:
     looking, making = (sqlite3.connect(tmp_path / "runs.db", isolation_level=None) for _ in range(2))
     making.execute("PRAGMA journal_mode = WAL")
 
     def meanwhile(statement: str) -> None:
         if "sqlite_schema" in statement:
-            migrate(making, "sqlite:///runs.db")
+            make_tables(making, "sqlite:///runs.db")
 
     looking.set_trace_callback(meanwhile)
     assert check_version(looking, "sqlite:///runs.db") == 0
     looking.set_trace_callback(None)
-    assert check_version(looking, "sqlite:///runs.db") == len(MIGRATIONS)
+    assert check_version(looking, "sqlite:///runs.db") == VERSION
     looking.close()
     making.close()

@@ -10,8 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from orchestrator.stores.postgres import connections, months
-from orchestrator.stores.postgres.schema import MIGRATIONS, check_version
+from orchestrator.stores.postgres import months
 from tests.support.postgres import PostgresDatabase
 
 _CLOCK = months.THIS_MONTH
@@ -57,17 +56,6 @@ def paths(database: PostgresDatabase, name: str) -> list[str]:
         f" OR oid IN (SELECT indexrelid FROM pg_index WHERE indrelid = '{name}'::regclass)"
     )
     return [str(path) for (path,) in rows]
-
-
-def use_tables_of(version: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have this process use and make the tables of a former version, as that one did."""
-    former = MIGRATIONS[:version]
-    monkeypatch.setattr(connections, "MIGRATIONS", former)
-    monkeypatch.setattr(connections, "migrate", lambda connection, url: _migrate(connection, url, former))
-    monkeypatch.setattr(connections, "check_version", lambda found, url: check_version(found, url, former))
-
-
-_migrate: Callable[..., None] = connections.migrate
 
 
 def killed_at(number: int, work: Callable[[], object]) -> bool:

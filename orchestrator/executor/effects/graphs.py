@@ -96,7 +96,7 @@ class GraphTool(Tool):
         depth = depth_of(log.machine) + 1
         if depth > self.depth:
             return ToolFailure(error=self._too_deep(log.machine.plan.name))
-        children = attempt.resources.children
+        children = attempt.log.children
         entry = log.machine.ledger.entry(idempotency_key)
         again = entry is not None and entry.intended.again
         run_id = await children.id_of(log.run_id, idempotency_key, again=again)

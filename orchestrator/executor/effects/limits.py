@@ -27,8 +27,7 @@ from orchestrator.errors import RunConflict, RunEnded, RunUnknown, StoreError
 from orchestrator.executor.commands import Stop
 from orchestrator.executor.effects.effect import Attempt, Call
 from orchestrator.executor.interrupts import Lost, Refused
-from orchestrator.executor.resources import Children
-from orchestrator.executor.run_log import RunLog, ToolsFor
+from orchestrator.executor.run_log import Children, RunLog, ToolsFor
 from orchestrator.graph.limits import LimitsLeft, Reserve, Usage
 from orchestrator.kernel.ledger import EffectEntry
 from orchestrator.kernel.queries import exceeded_limit, limits_left, must_reserve, must_wait, reserve_of, total_reserve
@@ -43,7 +42,7 @@ from orchestrator.views.run import Run
 def remaining_limits(attempt: Attempt) -> LimitsLeft:
     """Return what is left of each limit of the run and of its calling runs."""
     own = limits_left(attempt.log.machine, attempt.activation)
-    callers = callers_of(attempt.resources.children, attempt.log)
+    callers = callers_of(attempt.log)
     return own if callers is None else callers.left(own)
 
 
@@ -102,15 +101,15 @@ async def _wait_for(attempt: Attempt, what: RunLog | float) -> None:
 class Callers:
     """The calling runs of a run, nearest first."""
 
-    def __init__(self, children: Children, log: RunLog, caller: Caller) -> None:
-        self._children, self._log, self._caller = children, log, caller
+    def __init__(self, log: RunLog, caller: Caller) -> None:
+        self._log, self._caller = log, caller
 
     def _around(self) -> list[tuple[RunLog, EffectEntry]]:
         """Return the callers driven here, up to the first that is not, with the calls that they wait for."""
         found: list[tuple[RunLog, EffectEntry]] = []
         caller: Caller | None = self._caller
         while caller is not None:
-            log = self._children.live(caller.run_id)
+            log = self._log.children.live(caller.run_id)
             entry = None if log is None else log.machine.ledger.entry(caller.key)
             if log is None or entry is None:
                 break
@@ -136,7 +135,7 @@ class Callers:
         """True if a caller limits tokens or cost, so that calls reserve; also if that is not known here."""
         caller: Caller | None = self._caller
         while caller is not None:
-            log = self._children.live(caller.run_id)
+            log = self._log.children.live(caller.run_id)
             if log is None:
                 return True
             entry = log.machine.ledger.entry(caller.key)
@@ -185,10 +184,10 @@ class Callers:
         found: list[tuple[RunLog, EffectEntry, Totals]] = []
         caller: Caller | None = self._caller
         while caller is not None:
-            log = self._children.live(caller.run_id)
+            log = self._log.children.live(caller.run_id)
             if log is None:
                 if caller.run_id not in granted:
-                    answer = await ask_remote(self._children, caller, totals, call)
+                    answer = await ask_remote(self._log.children, caller, totals, call)
                     if isinstance(answer, Denied):
                         for between, _, _ in reversed(found):
                             _cancel(between, answer)
@@ -255,10 +254,10 @@ class Callers:
             await log.durable()
 
 
-def callers_of(children: Children, log: RunLog) -> Callers | None:
+def callers_of(log: RunLog) -> Callers | None:
     """Return the calling runs of a run; None if no call started it."""
     caller = caller_of(log.machine)
-    return None if caller is None else Callers(children, log, caller)
+    return None if caller is None else Callers(log, caller)
 
 
 # -- a calling run: whether its limits leave room, and what its journal gets -------------------------------------------

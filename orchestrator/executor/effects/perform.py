@@ -57,7 +57,7 @@ class AttemptEffects:
 
     def __init__(self, attempt: Attempt) -> None:
         self.attempt = attempt
-        self.under_way = UnderWay(attempt, callers_of(attempt.resources.children, attempt.log))
+        self.under_way = UnderWay(attempt, callers_of(attempt.log))
         self._counts: dict[tuple[str, str], int] = {}
         self._asked_for: set[str] = set()
         self._reused: set[str] = set()

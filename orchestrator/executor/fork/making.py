@@ -30,7 +30,6 @@ from orchestrator.executor.fork.changes import Changes, changes_of
 from orchestrator.executor.host import Host
 from orchestrator.executor.journal import due_of, row_of
 from orchestrator.executor.loader import Fit
-from orchestrator.executor.reader import load
 from orchestrator.executor.recovery import drive_on
 from orchestrator.executor.resuming import Manner
 from orchestrator.executor.run_tools import compare_offered
@@ -256,7 +255,7 @@ async def fork(host: Host, order: Order, *, start: bool, context: object = None)
         await host.store.create(NewRun(draft.info, draft.records))
     except RunExists:
         await check_same(host.store, name, draft.records, order.parent)
-    return await _begin(host, name, Manner(context=context)) if start else await load(host, name)
+    return await _begin(host, name, Manner(context=context)) if start else await host.loader.load(name)
 
 
 async def _restored(host: Host, run_id: str) -> None:
@@ -291,7 +290,7 @@ async def _begin(host: Host, run_id: str, how: Manner) -> Run:
     except RunConflict:
         return await join(host, run_id, how)
     except RunEnded:
-        return await load(host, run_id)
+        return await host.loader.load(run_id)
     host.resumed(live)
     return await drive_on(host, live)
 

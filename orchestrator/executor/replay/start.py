@@ -21,7 +21,6 @@ from orchestrator.errors import (
 from orchestrator.executor.fork import making
 from orchestrator.executor.fork.making import check_same
 from orchestrator.executor.host import Host
-from orchestrator.executor.reader import load
 from orchestrator.executor.recovery import check_risk
 from orchestrator.executor.replay import DEFAULT
 from orchestrator.executor.replay.running import Live
@@ -73,7 +72,7 @@ async def replay(host: Host, order: Order) -> Replay:
     check_mapping(order.update, "update")
     check_mapping(order.models, "models")
     name = os.urandom(8).hex() if order.run_id is None else check_new_id(order.run_id)
-    parent = await load(host, order.parent)
+    parent = await host.loader.load(order.parent)
     resources = with_models(host.resources, order.models or {})
     at = await _moment_of(host, order, parent)
     live = await (_from_its_start(host, order, parent, name, resources) if at is None else _from(host, order, name, at))
@@ -183,11 +182,11 @@ async def _from_its_start(host: Host, order: Order, parent: Run, name: str, reso
 async def replayed(host: Host, run_id: str) -> Replay:
     """See `ExecutorReplays.load`."""
     check_text(run_id, "run_id")
-    run = await load(host, run_id)
+    run = await host.loader.load(run_id)
     fork = run.machine.fork
     if fork is None or fork.relation != "replay":
         raise InvalidValue(f"run {run_id!r} is not a replay of another run", where="run_id")
-    parent = await load(host, fork.parent)
+    parent = await host.loader.load(fork.parent)
     read = host.store.read
     return replay_of(parent, await read(fork.parent, upto=parent.seq), run, await read(run_id, upto=run.seq))
 
@@ -297,7 +296,7 @@ async def _check_same(host: Host, name: str, began: RunStarted, wanted: Forked) 
     Raises:
         RunExists: it is not.
     """
-    machine = (await load(host, name)).machine
+    machine = (await host.loader.load(name)).machine
     found, first = machine.fork, machine.started
     # The run may have been reopened since the replay started: then that is a replay of the run as it was.
     same = {"ts": wanted.ts, "seal": "", "set_aside": wanted.set_aside, "raised": wanted.raised}

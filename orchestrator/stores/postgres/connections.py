@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from orchestrator.errors import StoreError, StoreUnavailable
 from orchestrator.stores.postgres import months
-from orchestrator.stores.postgres.schema import MIGRATIONS, check_version, migrate, version_of
+from orchestrator.stores.postgres.schema import check_version, make_tables, version_of
 from orchestrator.stores.postgres.url import Address
 
 if TYPE_CHECKING:
@@ -73,8 +73,8 @@ def connect(address: Address) -> Connection:
     try:
         version = version_of(connection)
         check_version(version, address.url)
-        if version < len(MIGRATIONS):
-            migrate(connection, address.url)
+        if not version:
+            make_tables(connection, address.url)
             with suppress(psycopg.Error):  # until the first run of the month is added, or space is given back
                 months.begin_month(connection)
         if address.prepare:

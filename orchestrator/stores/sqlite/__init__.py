@@ -3,8 +3,7 @@
 One thread writes, for all runs of the process; what queues up while it commits shares the next commit. Any
 number of processes may use the file: a write holds SQLite's lock, and compare-and-set decides who wins.
 
-    schema.py    tables, their versions, and how one becomes the next
-    schema2.py   the second version: leases in the rows of runs, and what lists show of a run
+    schema.py    the tables, and checking those of a file
     files.py     opening the file, and what SQLite's errors mean
     filesystems.py  which file systems are refused
     wal.py       whether a log that was left behind is whole

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import random
 import sqlite3
@@ -13,12 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from orchestrator.errors import InvalidValue, StoreError, StoreUnavailable
-from orchestrator.stores.sqlite.schema import MIGRATIONS, check_tables, check_version, migrate
-from orchestrator.stores.sqlite.schema3 import BEFORE_ITEMS, no_items
-from orchestrator.stores.sqlite.schema4 import BEFORE_TOTALS, no_totals
-from orchestrator.stores.sqlite.schema5 import BEFORE_PARTS, parts_as_views
-from orchestrator.stores.sqlite.schema6 import BEFORE_ARCHIVES, nothing_archived
-from orchestrator.stores.sqlite.schema7 import BEFORE_PAYLOADS, no_payloads
+from orchestrator.stores.sqlite.schema import check_tables, check_version, make_tables
 
 T = TypeVar("T")
 
@@ -28,8 +22,8 @@ BUSY_SECONDS = 10.0
 PAGE_BYTES = 4096
 """Of a new file. Each commit writes the pages that it changes as a whole, and each table and index has one at least.
 
-A record is kept within one page if it fits. So pages of 8192 bytes, which earlier versions made, hold records of 1.4 to
-4 KiB better, and longer ones worse; of records of mixed lengths both take the same."""
+A record is kept within one page if it fits. Pages of 8192 bytes hold records of 1.4 to 4 KiB better, and longer ones
+worse; of records of mixed lengths both take the same."""
 
 _LOG_BYTES = 4 << 20
 """So long may the log become before SQLite empties it into the file."""
@@ -70,7 +64,7 @@ def _prepare(connection: sqlite3.Connection, url: str) -> None:
     page: int = connection.execute("PRAGMA page_size").fetchone()[0]
     connection.execute(f"PRAGMA wal_autocheckpoint = {_LOG_BYTES // page}")
     connection.execute("PRAGMA journal_size_limit = 16777216")
-    migrate(connection, url)
+    make_tables(connection, url)
     check_tables(connection, url)
 
 
@@ -100,25 +94,6 @@ def open_to_read(path: Path, url: str) -> tuple[sqlite3.Connection, bool]:
         if version == 0:  # another process is making the tables, and may take its time
             connection.close()
             return _nothing(url), False
-        if version < len(MIGRATIONS):
-            try:
-                open_to_write(path, url).close()
-            except (sqlite3.Error, OSError) as error:
-                if not BEFORE_ITEMS <= version <= BEFORE_PAYLOADS or not _may_only_be_read(error):
-                    raise
-                no_payloads(connection)  # first: where temporary tables are kept is changed while there are none
-                if version == BEFORE_ITEMS:
-                    no_items(connection)
-                if version <= BEFORE_TOTALS:
-                    no_totals(connection)
-                if version <= BEFORE_PARTS:
-                    parts_as_views(connection)
-                if version <= BEFORE_ARCHIVES:
-                    nothing_archived(connection)
-                connection.execute("PRAGMA query_only = ON")
-                return connection, False
-            connection.close()
-            return open_to_read(path, url)
         check_tables(connection, url)
         connection.execute("PRAGMA query_only = ON")
     except BaseException:
@@ -131,7 +106,7 @@ def _nothing(url: str) -> sqlite3.Connection:
     """A store without runs."""
     connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
     connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # as the file will have it
-    migrate(connection, url)
+    make_tables(connection, url)
     return connection
 
 
@@ -275,12 +250,6 @@ def busy_error() -> sqlite3.OperationalError:
     error = sqlite3.OperationalError("database is locked")
     error.sqlite_errorcode = sqlite3.SQLITE_BUSY
     return error
-
-
-def _may_only_be_read(error: BaseException) -> bool:
-    if isinstance(error, OSError):
-        return error.errno in (errno.EROFS, errno.EACCES, errno.EPERM)
-    return _code(error) in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM)
 
 
 def _code(error: BaseException) -> int:

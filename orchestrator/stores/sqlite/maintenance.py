@@ -24,7 +24,7 @@ _MERGED_AT_ONCE = 200
 
 
 def can_shrink(connection: sqlite3.Connection) -> bool:
-    """Whether the file gives space back in steps: files of version 0.1.0 do not before they are rewritten."""
+    """True if the file gives space back in steps. One that `.recover` made does not until it is rewritten."""
     return bool(connection.execute("PRAGMA auto_vacuum").fetchone()[0] == 2)
 
 
@@ -85,7 +85,7 @@ def look(connection: sqlite3.Connection) -> list[Finding]:
     found += _items(connection)
     found += payload_uses.damaged(connection, payloads)
     if not can_shrink(connection):
-        found.append(Finding("the file keeps the space of deleted runs, as those of earlier versions do", note=True))
+        found.append(Finding("the file keeps the space of deleted runs", note=True))
     return found
 
 

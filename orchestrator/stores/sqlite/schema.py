@@ -1,99 +1,204 @@
-"""The tables, their versions, and how a file of one version becomes one of the next.
+"""The tables, and files that have them.
 
 A row of `records` or `snapshots` has the key `run << 32 | seq`: an ordinary rowid table whose rows lie in the
 order in which they are read. (`WITHOUT ROWID` would put every record of more than a quarter page on an overflow
 page of its own.) `labels` repeats `created` so that a page of the runs with a label is one walk along its key.
+
+Records of ended runs may be in an archive: `runs.archived` says in which object, `archive_objects` has every object
+that was written for a run, until it is removed: also of runs that went on, and of those that are deleted (`gone`).
+Long strings of records are in `payloads`, once each; `payload_uses` says which runs have records with a payload. The
+view `journal` is for people: it shows records without their first line, which says where payloads were.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import cache
-from typing import TypeAlias
 
 from orchestrator.errors import StoreError, StoreTooNew
+from orchestrator.stores.shared import too_old
 from orchestrator.stores.sqlite.clock import StoreClock
-from orchestrator.stores.sqlite.schema2 import leases_in_rows
-from orchestrator.stores.sqlite.schema3 import items_beside_runs
-from orchestrator.stores.sqlite.schema4 import totals_beside_runs
-from orchestrator.stores.sqlite.schema5 import totals_in_one_row
-from orchestrator.stores.sqlite.schema6 import records_elsewhere
-from orchestrator.stores.sqlite.schema7 import payloads_beside_records
 
 APPLICATION_ID = 0x4F524348
 """SQLite's header field that says whose database a file is: "ORCH"."""
 
-Migration: TypeAlias = Callable[[sqlite3.Connection], None]
+VERSION = 7
+"""The version of these tables. A change of them gets the next number, and a step from this one to it."""
 
+_TABLES = """
+CREATE TABLE runs (
+    id INTEGER PRIMARY KEY,
+    run_id TEXT NOT NULL UNIQUE,
+    graph TEXT NOT NULL,
+    status TEXT NOT NULL,
+    labels TEXT NOT NULL,
+    created REAL NOT NULL,
+    updated REAL NOT NULL,
+    head INTEGER NOT NULL,
+    structure TEXT NOT NULL,
+    content TEXT NOT NULL,
+    due REAL,
+    waiting INTEGER NOT NULL,
+    token TEXT,
+    holder TEXT,
+    deaths INTEGER NOT NULL DEFAULT 0,
+    retry_at REAL,
+    fault TEXT NOT NULL DEFAULT '',
+    taken INTEGER NOT NULL DEFAULT 0,
+    parent TEXT,
+    parent_seq INTEGER,
+    relation TEXT,
+    archived TEXT
+);
+CREATE INDEX runs_by_created ON runs (created);
+CREATE INDEX runs_by_status ON runs (status, created);
+CREATE INDEX runs_by_graph ON runs (graph, created);
+CREATE INDEX runs_by_graph_and_status ON runs (graph, status, created);
+CREATE INDEX runs_by_holder ON runs (holder) WHERE holder IS NOT NULL;
+CREATE INDEX runs_by_due ON runs (graph, due) WHERE due IS NOT NULL;
+CREATE INDEX runs_by_retry ON runs (graph, retry_at) WHERE retry_at IS NOT NULL;
+CREATE INDEX runs_free ON runs (graph, retry_at, created)
+    WHERE status = 'running' AND token IS NULL AND deaths < 5 AND due IS NULL;
+CREATE INDEX runs_by_parent ON runs (parent, created) WHERE parent IS NOT NULL;
+CREATE INDEX runs_waiting ON runs (created) WHERE waiting > 0;
+CREATE INDEX runs_to_archive ON runs (created)
+    WHERE archived IS NULL AND status IN ('cancelled', 'completed', 'exhausted', 'failed');
 
-def _first_tables(connection: sqlite3.Connection) -> None:
-    for statement in _FIRST_TABLES.split(";"):
-        connection.execute(statement)
+CREATE TABLE labels (
+    name TEXT NOT NULL,
+    value TEXT NOT NULL,
+    created REAL NOT NULL,
+    run INTEGER NOT NULL,
+    PRIMARY KEY (name, value, created, run)
+) WITHOUT ROWID;
 
+CREATE TABLE records (id INTEGER PRIMARY KEY, crc INTEGER NOT NULL, data BLOB NOT NULL);
 
-_FIRST_TABLES = """
-    CREATE TABLE runs (
-        id INTEGER PRIMARY KEY,
-        run_id TEXT NOT NULL UNIQUE,
-        graph TEXT NOT NULL,
-        status TEXT NOT NULL,
-        labels TEXT NOT NULL,
-        created REAL NOT NULL,
-        updated REAL NOT NULL,
-        head INTEGER NOT NULL,
-        structure TEXT NOT NULL,
-        content TEXT NOT NULL,
-        due REAL,
-        waiting INTEGER NOT NULL
-    );
-    CREATE INDEX runs_by_created ON runs (created);
-    CREATE INDEX runs_by_status ON runs (status, created);
-    CREATE INDEX runs_by_graph ON runs (graph, created);
-    CREATE INDEX runs_by_graph_and_status ON runs (graph, status, created);
+CREATE TABLE snapshots (id INTEGER PRIMARY KEY, crc INTEGER NOT NULL, data BLOB NOT NULL);
 
-    CREATE TABLE labels (
-        name TEXT NOT NULL,
-        value TEXT NOT NULL,
-        created REAL NOT NULL,
-        run INTEGER NOT NULL,
-        PRIMARY KEY (name, value, created, run)
-    ) WITHOUT ROWID;
+CREATE TABLE graphs (digest TEXT PRIMARY KEY, data TEXT NOT NULL);
 
-    CREATE TABLE records (id INTEGER PRIMARY KEY, crc INTEGER NOT NULL, data BLOB NOT NULL);
-    CREATE TABLE snapshots (id INTEGER PRIMARY KEY, crc INTEGER NOT NULL, data BLOB NOT NULL);
-    CREATE TABLE graphs (digest TEXT PRIMARY KEY, data TEXT NOT NULL);
-    CREATE TABLE leases (run INTEGER PRIMARY KEY, token TEXT NOT NULL, owner TEXT NOT NULL, expires REAL NOT NULL);
+CREATE TABLE inbox (id INTEGER PRIMARY KEY AUTOINCREMENT, run INTEGER NOT NULL, body TEXT NOT NULL, key TEXT);
+CREATE INDEX inbox_by_run ON inbox (run);
+CREATE UNIQUE INDEX inbox_by_key ON inbox (run, key) WHERE key IS NOT NULL;
 
-    CREATE TABLE inbox (id INTEGER PRIMARY KEY AUTOINCREMENT, run INTEGER NOT NULL, body TEXT NOT NULL);
-    CREATE INDEX inbox_by_run ON inbox (run);
+CREATE TABLE summaries (
+    run INTEGER PRIMARY KEY,
+    error TEXT NOT NULL,
+    input TEXT NOT NULL,
+    output TEXT NOT NULL,
+    question TEXT NOT NULL,
+    steps INTEGER NOT NULL,
+    usage TEXT,
+    indexed INTEGER NOT NULL DEFAULT 0
+);
+CREATE INDEX summaries_to_index ON summaries (run) WHERE indexed = 0;
 
-    CREATE VIEW journal AS
-        SELECT runs.run_id, records.id & 4294967295 AS seq, CAST(records.data AS TEXT) AS record
-        FROM records JOIN runs ON runs.id = records.id >> 32
+CREATE TABLE holders (
+    holder TEXT PRIMARY KEY,
+    owner TEXT NOT NULL,
+    ttl REAL NOT NULL,
+    expires REAL NOT NULL,
+    robbed INTEGER NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE clocks (boot TEXT PRIMARY KEY, start REAL NOT NULL) WITHOUT ROWID;
+
+CREATE TABLE schedules (name TEXT PRIMARY KEY, next_at REAL NOT NULL, data TEXT NOT NULL) WITHOUT ROWID;
+
+CREATE TABLE items (
+    id INTEGER PRIMARY KEY,
+    area TEXT NOT NULL,
+    namespace TEXT NOT NULL,
+    key TEXT NOT NULL,
+    data TEXT NOT NULL,
+    text TEXT NOT NULL,
+    vector BLOB NOT NULL,
+    created REAL NOT NULL,
+    updated REAL NOT NULL,
+    expires REAL,
+    size INTEGER NOT NULL,
+    words INTEGER NOT NULL,
+    crc INTEGER NOT NULL,
+    indexed INTEGER NOT NULL,
+    UNIQUE (area, namespace, key)
+);
+CREATE INDEX items_by_age ON items (area, updated, expires, size);
+CREATE INDEX items_by_expiry ON items (expires) WHERE expires IS NOT NULL;
+CREATE INDEX items_to_index ON items (id) WHERE indexed = 0;
+
+CREATE TABLE item_writes (key TEXT PRIMARY KEY, run INTEGER NOT NULL, found INTEGER NOT NULL) WITHOUT ROWID;
+CREATE INDEX item_writes_by_run ON item_writes (run);
+
+CREATE TABLE run_totals (
+    run INTEGER PRIMARY KEY,
+    calls INTEGER NOT NULL,
+    failed INTEGER NOT NULL,
+    tools INTEGER NOT NULL,
+    failed_tools INTEGER NOT NULL,
+    input_tokens INTEGER NOT NULL,
+    output_tokens INTEGER NOT NULL,
+    cost REAL NOT NULL,
+    seconds REAL NOT NULL
+);
+CREATE INDEX run_totals_failed ON run_totals (run) WHERE failed_tools > 0;
+
+CREATE TABLE questions (
+    run INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    asked REAL NOT NULL,
+    kind TEXT NOT NULL,
+    data TEXT NOT NULL,
+    PRIMARY KEY (run, name)
+) WITHOUT ROWID;
+CREATE INDEX questions_by_time ON questions (asked, run, name);
+CREATE INDEX questions_by_kind ON questions (kind, asked, run, name);
+
+CREATE TABLE run_parts (run INTEGER PRIMARY KEY, names TEXT NOT NULL, numbers BLOB NOT NULL);
+
+CREATE TABLE failed_tools (name TEXT NOT NULL, run INTEGER NOT NULL, PRIMARY KEY (name, run)) WITHOUT ROWID;
+CREATE INDEX failed_tools_by_run ON failed_tools (run);
+
+CREATE TABLE unlisted (run INTEGER PRIMARY KEY);
+
+CREATE TABLE archive_objects (
+    name TEXT PRIMARY KEY,
+    run_id TEXT NOT NULL,
+    archive TEXT NOT NULL,
+    sha256 TEXT NOT NULL,
+    data TEXT NOT NULL,
+    gone INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX archive_objects_by_run ON archive_objects (run_id);
+CREATE INDEX archive_objects_gone ON archive_objects (name) WHERE gone = 1;
+
+CREATE TABLE payloads (id INTEGER PRIMARY KEY, digest BLOB NOT NULL UNIQUE, data BLOB NOT NULL);
+
+CREATE TABLE payload_uses (digest BLOB NOT NULL, run INTEGER NOT NULL, PRIMARY KEY (digest, run)) WITHOUT ROWID;
+CREATE INDEX payload_uses_by_run ON payload_uses (run);
+
+CREATE VIEW journal AS
+    SELECT runs.run_id, records.id & 4294967295 AS seq, CAST(
+        CASE WHEN substr(records.data, 1, 1) = x'7E' THEN substr(records.data, instr(records.data, x'0A') + 1)
+        ELSE records.data END AS TEXT
+    ) AS record
+    FROM records JOIN runs ON runs.id = records.id >> 32
 """
 
 
-MIGRATIONS: list[Migration] = [
-    _first_tables, leases_in_rows, items_beside_runs, totals_beside_runs, totals_in_one_row,
-    records_elsewhere, payloads_beside_records,
-]  # fmt: skip
-"""The n-th turns a file of version n into one of version n + 1. Released ones are never edited."""
-
-
 def version_of(connection: sqlite3.Connection) -> int:
-    """How many migrations a file has seen; 0 for an empty one."""
+    """The version of a file's tables; 0 for an empty file."""
     version: int = connection.execute("PRAGMA user_version").fetchone()[0]
     return version
 
 
-def check_version(connection: sqlite3.Connection, url: str, migrations: Sequence[Migration] = MIGRATIONS) -> int:
-    """The version of a file that this library may use.
+def check_version(connection: sqlite3.Connection, url: str) -> int:
+    """The version of a file that this library may use: `VERSION`, or 0 for one without tables.
 
     Raises:
         StoreTooNew: a newer version of this library wrote it.
-        StoreError: it is the database of another program.
+        StoreError: a development version before the first release wrote it, or it is the database of another program.
     """
     began = not connection.in_transaction
     if began:
@@ -107,24 +212,26 @@ def check_version(connection: sqlite3.Connection, url: str, migrations: Sequence
             connection.execute("ROLLBACK")
     if application != APPLICATION_ID and (application or tables):
         raise StoreError(f"store {url} is the SQLite database of another program; name another file")
-    if version > len(migrations):
+    if version > VERSION:
         raise StoreTooNew(
-            f"store {url} has schema version {version}, this version of the library knows up to "
-            f"{len(migrations)}; update the library"
+            f"store {url} has schema version {version}, this version of the library knows up to {VERSION}; update the "
+            "library"
         )
+    if 0 < version < VERSION:
+        raise StoreError(too_old(url, version, VERSION))
     return version
 
 
 def check_tables(connection: sqlite3.Connection, url: str) -> None:
-    """Refuse a file of the newest version whose tables are not as the migrations make them.
+    """Refuse a file whose tables are not those of this version.
 
     Raises:
         StoreError: it is damaged. SQLite would go on in a table whose definition says something else.
     """
-    if not _definitions() <= {*_defined(connection)}:
+    if not _definitions() <= {*map(_plain, _defined(connection))}:
         raise StoreError(
-            f"store {url}: the file is damaged (its tables are not those of schema version {len(MIGRATIONS)}); "
-            "restore it from a copy"
+            f"store {url}: the file is damaged (its tables are not those of schema version {VERSION}); restore it from "
+            "a copy"
         )
     (triggers,) = connection.execute("SELECT count(*) FROM sqlite_schema WHERE type = 'trigger'").fetchone()
     if triggers:  # they would write to the journal whenever this library does
@@ -136,49 +243,39 @@ def check_tables(connection: sqlite3.Connection, url: str) -> None:
 
 @cache
 def _definitions() -> frozenset[str]:
-    return frozenset(_newest_tables())
-
-
-@cache
-def _newest_tables() -> tuple[str, ...]:
-    """The statements that make the tables of the newest version, as SQLite keeps them after all migrations."""
+    """The statements of the tables, as SQLite keeps them, without their layout."""
     with closing(sqlite3.connect(":memory:")) as connection:
-        for change in MIGRATIONS:
-            change(connection)
-        return _defined(connection)
+        connection.executescript(_TABLES)
+        return frozenset(map(_plain, _defined(connection)))
 
 
 def _defined(connection: sqlite3.Connection) -> tuple[str, ...]:
-    """The statements that made what is in a file, tables before their indexes."""
-    rows = connection.execute("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY rowid")
-    return tuple(sql for (sql,) in rows)
+    """The statements that made what is in a file."""
+    return tuple(sql for (sql,) in connection.execute("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL"))
 
 
-def _all_at_once(connection: sqlite3.Connection) -> None:
-    """Turn an empty file into one of the newest version, without the steps between: `ALTER TABLE` is slow."""
-    for statement in _newest_tables():
-        if "sqlite_sequence" not in statement:  # SQLite makes it, with the first table that needs it
-            connection.execute(statement)
-    StoreClock().now(connection, write=True)  # as the migrations do: the next caller remembers it
+def _plain(sql: str) -> str:
+    """A statement without blanks, which differ where `ALTER TABLE` added columns."""
+    return "".join(sql.split())
 
 
-def migrate(connection: sqlite3.Connection, url: str, migrations: Sequence[Migration] = MIGRATIONS) -> None:
-    """Bring a file to the newest version, in one transaction: it is changed wholly or not at all.
+def make_tables(connection: sqlite3.Connection, url: str) -> None:
+    """Make the tables in an empty file, in one transaction: all of them or none. A file that has them stays as it is.
 
     Raises:
         StoreTooNew, StoreError: see `check_version`.
         sqlite3.Error: the file cannot be changed.
     """
-    if check_version(connection, url, migrations) == len(migrations):
+    if check_version(connection, url):
         return
     connection.execute("BEGIN IMMEDIATE")
     try:
-        version = check_version(connection, url, migrations)  # asked again, now that no other process can change it
-        at_once = version == 0 and [*migrations] == MIGRATIONS
-        for change in [_all_at_once] if at_once else migrations[version:]:
-            change(connection)
-        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        connection.execute(f"PRAGMA user_version = {len(migrations)}")
+        if not check_version(connection, url):  # asked again, now that no other process can change it
+            for statement in _TABLES.split(";"):
+                connection.execute(statement)
+            StoreClock().now(connection, write=True)  # the next caller remembers it
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version = {VERSION}")
         connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:

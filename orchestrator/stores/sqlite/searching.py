@@ -9,7 +9,6 @@ from __future__ import annotations
 import sqlite3
 from dataclasses import dataclass
 
-from orchestrator.stores.sqlite.schema4 import BEFORE_TOTALS
 from orchestrator.stores.stored import labels_of
 from orchestrator.stores.words import contains, words
 
@@ -22,10 +21,7 @@ AT_ONCE = 500
 
 
 def has_index(connection: sqlite3.Connection) -> bool:
-    """Whether there is an index. In a file of an earlier version, which may only be read, it has no labels."""
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if version <= BEFORE_TOTALS:
-        return False
+    """True if there is an index."""
     return connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'search'").fetchone() is not None
 
 

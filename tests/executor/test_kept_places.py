@@ -1,6 +1,6 @@
-"""Runs from before every model call of a strategy was a node: each goes on in the strategies of today.
+"""Kept runs of the strategies at every place go on.
 
-It makes no call whose result it has, and gives the answer that it would have given.
+Each makes no call whose result it has, and gives the answer that it would have given.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pytest
 
 from orchestrator import Approve, Executor, Limits, Run
 from orchestrator.kernel.records import FINAL, EffectIntended, EffectSettled
-from tests.data.undrawn_runs import (
+from tests.data.kept_places import (
     ANSWER,
     LEFT_OUT,
     STORE,
@@ -52,8 +52,8 @@ RUNS = {
     """,
     "rewoo": """
         answered_1 approval_1 approval_3 before_1 before_2 before_3 before_4 before_5 before_6 before_7 before_8
-        before_9 before_10 cancelled denied_5 denied_6 denied_7 denied_8 denied_9 denied_10 denied_11 exhausted failed
-        model_1 model_5 tool_2 unknown
+        before_9 before_10 before_12 before_13 before_14 cancelled denied_7 denied_8 denied_9 denied_10 denied_11
+        denied_12 denied_13 denied_14 denied_15 exhausted failed model_1 model_5 tool_2 unknown
     """,
 }
 CORRECTED = {
@@ -62,7 +62,7 @@ CORRECTED = {
     "function_call_agent-corrected": "model_1 model_2 model_5",
     "plan_and_solve-corrected": "model_1 model_2 model_3",
     "react-corrected": "model_1 model_2 model_5",
-    "react-twice": "model_1 model_2 model_6 model_7",
+    "react-twice": "model_1 model_2 model_3 model_6 model_7",
     "rewoo-corrected": "model_1 model_2 model_6",
 }
 GOING_ON = [

@@ -1,7 +1,7 @@
-"""The runs in `undrawn_runs.db.xz`: every strategy at every place, from before each of its model calls was a node.
+"""The runs in `kept_places.db.xz`: every strategy at every place.
 
-`python -m tests.data.undrawn_runs FILE` wrote it, once, with the strategies of that time; it is kept to say what the
-runs are, and for what they need to go on. Runs are named `STRATEGY-WAY-PLACE`. The ways:
+`python -m tests.data.kept_places` wrote it, with the code of that day; it is never written again by later code. The
+module says what the runs are, and has what they need to go on. Runs are named `STRATEGY-WAY-PLACE`. The ways:
 
 - `plain`: every reply of the model can be used;
 - `corrected`: the first reply of each decision is empty, and the model is asked again;
@@ -47,7 +47,7 @@ from orchestrator.models.base import ModelRequest, RequestModel
 from orchestrator.models.messages import Message, Reply, ToolCall
 from orchestrator.nodes import Subgraph
 
-STORE = Path(__file__).with_name("undrawn_runs.db.xz")
+STORE = Path(__file__).with_name("kept_places.db.xz")
 QUESTION = "What is (2 + 3) * (4 + 5)?"
 """Two calls at the same time, then one after the other."""
 ANSWER = "45"
@@ -350,7 +350,7 @@ async def write(url: str) -> None:
     async def kill(name: str, way: str, number: int, place: str) -> None:
         arguments = ["killed", url, name, way, str(number), place]
         await anyio.to_thread.run_sync(
-            lambda: subprocess.run([sys.executable, "-m", "tests.data.undrawn_runs", *arguments], check=False)
+            lambda: subprocess.run([sys.executable, "-m", "tests.data.kept_places", *arguments], check=False)
         )
 
     for name in (*STRATEGIES, *COMPOSED):
@@ -405,14 +405,14 @@ async def leave_out(url: str) -> None:
 def main() -> None:
     """Write the store."""
     vars(socket)["gethostname"] = lambda: "host"
-    if sys.argv[1] == "killed":
+    if sys.argv[1:2] == ["killed"]:
         _, _, url, name, way, number, place = sys.argv
         anyio.run(killed, url, name, way, int(number), place)
         return
     with TemporaryDirectory() as place:
         url = f"sqlite:///{place}/runs.db"
         anyio.run(write, url)
-        Path(sys.argv[1]).write_bytes(lzma.compress(Path(place, "runs.db").read_bytes(), preset=9))
+        STORE.write_bytes(lzma.compress(Path(place, "runs.db").read_bytes(), preset=9))
 
 
 if __name__ == "__main__":
