@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic_core import to_jsonable_python
 
@@ -33,6 +33,9 @@ from orchestrator.tools.toolbox import Toolbox
 from orchestrator.tools.truncation import cut
 from orchestrator.values import LATEST, check_name, check_text, checked, fault_in
 
+if TYPE_CHECKING:
+    from orchestrator.executor.effects.tools import JournaledToolbox
+
 T = TypeVar("T")
 
 _MOST_SHOWN = 20_000
@@ -43,7 +46,7 @@ class StepContext(Context):
     """The context of one attempt. Cheap to make: what a node does not use is never built."""
 
     _effects: AttemptEffects | None = None
-    _tools: Toolbox | None = None
+    _tools: JournaledToolbox | None = None
     _asked: dict[str, int] | None = None
 
     def __init__(self, attempt: Attempt) -> None:
@@ -136,6 +139,10 @@ class StepContext(Context):
 
     @property
     def tools(self) -> Toolbox:
+        return self._toolbox
+
+    @property
+    def _toolbox(self) -> JournaledToolbox:
         if self._tools is None:
             from orchestrator.executor.effects.tools import tools_for
 
@@ -150,9 +157,7 @@ class StepContext(Context):
         return JournaledMemory(self.effects)
 
     async def tool(self, name: str, args: Mapping[str, object] | None = None, /, **more: object) -> ToolResult:
-        from orchestrator.executor.effects.tools import call_tool
-
-        return await call_tool(self.effects, self, name, args, more)
+        return await self._toolbox.call(name, args, more)
 
     async def effect(
         self,
