@@ -12,7 +12,7 @@ import anyio
 
 from orchestrator.errors import GraphUnknown, OrchestratorError
 from orchestrator.executor import Executor
-from orchestrator.executor.effects.limits import child_id, old_child_id
+from orchestrator.executor.effects.limits import child_id
 from orchestrator.render import to_svg
 from orchestrator.render.image_element import image_element
 from orchestrator.stores import Codec, open_store
@@ -208,10 +208,9 @@ async def _compared(executor: Executor, run: Run) -> Compared:
         key = call.intended.key
         if call.intended.kind == "model":
             return 1
-        child = begun.get(child_id(run.run_id, key)) or begun.get(old_child_id(run.run_id, key))
+        child = begun.get(child_id(run.run_id, key))
         return 0 if child is None else child.rounds
 
-    # The run's own usage holds that of its children, but not where an earlier version began them.
     usage = spent.usage
     for child in children:
         usage += child.usage

@@ -92,7 +92,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "patient",
         deadline=None,
         suppress_health_check=[HealthCheck.too_slow],
-        max_examples=int(os.environ.get("EXAMPLES", "40" if config.option.full else "5")),
+        max_examples=int(os.environ.get("EXAMPLES", "20" if config.option.full else "5")),
     )
     settings.load_profile("patient")
     for mark, words in {
@@ -108,8 +108,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """More workers than there are processors: many a test waits for a process or for time to pass."""
-    plain = not config.option.full and not config.option.markexpr
-    return (os.cpu_count() or 1) + (3 if plain else 2)
+    return (os.cpu_count() or 1) + 2
 
 
 @pytest.hookimpl(wrapper=True)
@@ -181,14 +180,26 @@ def _on_others(items: list[pytest.Item]) -> set[pytest.Item]:
     return left_out
 
 
-def _costly(item: pytest.Item) -> bool:
-    """True if a test takes long, or needs a server or processes and is no proof of a promise."""
-    if item.get_closest_marker(FULL_ONLY):
-        return True
+def _costly(items: list[pytest.Item]) -> set[pytest.Item]:
+    """Tests that take long, and those that need a database or processes and are no proof of a promise.
+
+    A proof that has rows in other stores runs there.
+    """
+    found = {item for item in items if item.get_closest_marker(FULL_ONLY)}
+    outside = {item for item in items if not OUTSIDE.isdisjoint(getattr(item, "fixturenames", ()))}
+    in_database = {item for item in items if _in_database(item)}
+    elsewhere = {_function(item) for item in items if item not in in_database}
+    found |= {item for item in outside | in_database if _function(item)[1] not in _promised()}
+    return found | {item for item in in_database if _function(item) in elsewhere}
+
+
+def _in_database(item: pytest.Item) -> bool:
     values = item.callspec.params.values() if hasattr(item, "callspec") else ()
-    on_database = any(isinstance(value, str) and value in DATABASES for value in values)
-    apart = on_database or not OUTSIDE.isdisjoint(getattr(item, "fixturenames", ()))
-    return apart and getattr(item, "originalname", item.name) not in _promised()
+    return any(isinstance(value, str) and value in DATABASES for value in values)
+
+
+def _function(item: pytest.Item) -> tuple[object, str]:
+    return item.parent, getattr(item, "originalname", item.name)
 
 
 @functools.cache
@@ -237,7 +248,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     apart = {item for item in items if any(item.get_closest_marker(mark) for mark in APART.keys() - wanted)}
     apart |= _in_turn(items)
     if not config.option.full and not _named(config):
-        apart |= {item for item in items if _costly(item)} | _on_others(items)
+        apart |= _costly(items) | _on_others(items)
     if apart:
         config.hook.pytest_deselected(items=[*apart])
         items[:] = [item for item in items if item not in apart]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING
@@ -13,7 +12,6 @@ from orchestrator.errors import QuestionUnknown, RunConflict, RunEnded, RunUnkno
 from orchestrator.executor import recovery
 from orchestrator.executor.answers import as_answer, is_answerable
 from orchestrator.executor.commands import PassTime, SendEvent, Stop
-from orchestrator.executor.effects.limits import child_id, old_child_id
 from orchestrator.executor.host import Host
 from orchestrator.executor.resuming import AS_IT_IS, Manner
 from orchestrator.executor.run_log import Command, RunLog
@@ -45,14 +43,6 @@ class ChildRuns:
         """A run that this executor drives; None also if it is about to end."""
         drive = self.host.live.get(run_id)
         return None if drive is None or drive.log.closing or drive.machine.ended is not None else drive.log
-
-    async def id_of(self, parent: str, key: str, *, again: bool) -> str:
-        """The id of the run that a call begins, or began. `again`: the call was made before."""
-        if again:
-            with contextlib.suppress(RunUnknown):
-                await self.host.store.info(old_child_id(parent, key))
-                return old_child_id(parent, key)
-        return child_id(parent, key)
 
     async def start(
         self, graph: GraphDefinition, given: object, run_id: str, caller: Caller, limits: Limits | None

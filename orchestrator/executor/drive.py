@@ -24,7 +24,7 @@ from orchestrator.errors import InvalidUpdate
 from orchestrator.executor.answers import about, by_policy, policy_answers
 from orchestrator.executor.commands import answered_by_rule
 from orchestrator.executor.concurrency import Signal
-from orchestrator.executor.effects.limits import child_id, old_child_id, total_up
+from orchestrator.executor.effects.limits import child_id, total_up
 from orchestrator.executor.failures import fault_of, find_exception, unwrap_single
 from orchestrator.executor.journal import LAST_FLUSH
 from orchestrator.executor.lease import LeaseHandle, give_back, given_back
@@ -100,8 +100,8 @@ async def _end_abandoned_runs(log: RunLog) -> None:
     """
     for intended in _abandoned(log):
         if intended.kind == "tool" and intended.effect == "idempotent":
-            for run_id in (child_id(log.run_id, intended.key), old_child_id(log.run_id, intended.key)):
-                total_up(log, intended.key, await log.children.cancel(run_id))
+            run = await log.children.cancel(child_id(log.run_id, intended.key))
+            total_up(log, intended.key, run)
 
 
 def _settle_abandoned(log: RunLog) -> None:

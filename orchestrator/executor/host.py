@@ -17,7 +17,6 @@ from orchestrator.containment import contained
 from orchestrator.errors import GraphUnknown, RunConflict, RunEnded, RunUnknown, StoreUnavailable
 from orchestrator.executor import lease as leases
 from orchestrator.executor.concurrency import Signal, YieldBudget
-from orchestrator.executor.effects.limits import caller_of
 from orchestrator.executor.failures import NotOpen, fault_of
 from orchestrator.executor.heartbeat import Heartbeat, take_messages
 from orchestrator.executor.journal import LAST_FLUSH, Flusher
@@ -442,7 +441,7 @@ class Host:
     async def _attach_replay(self, live: Drive) -> None:
         """Give a run that is about to be driven its recording, if it is a replay or was called by one."""
         machine = live.machine
-        if live.log.replay is None and machine.ended is None and (machine.fork or caller_of(machine)):
+        if live.log.replay is None and machine.ended is None and (machine.fork or machine.caller):
             from orchestrator.executor.replay.attach import attach  # late: few runs are replays
 
             await attach(self.store, self.loader, self.live, live)

@@ -233,10 +233,6 @@ class Children(Protocol):
         """A run that this executor drives; None also if it is about to end."""
         ...
 
-    async def id_of(self, parent: str, key: str, *, again: bool) -> str:
-        """The id of the run that a call begins, or began. `again`: the call was made before."""
-        ...
-
     async def start(
         self, graph: GraphDefinition, given: object, run_id: str, caller: Caller, limits: Limits | None
     ) -> Run:

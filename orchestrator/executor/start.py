@@ -30,7 +30,7 @@ from orchestrator.kernel.machine import apply
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.queries import start_fault
 from orchestrator.kernel.records import Caller, Forked, Record, RunStarted
-from orchestrator.kernel.rules import RULES
+from orchestrator.kernel.records.run import RULES
 from orchestrator.kernel.run_state import RunState
 from orchestrator.seals import Chain
 from orchestrator.stores.base import RunInfo, Store

@@ -354,7 +354,7 @@ class Topology(Routes):
         self.joins = tuple(name for name, shape in nodes.items() if shape.join not in (None, "each"))
         self._scopes: dict[tuple[str, frozenset[str], frozenset[str]], ForkScope] = {}
         self._entries: dict[tuple[str, frozenset[str]], frozenset[str]] = {}
-        self._empty: dict[tuple[str, str, frozenset[str], bool], str | None] = {}
+        self._empty: dict[tuple[str, str, frozenset[str]], str | None] = {}
 
     # -- joins and their forks --------------------------------------------------------------------------------
 
@@ -499,24 +499,23 @@ class Topology(Routes):
             found = self._scopes[fork, below, passed] = ForkScope(self, fork, below, passed)
         return found
 
-    def empty_target(self, fork: str, mapped: str, outer: frozenset[str], *, declared: bool = True) -> str | None:
+    def empty_target(self, fork: str, mapped: str, outer: frozenset[str]) -> str | None:
         """Return the join that a map without items sends its one token to (R11).
 
         Args:
             fork: the fork's vertex.
             mapped: the target of the map's edge.
             outer: the forks that were open before.
-            declared: of several equally near joins take the one declared first; if false, the first by name.
 
         Returns:
             The join; None for END.
         """
-        key = (fork, mapped, outer, declared)
+        key = (fork, mapped, outer)
         if key not in self._empty:
             self._empty[key] = self._find_empty_target(*key)
         return self._empty[key]
 
-    def _find_empty_target(self, fork: str, mapped: str, outer: frozenset[str], declared: bool) -> str | None:
+    def _find_empty_target(self, fork: str, mapped: str, outer: frozenset[str]) -> str | None:
         distance = {mapped: 0}
         queue = deque((mapped,))
         while queue:
@@ -526,8 +525,6 @@ class Topology(Routes):
                     distance[following] = distance[vertex] + 1
                     queue.append(following)
         joins = [j for j in self.joins if j in distance and (self.match[j] == fork or self.match[j] in outer)]
-        if not declared:
-            joins.sort()
         joins.sort(key=distance.__getitem__)
         for join in joins:
             past = self.reachable((mapped,), (fork, join))

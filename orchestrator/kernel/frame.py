@@ -44,7 +44,7 @@ def new_frame(run: RunState, plan: Plan, key: str, root: Version, parent: Activa
         path = f"{parent.path}/{parent.node}" if parent.path else parent.node
         place = f"{outer.place}/{parent.node}" if outer.place else parent.node
     counters = run.counters[place]
-    frame = FrameState(plan, key, run.rules, root, plan.limits, counters, parent, path, place)
+    frame = FrameState(plan, key, root, plan.limits, counters, parent, path, place)
     frame.line = (frame, *around)
     return frame
 

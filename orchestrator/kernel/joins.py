@@ -33,7 +33,7 @@ class Due:
 
 def next_touched(frame: FrameState, due: list[Due]) -> tuple[OpenFork, str] | None:
     """Take out the join to look at next. `due` is a heap of touched joins that have not been looked at yet."""
-    if not frame.rules.declared_order or (not due and len(frame.touched_joins) == 1):
+    if not due and len(frame.touched_joins) == 1:
         return frame.touched_joins.popitem()[1]
     for entry, join in frame.touched_joins.values():
         if entry.arrivals.get(join):
@@ -93,7 +93,7 @@ def _fire(run: RunState, frame: FrameState, entry: OpenFork, join: str, count: i
         tokens.pass_by(frame, entry, join, merged_fields)
         for token in late:
             absorb(frame, token, entry)
-    rank = _rank_after(frame, entry, first) if closes else first.rank
+    rank = _rank_after(entry, first) if closes else first.rank
     for token in arrivals:
         for closed in token.forks[len(forks) :]:
             closed.left = True
@@ -119,14 +119,12 @@ def _miscounted(frame: FrameState, entry: OpenFork, join: str) -> Failure | None
     return Failure(type="InvalidOutcome", message=message, node=join)
 
 
-def _rank_after(frame: FrameState, entry: OpenFork, lowest: Activation) -> Rank:
+def _rank_after(entry: OpenFork, lowest: Activation) -> Rank:
     """The rank of a closing join's token: at the fork's path, behind the lowest branch that it merged (R6).
 
     A round of a loop that merged all of its branches leaves no branch for a later one to be ordered against, so it
     adds no item to the list: the item of the round before tells all later tokens apart from other branches.
     """
-    if not frame.rules.ranked:
-        return Rank(entry.rank.path)
     whole = not entry.live and not entry.left
     return entry.rank if whole and entry.rank.closed else Rank(entry.rank.path, lowest.rank, closed=True)
 

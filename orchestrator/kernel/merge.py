@@ -11,10 +11,8 @@ from orchestrator.errors import ConflictingUpdate, InvalidUpdate, message_of
 from orchestrator.graph.state import StateSchema
 from orchestrator.kernel.rank import order_among
 from orchestrator.kernel.replacements import check_replacements
-from orchestrator.kernel.rules import Rules
 from orchestrator.kernel.version import Version, causes
 
-_CURRENT = Rules()
 _NOTHING: frozenset[str] = frozenset()
 
 
@@ -25,7 +23,6 @@ def merge(
     key: str = "",
     local: Mapping[str, object] | None = None,
     own: Collection[str] = (),
-    rules: Rules = _CURRENT,
 ) -> Version:
     """The merge of versions: their nearest common one, plus every later update once.
 
@@ -38,7 +35,6 @@ def merge(
         local: values to restore in the fields that each branch has to itself. Without it the fields named in `own`
             get the values of the nearest common version.
         own: names of those fields.
-        rules: the rules that the run follows.
 
     Raises:
         ConflictingUpdate: two concurrent updates of one plain field, or two of a field with a reducer of which one
@@ -60,9 +56,8 @@ def merge(
     writers: dict[str, Version] = {}
     fields = schema.fields
     hidden = _hidden(later, tips)
-    ordered = _in_order(later, order_among(later, rules))
-    if rules.replaces_conflict:
-        check_replacements(schema, later, ordered, local or (), hidden)
+    ordered = _in_order(later, order_among(later))
+    check_replacements(schema, later, ordered, local or (), hidden)
     for version in ordered:
         update = version.update or {}
         left_out = hidden.get(id(version))

@@ -11,11 +11,8 @@ differ, and no id is needed to order them.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from functools import cmp_to_key
 from operator import attrgetter
 from typing import Any, Protocol
-
-from orchestrator.kernel.rules import Rules
 
 
 class Path:
@@ -154,22 +151,15 @@ class Ranked(Protocol):
     rank: Rank
 
 
-def _compare_keyed(one: Ranked, other: Ranked) -> int:
-    return compare(one.rank.path, other.rank.path) or (-1 if one.key < other.key else 1)
-
-
 _by_rank: Callable[[Ranked], Any] = attrgetter("rank")
-_by_path_and_key: Callable[[Ranked], Any] = cmp_to_key(_compare_keyed)
 _by_number: Callable[[Ranked], Any] = attrgetter("rank.path.index")
 
 
-def order_among(ranked: Collection[Ranked], rules: Rules) -> Callable[[Ranked], Any]:
-    """The sort key of these tokens, or versions. Under rules 1 their keys, which depend on the run's id, break ties.
+def order_among(ranked: Collection[Ranked]) -> Callable[[Ranked], Any]:
+    """The sort key of these tokens, or versions.
 
     Branches of one fork, as most are, are in the order of their numbers: comparing these costs no call.
     """
-    if not rules.ranked:
-        return _by_path_and_key
     for first in ranked:
         fork, joined = first.rank.path.parent, first.rank.joined
         siblings = all(one.rank.path.parent is fork and one.rank.joined is joined for one in ranked)

@@ -15,7 +15,6 @@ from orchestrator.kernel.ledger import Ledger
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.question import NOT_STARTED, PAUSE, Question
 from orchestrator.kernel.records import Answered, Caller, Ended, Forked, RunStarted
-from orchestrator.kernel.rules import RULES, Rules, rules_of
 from orchestrator.kernel.state import Activation, Breakpoints, FrameCounters, FrameResult, FrameState
 from orchestrator.kernel.totals import Totals
 
@@ -195,11 +194,6 @@ class RunState:
     def forked_at(self) -> int:
         """`seq` of the record that ended the copy of another run's records; 0 if it is no fork."""
         return self.fork.seq if self.fork is not None else 0
-
-    @property
-    def rules(self) -> Rules:
-        """The rules that the run follows."""
-        return rules_of(RULES if self.started is None else self.started.rules)
 
     @property
     def is_held(self) -> bool:

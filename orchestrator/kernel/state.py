@@ -19,7 +19,6 @@ from orchestrator.graph.topology import ForkScope
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.rank import Rank
 from orchestrator.kernel.records import Answered, Failure, StepDone
-from orchestrator.kernel.rules import Rules
 from orchestrator.kernel.version import Version
 
 ItemBinding: TypeAlias = tuple[str, object, str]
@@ -252,7 +251,6 @@ class FrameState:
 
     plan: Plan
     key: str
-    rules: Rules
     root: Version
     """The state that it began with."""
     limits: Limits

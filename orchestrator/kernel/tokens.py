@@ -29,7 +29,7 @@ def place(run: RunState, token: Activation) -> None:
                 token.phase = Phase.WAITING
                 entry.arrivals.setdefault(node, []).append(token)
                 waits_on = entry.reach[node] and frame.plan.topology.nodes[node].join == "all"
-                if not (waits_on and frame.rules.declared_order):  # earlier rules go by the order of all touched joins
+                if not waits_on:
                     frame.touched_joins[id(entry), node] = (entry, node)
                 add(run, token)
                 return
@@ -194,4 +194,4 @@ def _is_settled(frame: FrameState, token: Activation, item: MapItem) -> bool:
 
 def in_order(frame: FrameState, tokens: Collection[Activation]) -> list[Activation]:
     """Tokens in the order of their branches (R6)."""
-    return sorted(tokens, key=order_among(tokens, frame.rules))
+    return sorted(tokens, key=order_among(tokens))

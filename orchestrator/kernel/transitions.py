@@ -135,7 +135,7 @@ def _add_pending(run: RunState, item: MapItem, token: Activation) -> None:
 
 
 def _empty_target(frame: FrameState, fork: str, mapped: str, outer: frozenset[str]) -> str | None:
-    return frame.plan.topology.empty_target(fork, mapped, outer, declared=frame.rules.declared_order)
+    return frame.plan.topology.empty_target(fork, mapped, outer)
 
 
 def _arrive(run: RunState, token: Activation) -> None:

@@ -64,4 +64,4 @@ def merged(frame: FrameState, versions: Sequence[Version], key: str, fork: Versi
     local: dict[str, object] | None = None
     if fork is not None:
         local = {name: fork.values[name] for name in plan.local if name in fork.values}
-    return merge(plan.schema, versions, key=key, local=local, own=plan.local, rules=frame.rules)
+    return merge(plan.schema, versions, key=key, local=local, own=plan.local)

@@ -8,9 +8,10 @@ from typing import Any
 import anyio
 import pytest
 
-from orchestrator import Executor, Graph, Toolbox, Update, node, tool
-from orchestrator.nodes import Ask, Execute
+from orchestrator import Executor, Toolbox, Update, node, tool
+from orchestrator.nodes import Ask
 from tests.contract.sample import World, logs, single, tool_of, use
+from tests.support.one_node import of_calls
 
 pytestmark = pytest.mark.anyio
 
@@ -105,11 +106,7 @@ async def test_every_call_of_a_transcript_has_exactly_one_result_also_after_erro
         {"id": "3", "name": "nobody", "arguments": {}}, {"id": "4", "name": "ok", "arguments": {"n": "many"}},
         {"id": "5", "name": "ok", "arguments": None, "raw": "{n: 1"}, {"id": "6", "name": "ok", "arguments": {"n": 6}},
     ]  # fmt: skip
-    graph = Graph(
-        name="g", state=Execute.ListState,
-        nodes={"x": Execute(calls="pending", results="observations", on_failure="observe")},
-        edges="START -> x -> END", output="observations",
-    )  # fmt: skip
+    graph = of_calls()
     run = await graph.run({"pending": calls}, tools=Toolbox(ok, bad))
     assert [message["tool_call_id"] for message in run.output] == ["1", "2", "3", "4", "5", "6"]  # in call order
     assert [message["content"].startswith("Error:") for message in run.output] == [False, True, True, True, True, False]

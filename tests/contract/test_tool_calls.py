@@ -11,8 +11,8 @@ from pydantic import BaseModel, Field
 
 from orchestrator import Context, Executor, Graph, Tool, ToolCall, ToolResult, Update, node, tool
 from orchestrator.errors import AgentError, SecretInState
-from orchestrator.nodes import Execute
 from tests.contract.sample import Out, called, google
+from tests.support.one_node import of_calls
 
 pytestmark = pytest.mark.anyio
 
@@ -49,11 +49,7 @@ async def test_parallel_calls_run_at_the_same_time_and_keep_call_order() -> None
         return seconds
 
     calls = [ToolCall(id=str(n), name="wait", arguments={"seconds": s}) for n, s in enumerate((0.09, 0.01, 0.05))]
-    graph = Graph(
-        name="g", state=Execute.ListState,
-        nodes={"x": Execute(calls="pending", results="observations", on_failure="observe")},
-        edges="START -> x -> END", output="observations",
-    )  # fmt: skip
+    graph = of_calls()
     run = await graph.run({"pending": calls}, tools=[wait])
     assert [(m["tool_call_id"], m["content"]) for m in run.output] == [("0", "0.09"), ("1", "0.01"), ("2", "0.05")]
     assert most == 3

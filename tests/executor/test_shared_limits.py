@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -315,38 +314,3 @@ async def test_an_inner_run_that_another_executor_drives_spends_the_limits_aroun
             holding.set()
             run = await here.wait("r")
         assert (run.status, run.usage.calls, run.usage.tokens) == ("exhausted", 3, 10)
-
-
-# -- runs that an earlier version began -----------------------------------------------------------------------------
-
-
-@node
-async def work(ctx: Context[Any]) -> Update:
-    first = (await ctx.model.complete("one")).text
-    await ctx.ask("approval", prompt="Sure?")
-    return {"reply": first + (await ctx.model.complete("two")).text}
-
-
-@node
-async def call_inner(ctx: Context[Any]) -> Update:
-    return {"reply": str((await ctx.tool("inner", word="a")).output)}
-
-
-class Old(BaseModel):
-    word: str = ""
-    reply: str = ""
-
-
-async def test_an_inner_run_that_an_earlier_version_began_goes_on_and_is_counted(tmp_path: Path) -> None:
-    (tmp_path / "runs.db").write_bytes(gzip.decompress((Path(__file__).parent / "data/called.db.gz").read_bytes()))
-    inside = Graph(
-        name="inner", state=Old, nodes={"work": work}, edges="START -> work -> END", input="word", output="reply"
-    )
-    graph = Graph(name="outer", state=Old, nodes={"call": call_inner}, edges="START -> call -> END", output="reply")
-    store, tools = f"sqlite:///{tmp_path}/runs.db", [inside.as_tool("inner", "x")]
-    async with Executor(store, graphs=[graph], model=ScriptedModel(lambda request: "x"), tools=tools) as executor:
-        run = await executor.load("r")
-        run = await executor.answer("r", run.waiting[0].id, Approve())
-        assert (run.status, run.output, run.usage.calls) == ("completed", "xx", 3)  # two of them inside
-        ids = {one.run_id for one in (await executor.runs()).runs}
-    assert ids == {"r", "r.e9903e744ccae40e"}

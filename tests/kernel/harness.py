@@ -22,7 +22,7 @@ from orchestrator.kernel.machine import apply, fold
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.queries import branches, edges_taken, node_visits, state_values, validate_outcome
 from orchestrator.kernel.question import Approve, Question
-from orchestrator.kernel.rules import RULES
+from orchestrator.kernel.records.run import RULES
 from orchestrator.kernel.run_state import Delta, RunState
 from orchestrator.kernel.snapshot import dump, load
 from orchestrator.kernel.state import Activation
@@ -155,7 +155,6 @@ class Simulation:
         *,
         order: Order | None = None,
         run_id: str = "run",
-        rules: int = RULES,
         lean: bool = False,
         seed: int = 0,
         values: Mapping[str, Any] | None = None,
@@ -171,7 +170,7 @@ class Simulation:
     ) -> None:
         self.plan, self.behaviour, self.inputs = plan, behaviour or Script(), inputs
         self.order = order or orders(plan, 1)[0]
-        self.run_id, self.rules = run_id, rules
+        self.run_id = run_id
         self.dice = random.Random(seed)
         self.start = plan.schema.initial(values or {})
         self.probability, self.pauses, self.late, self.most_steps = probability, pauses, late, most_steps
@@ -268,7 +267,7 @@ class Simulation:
                 structure="s",
                 content="c",
                 values=dict(self.start),
-                rules=self.rules,
+                rules=RULES,
                 **self.stops,
             )
         )

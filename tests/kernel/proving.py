@@ -138,7 +138,7 @@ class Explorer:
         state = State(RunState(self.plan), {})
         values = self.plan.schema.initial({})
         begun = r.RunStarted(
-            seq=1, ts=1.0, run_id="run", graph="g", structure="s", content="c", values=dict(values)
+            seq=1, ts=1.0, run_id="run", graph="g", structure="s", content="c", values=dict(values), rules=2
         )  # fmt: skip
         return self._applied(state, begun)
 

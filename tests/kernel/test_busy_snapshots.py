@@ -129,7 +129,7 @@ class Watch:
 
 
 def watched(kind: str, seed: int, count: int) -> Counter[str]:
-    """What was landed in the runs of a drawn graph. Every second run follows the rules of earlier versions."""
+    """What was landed in the runs of a drawn graph."""
     dice, met = random.Random(seed), Counter[str]()
     sketch = settle(DRAWN[kind](seed))
     try:
@@ -147,7 +147,6 @@ def watched(kind: str, seed: int, count: int) -> Counter[str]:
             values=values,
             most_steps=90,
             late=0.5,
-            rules=number % 2 + 1,
         )
         watch = Watch(run)
         run.observers = [watch]

@@ -56,7 +56,13 @@ class Written:
         self.machine = RunState(shape)
         self.records: list[r.Record] = []
         self.put(
-            "run_started", run_id="root", graph="g", structure="s", content="c", values=dict(shape.schema.initial({}))
+            "run_started",
+            run_id="root",
+            graph="g",
+            structure="s",
+            content="c",
+            rules=2,
+            values=dict(shape.schema.initial({})),
         )
 
     def put(self, kind: str, /, **fields: Any) -> None:

@@ -217,7 +217,9 @@ def begun(text: str, **fields: Any) -> tuple[RunState, Plan]:
     old = plan(text)
     run = RunState(old)
     start = old.schema.initial(fields)
-    apply(run, r.RunStarted(seq=1, ts=1.0, run_id="r", graph="g", structure="s", content="c", values=dict(start)))
+    apply(
+        run, r.RunStarted(seq=1, ts=1.0, run_id="r", graph="g", structure="s", content="c", values=dict(start), rules=2)
+    )
     return run, old
 
 
@@ -312,7 +314,15 @@ def test_limits_are_those_of_the_new_version_unless_the_run_has_its_own() -> Non
         old = plan("a -> b", limits=Limits(steps=5))
         run = RunState(old)
         start = dict(old.schema.initial({}))
-        started = {"run_id": "r", "graph": "g", "structure": "s", "content": "c", "values": start, "limits": own}
+        started = {
+            "run_id": "r",
+            "graph": "g",
+            "structure": "s",
+            "content": "c",
+            "values": start,
+            "limits": own,
+            "rules": 2,
+        }
         apply(run, r.RunStarted(seq=1, ts=1.0, **started))
         moved(run, "a -> b", options={"limits": Limits(steps=7)})
         assert run.root is not None

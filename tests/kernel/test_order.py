@@ -12,7 +12,6 @@ import pytest
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.queries import state_values
 from orchestrator.kernel.rank import FIRST, Path, Rank, order_among
-from orchestrator.kernel.rules import RULES, rules_of
 from tests.support.sizes import sized
 
 from .behave import Act, Behaviour, Script, Sight
@@ -146,8 +145,7 @@ class Ranked:
 
 
 @pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("rules", [1, RULES])
-def test_branches_of_one_fork_are_sorted_as_any_others(seed: int, rules: int) -> None:
+def test_branches_of_one_fork_are_sorted_as_any_others(seed: int) -> None:
     """Their numbers alone give the order that ranks give."""
     dice = random.Random(seed)
     begun = FIRST.branch("s", dice.randrange(3))
@@ -157,9 +155,7 @@ def test_branches_of_one_fork_are_sorted_as_any_others(seed: int, rules: int) ->
         dice.shuffle(tokens)
         words = [(items(token.rank)[0], items(token.rank)[1:]) for token in tokens]
         by_words = [tokens[place] for place in sorted(range(30), key=lambda place: (words[place], tokens[place].key))]
-        if rules == 1:
-            by_words.sort(key=lambda token: (items(token.rank)[0], token.key))
-        assert sorted(tokens, key=order_among(tokens, rules_of(rules))) == by_words
+        assert sorted(tokens, key=order_among(tokens)) == by_words
 
 
 def test_comparing_long_lists_costs_the_logarithm_of_their_length() -> None:

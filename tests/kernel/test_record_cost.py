@@ -20,7 +20,7 @@ REQUIRED: dict[str, Any] = {
     "seq": 1, "ts": 1.5, "activation": "a", "node": "n", "run_id": "run", "graph": "g", "structure": "s",
     "content": "c", "values": {"x": 1}, "key": "k", "kind": "tool", "name": "n", "effect": "read", "digest": "d",
     "question": "q", "answer": Value(value=1), "attempt": 1, "at": 2, "next_at": 2.5, "limit": "steps", "frame": "",
-    "error": r.Failure(type="ValueError", message="no"), "run": "inner", "limits": {}, "parent": "p",
+    "error": r.Failure(type="ValueError", message="no"), "run": "inner", "limits": {}, "parent": "p", "rules": 2,
     "status": "failed",
 }  # fmt: skip
 """A value for each field that some record has to be given."""

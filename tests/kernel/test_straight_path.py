@@ -26,7 +26,6 @@ from orchestrator.kernel.machine import apply, apply_stored
 from orchestrator.kernel.observer import Observer
 from orchestrator.kernel.question import Question
 from orchestrator.kernel.rank import FIRST, ROOT, Rank
-from orchestrator.kernel.rules import RULES
 from orchestrator.kernel.run_state import Delta, RunState
 from orchestrator.kernel.snapshot import dump
 from orchestrator.kernel.straight_path import go_straight
@@ -137,7 +136,7 @@ def test_both_paths_give_the_same_beside_calls_limits_and_breakpoints(
     for number, order in enumerate(orders(made, 2, seed)):
         run = Busy(
             made, Seeded(seed, asks=0.1, retries=0.1, fails=0.02), order=order, seed=number, values=values_for(dice),
-            most_steps=90, late=0.5, pauses=0.02, pause_before=before, rules=number % 2 + 1,
+            most_steps=90, late=0.5, pauses=0.02, pause_before=before,
         )  # fmt: skip
         run.noise = 0.2
         with both_paths():
@@ -213,11 +212,9 @@ LOOP = "a -> b -> c : again; b -> END : ok; c -> b"
 ROUNDS = Script(b=times(5, "again", "ok"))
 
 
-def one(
-    text: str, behaviour: Behaviour = ROUNDS, /, *, pauses: Sequence[str] = (), rules: int = RULES, **options: Any
-) -> Simulation:
+def one(text: str, behaviour: Behaviour = ROUNDS, /, *, pauses: Sequence[str] = (), **options: Any) -> Simulation:
     """A run at its first record, whose longest running step lands first."""
-    run = Simulation(plan(text, **options), behaviour, order=Order("first"), pause_before=pauses, rules=rules)
+    run = Simulation(plan(text, **options), behaviour, order=Order("first"), pause_before=pauses)
     run.begin()
     return run
 
@@ -247,13 +244,13 @@ def only(*nodes: str) -> Behaviour:
 
 
 def beside_branches_that_run_on() -> Simulation:
-    run = one("a -> b, c -> j; j -> x -> y", only("x"), joined=joins(j=1), rest=["j"], schema=Lean, rules=1)
+    run = one("a -> b, c -> j; j -> x -> y", only("x"), joined=joins(j=1), rest=["j"], schema=Lean)
     put(run, "a", "b", "j", "x")
     return run
 
 
 def beside_what_ended_before() -> Simulation:
-    return one("s -> work, note; work -> j; note -> END; j -> x -> y", only("note", "x"), schema=Lean, rules=1)
+    return one("s -> work, note; work -> j; note -> END; j -> x -> y", only("note", "x"), schema=Lean)
 
 
 def in_a_branch_that_is_the_last() -> Simulation:

@@ -19,7 +19,7 @@ from tests.render.sample import essay, make, paused, research, stored
 from tests.support.sizes import sized
 
 GRAPHVIZ: Engine = "dot" if "dot" in engines() else "wasi"
-SEEDS = range(sized(40, 200))
+SEEDS = range(sized(16, 200))
 DIRECTIONS: tuple[Direction, ...] = ("TB", "LR")
 
 

@@ -135,7 +135,7 @@ def killed_while_it_copies(one: str, two: str, seconds: float) -> None:
 async def test_a_copy_that_is_killed_left_whole_runs_and_goes_on(tmp_path: Path) -> None:
     one, two = f"sqlite:///{tmp_path}/one.db", f"sqlite:///{tmp_path}/two.db"
     source = open_store(one)
-    for _ in range(sized(150, 500)):
+    for _ in range(sized(60, 500)):
         info, records = new_run()
         await source.create(
             NewRun(replace(info, head=21), [*records, *[event(seq, "x" * 2000) for seq in range(2, 22)]])
@@ -150,7 +150,7 @@ async def test_a_copy_that_is_killed_left_whole_runs_and_goes_on(tmp_path: Path)
     there = open_store(two)
     done = await copy_store(source, there)
     assert done.differing == done.extended == ()
-    assert len(done.runs) + len(done.skipped) == sized(150, 500)
+    assert len(done.runs) + len(done.skipped) == sized(60, 500)
     assert (await there.runs(RunQuery(limit=1000))).runs == (await source.runs(RunQuery(limit=1000))).runs
     for store in (source, there):
         await store.close()

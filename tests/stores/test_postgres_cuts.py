@@ -81,7 +81,7 @@ class Write:
 def started(info: RunInfo) -> RunStarted:
     return RunStarted(
         seq=1, ts=1.5, run_id=info.run_id, graph=info.graph, structure="s", content=info.content, values={"n": 1},
-        labels={"a": "b"},
+        labels={"a": "b"}, rules=2,
     )  # fmt: skip
 
 

@@ -166,7 +166,15 @@ async def test_a_damaged_row_of_a_run_is_named_and_leaves_the_others(tmp_path: P
     store = open_store(f"sqlite:///{path}")
     for name in ("a", "r", "z"):
         started = RunStarted(
-            seq=1, ts=1.0, run_id=name, graph="essay", structure="s", content="c", values={}, labels={"user": "u"}
+            seq=1,
+            ts=1.0,
+            run_id=name,
+            graph="essay",
+            structure="s",
+            content="c",
+            values={},
+            labels={"user": "u"},
+            rules=2,
         )
         info = RunInfo(name, "essay", "running", {"user": "u"}, 1.0, 1.0, 1, "s", "c")
         await store.create(NewRun(info, [started]))
@@ -241,7 +249,9 @@ async def flip(tmp_path: Path, seeds: range, long: Sequence[str] = ()) -> int:
     names = ("a", "r", "z")
     store = open_store(f"sqlite:///{path}")
     for name in names:
-        begin = RunStarted(seq=1, ts=1.0, run_id=name, graph="essay", structure="s", content="c", values={"x": "text"})
+        begin = RunStarted(
+            seq=1, ts=1.0, run_id=name, graph="essay", structure="s", content="c", values={"x": "text"}, rules=2
+        )
         records = [begin, *events(2, 20, "text " * 20)]
         if name != "z":
             records += [event(22 + at, text) for at, text in enumerate(long)]

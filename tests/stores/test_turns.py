@@ -22,7 +22,7 @@ from tests.support.sizes import quick_on, sized
 
 pytestmark = [pytest.mark.anyio, quick_on("asyncio")]
 
-MANY = sized(20_000, 100_000)
+MANY = sized(5_000, 100_000)
 
 
 def add(path: Path, count: int, *, tenant: str, due: float, status: str = "running") -> None:

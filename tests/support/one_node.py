@@ -10,12 +10,21 @@ from pydantic import BaseModel
 
 from orchestrator import Executor, Graph, Run, Tool
 from orchestrator.graph import Node
+from orchestrator.nodes import Execute
 from orchestrator.testing import ScriptedModel
 
 
 def of_one(node: Node, state: type[BaseModel], **options: Any) -> Graph:
     """START -> it -> END."""
     return Graph(name="one", state=state, nodes={"it": node}, edges="START -> it -> END", **options)
+
+
+def of_calls(**options: Any) -> Graph:
+    """A graph that makes the calls of its field `pending`; a call that fails is an observation like others."""
+    calls = Execute(calls="pending", results="observations", on_failure="observe", **options)
+    return Graph(
+        name="calls", state=Execute.ListState, nodes={"x": calls}, edges="START -> x -> END", output="observations"
+    )
 
 
 @asynccontextmanager

@@ -21,16 +21,9 @@ from orchestrator.nodes.parallel import gather
 from orchestrator.nodes.steps import Step
 from orchestrator.tools import Blob, ToolFailure
 from orchestrator.tools.truncation import CONTENT, KEPT, SHOWN, kept
+from tests.support.one_node import of_calls
 
 pytestmark = pytest.mark.anyio
-
-
-def execute(**given: Any) -> Graph:
-    """A graph that makes a list of calls."""
-    return Graph(
-        name="calls", state=Execute.ListState, edges="START -> x\nx -> END", output="observations",
-        nodes={"x": Execute(calls="pending", results="observations", on_failure="observe", **given)},
-    )  # fmt: skip
 
 
 def calls_of(name: str, *arguments: dict[str, Any] | None) -> dict[str, Any]:
@@ -40,7 +33,7 @@ def calls_of(name: str, *arguments: dict[str, Any] | None) -> dict[str, Any]:
 
 async def called(of: Tool, *arguments: dict[str, Any] | None, **given: Any) -> list[Any]:
     """The messages that come of calls of a tool."""
-    run = await execute(**given).run(calls_of(of.name, *arguments), tools=[of])
+    run = await of_calls(**given).run(calls_of(of.name, *arguments), tools=[of])
     assert run.status == "completed", run.error
     return list(run.state.observations)
 
@@ -111,7 +104,7 @@ async def test_a_call_that_cannot_be_made_is_raised_or_observed(arguments: dict[
     assert found[0].content.startswith("Error: ")
     assert words in found[0].content
     assert found[1].content == "4"
-    run = await execute(on_error="raise").run(calls_of("double", arguments, {"n": 2}), tools=[double])
+    run = await of_calls(on_error="raise").run(calls_of("double", arguments, {"n": 2}), tools=[double])
     assert (run.status, run.error.type if run.error else None) == ("failed", "AgentError")
 
 
@@ -144,7 +137,7 @@ async def test_every_call_has_one_result_also_when_the_run_is_cancelled(tmp_path
     executor = Executor(f"sqlite:///{tmp_path}/r.db", tools=[slow])
     calls = calls_of("slow", {"n": 0}, {"n": 1}, {"n": 2})
     async with executor, anyio.create_task_group() as tasks:
-        tasks.start_soon(lambda: executor.start(execute(), calls, run_id="r"))
+        tasks.start_soon(lambda: executor.start(of_calls(), calls, run_id="r"))
         await began.wait()
         run = await executor.cancel("r")
         assert run.status == "cancelled"
@@ -209,7 +202,7 @@ async def much(n: int, kind: str = "text") -> Any:
 async def settled_of(of: Tool, arguments: dict[str, Any]) -> tuple[Run, ToolResult]:
     """The run of one call, and its result in the journal."""
     async with Executor(tools=[of]) as executor:
-        run = await executor.start(execute(), calls_of(of.name, arguments))
+        run = await executor.start(of_calls(), calls_of(of.name, arguments))
         (found,) = [e.data["result"] async for e in executor.events(run.run_id) if e.type == "effect_settled"]
     return run, ToolResult.model_validate(found)
 

@@ -18,6 +18,7 @@ from orchestrator.models.messages import assistant, user
 from orchestrator.nodes import Execute
 from orchestrator.testing import ScriptedModel
 from orchestrator.tools.truncation import KEPT, SHOWN
+from tests.support.one_node import of_calls
 from tests.support.shell import Shell
 
 pytestmark = pytest.mark.anyio
@@ -31,11 +32,7 @@ FORGED = (
 HOSTILE = {"escapes": ESCAPES, "markup": MARKUP, "forged": FORGED}
 CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u202a-\u202e\u2066-\u2069]")
 
-graph = Graph(
-    name="hostile", state=Execute.ListState,
-    nodes={"x": Execute(calls="pending", results="observations", on_failure="observe")},
-    edges="START -> x -> END", output="observations",
-)  # fmt: skip
+graph = of_calls()
 
 
 @tool(risk="none", effect="pure")

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from orchestrator import Executor, Graph, Image, OpenAIModel, Tool, Toolbox, ToolCall, ToolResult, tool
+from orchestrator import Executor, Image, OpenAIModel, Tool, Toolbox, ToolCall, ToolResult, tool
 from orchestrator.models import Message, Profile, TextProtocol, user
 from orchestrator.models.base import ModelRequest
 from orchestrator.models.messages import assistant
-from orchestrator.nodes import Execute
 from orchestrator.testing import ScriptedModel
 from orchestrator.tools import Blob, ToolFailure
+from tests.support.one_node import of_calls
 from tests.support.sizes import quick_on
 from tests.support.wire import said, served
 
@@ -25,11 +25,7 @@ PNG = b"\x89PNG\r\n\x1a\n" + bytes(12)
 DOT = Image.of(PNG)
 SOUND = Blob.of(b"\x00\xff\x01", "audio/wav", name="a.wav")
 
-graph = Graph(
-    name="pictures", state=Execute.ListState,
-    nodes={"x": Execute(calls="pending", results="observations", on_failure="observe")},
-    edges="START -> x -> END", output="observations",
-)  # fmt: skip
+graph = of_calls()
 
 
 def giving(value: Any) -> Tool:

@@ -17,6 +17,7 @@ from orchestrator.errors import RunEnded, RunUnknown
 from orchestrator.nodes import Confirm, Execute
 from orchestrator.nodes.conversation import BEGAN_ANEW
 from orchestrator.tools import Pool
+from tests.support.one_node import of_calls
 from tests.support.programs import CODE, Piped
 from tests.support.sizes import quick_on
 
@@ -218,11 +219,7 @@ async def test_runs_of_one_id_in_two_stores_share_nothing() -> None:
 async def test_calls_of_one_list_that_share_an_instance_are_made_in_their_order() -> None:
     shells = Shells(2)
     calls = [ToolCall(id=str(n), name="shell", arguments={"command": str(n)}) for n in range(8)]
-    graph = Graph(
-        name="g", state=Execute.ListState,
-        nodes={"x": Execute(calls="pending", results="observations", on_failure="observe")},
-        edges="START -> x -> END", output="observations",
-    )  # fmt: skip
+    graph = of_calls()
     for _ in range(3):
         run = await graph.run({"pending": calls}, tools=[shells.tool])
         said = [message["content"] for message in run.output]

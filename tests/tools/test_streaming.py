@@ -13,19 +13,15 @@ import pytest
 
 from orchestrator import Context, Executor, Graph, Tool, ToolCall, ToolResult, Update, node, tool
 from orchestrator.executor import Event
-from orchestrator.nodes import Execute
 from orchestrator.tools import ToolFailure
 from orchestrator.tools.truncation import Gathered, cut, kept
 from tests.contract.sample import Out
+from tests.support.one_node import of_calls
 from tests.support.sizes import quick_on
 
 pytestmark = pytest.mark.anyio
 
-graph = Graph(
-    name="streams", state=Execute.ListState,
-    nodes={"x": Execute(calls="pending", results="observations", on_failure="observe")},
-    edges="START -> x -> END", output="observations",
-)  # fmt: skip
+graph = of_calls()
 
 
 async def watched(*tools: Tool, calls: int = 1) -> tuple[Any, list[Event]]:

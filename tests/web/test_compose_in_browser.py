@@ -13,7 +13,7 @@ from orchestrator.models import OfflineModel
 from orchestrator.strategies.react import react
 from tests.web.api import Api, api
 from tests.web.hostile import HIDDEN, SCRIPTS
-from tests.web.windows import Screens, serious_faults
+from tests.web.windows import Screens, in_themes, serious_faults
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Dialog, Page
@@ -583,8 +583,7 @@ def test_leaving_with_changes_warns(screens: Screens) -> None:
 # -- everywhere ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(("size", "theme"), in_themes(SIZES))
 def test_no_serious_fault_that_axe_finds_at_any_width(
     screens: Screens, size: tuple[int, int], theme: str, tmp_path: Path
 ) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.web.api import Api, api
 from tests.web.costs import called, spent, used
-from tests.web.windows import SIZES, Screens, serious_faults
+from tests.web.windows import SIZES, Screens, in_themes, serious_faults
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -124,8 +124,7 @@ def test_the_first_run_of_a_store_appears_by_itself(browser: Browser) -> None:
         assert not screens.faults
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("size", [*SIZES, (2560, 1300)])
+@pytest.mark.parametrize(("size", "theme"), in_themes([*SIZES, (2560, 1300)]))
 def test_no_serious_fault_that_axe_finds_at_any_width(
     shown: tuple[Api, Screens], size: tuple[int, int], theme: str
 ) -> None:

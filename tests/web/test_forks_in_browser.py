@@ -12,7 +12,7 @@ import pytest
 from tests.web.api import Api, api, chat, letter, plain, wide
 from tests.web.forking import AMOUNT, Shop, answer, pay
 from tests.web.hostile import HOSTILE
-from tests.web.windows import SIZES, Screens, serious_faults
+from tests.web.windows import SIZES, Screens, in_themes, serious_faults
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -294,8 +294,7 @@ def test_a_state_with_large_numbers_and_line_breaks_stays_as_it_is_where_it_is_n
     assert json.dumps(served.get(f"runs/{run_id}")["state"]["args"]) == json.dumps(state["args"])
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(("size", "theme"), in_themes(SIZES))
 def test_no_serious_fault_that_axe_finds_at_any_width(
     screens: Screens, served: Api, size: tuple[int, int], theme: str
 ) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.web.api import Api, api
-from tests.web.windows import Screens, serious_faults
+from tests.web.windows import Screens, in_themes, serious_faults
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -68,8 +68,7 @@ def test_the_form_starts_a_run_and_leads_to_it(server: Api) -> None:
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("size", [(390, 844), (1280, 900), (2560, 1300)])
+@pytest.mark.parametrize(("size", "theme"), in_themes([(390, 844), (1280, 900), (2560, 1300)]))
 @pytest.mark.parametrize("path", ["/graphs", "/graphs/payment"])
 def test_no_serious_fault_that_axe_finds_at_any_width(
     browser: Browser, server: Api, path: str, size: tuple[int, int], theme: str

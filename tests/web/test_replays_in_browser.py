@@ -10,7 +10,7 @@ import pytest
 from tests.web import essays
 from tests.web.api import Api, api, held
 from tests.web.hostile import HOSTILE
-from tests.web.windows import SIZES, Screens, serious_faults
+from tests.web.windows import SIZES, Screens, in_themes, serious_faults
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -108,8 +108,7 @@ def test_text_of_runs_does_nothing_on_the_page(browser: Browser) -> None:
         assert not screens.faults
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(("size", "theme"), in_themes(SIZES))
 def test_no_serious_fault_that_axe_finds_at_any_width(
     shown: tuple[Api, Screens], size: tuple[int, int], theme: str
 ) -> None:

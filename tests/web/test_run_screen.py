@@ -19,7 +19,7 @@ from tests.support.shell import Process, Shell
 from tests.web.api import Api, Note, api
 from tests.web.mail import LETTER, QUESTION, THOUGHT, Post
 from tests.web.test_serve import GATED, LOADED
-from tests.web.windows import SIZES, Screens, serious_faults, start
+from tests.web.windows import SIZES, Screens, in_themes, serious_faults, start
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -333,8 +333,7 @@ def test_a_reply_that_the_server_took_with_it_is_written_again_and_shown_once(br
         screens.close()
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(("size", "theme"), in_themes(SIZES))
 def test_no_serious_fault_that_axe_finds(screens: Screens, served: Api, size: tuple[int, int], theme: str) -> None:
     start(served, "one")
     page = screens.open("/runs/one", size, color_scheme=theme, bypass_csp=True, reduced_motion="reduce")

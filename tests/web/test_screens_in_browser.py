@@ -17,7 +17,7 @@ from tests.support.shell import Shell
 from tests.web.api import Api, api
 from tests.web.mail import LETTER, Post
 from tests.web.test_serve import LOADED
-from tests.web.windows import SIZES, Screens, serious_faults, start
+from tests.web.windows import SIZES, Screens, in_themes, serious_faults, start
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -312,8 +312,7 @@ def test_screens_say_that_the_connection_is_lost_and_come_back_by_themselves(bro
         screens.close()
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(("size", "theme"), in_themes(SIZES))
 def test_no_serious_fault_that_axe_finds_at_any_width(
     screens: Screens, served: Api, size: tuple[int, int], theme: str
 ) -> None:

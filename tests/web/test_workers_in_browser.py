@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.shell import Process, Shell
 from tests.web.api import Api, api
-from tests.web.windows import SIZES, Screens, serious_faults
+from tests.web.windows import SIZES, Screens, in_themes, serious_faults
 from tests.web.workers import SAID, announced, announced_dead, held, parked
 
 if TYPE_CHECKING:
@@ -150,8 +150,7 @@ def test_all_of_it_by_keys(shown: tuple[Api, Screens, Shell, str]) -> None:
     page.wait_for_url("**/workers")
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(("size", "theme"), in_themes(SIZES))
 def test_no_serious_fault_that_axe_finds_at_any_width(
     shown: tuple[Api, Screens, Shell, str], size: tuple[int, int], theme: str
 ) -> None:

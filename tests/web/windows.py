@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from tests.support.browser import axe_script
@@ -13,6 +15,11 @@ if TYPE_CHECKING:
 
 SIZES = [(390, 844), (1280, 900), (2000, 1200)]
 """Width and height of windows, pixels."""
+
+
+def in_themes(sizes: Iterable[tuple[int, int]]) -> list[tuple[tuple[int, int], str]]:
+    """Windows in the light and the dark theme, in turn: a theme has colours, and a size says what stands where."""
+    return list(zip(sizes, itertools.cycle(("light", "dark")), strict=False))
 
 
 class Screens:

@@ -17,7 +17,7 @@ from orchestrator.errors import (
     RunConflict,
     StoreError,
 )
-from orchestrator.executor.effects.limits import depth_of, total_up
+from orchestrator.executor.effects.limits import child_id, depth_of, total_up
 from orchestrator.executor.effects.perform import AttemptEffects
 from orchestrator.executor.effects.questions import answer_to, passed_on
 from orchestrator.executor.effects.under_way import UnderWay
@@ -99,7 +99,7 @@ class GraphTool(Tool):
         children = attempt.log.children
         entry = log.machine.ledger.entry(idempotency_key)
         again = entry is not None and entry.intended.again
-        run_id = await children.id_of(log.run_id, idempotency_key, again=again)
+        run_id = child_id(log.run_id, idempotency_key)
         caller = Caller(run_id=log.run_id, key=idempotency_key, depth=depth, in_fork=log.machine.in_fork)
         try:
             async with attempt.aside():

@@ -114,7 +114,7 @@ class Callers:
             if log is None or entry is None:
                 break
             found.append((log, entry))
-            caller = caller_of(log.machine)
+            caller = log.machine.caller
         return found
 
     def left(self, own: LimitsLeft) -> LimitsLeft:
@@ -144,7 +144,7 @@ class Callers:
                 return False
             if must_reserve(activation):
                 return True
-            caller = caller_of(log.machine)
+            caller = log.machine.caller
         return False
 
     async def admit(self, call: str, reserve: Reserve, before: Reserve, *, new: bool) -> Denied | RunLog | float | None:
@@ -208,7 +208,7 @@ class Callers:
             if lacking and new:  # one that is made again was allowed before
                 return log
             found.append((log, entry, totals))
-            totals, caller = totals.in_caller(log.machine, entry), caller_of(log.machine)
+            totals, caller = totals.in_caller(log.machine, entry), log.machine.caller
         return found
 
     async def _deny(self, log: RunLog, entry: EffectEntry, exceeded: Exceeded, between: Sequence[RunLog]) -> Denied:
@@ -256,7 +256,7 @@ class Callers:
 
 def callers_of(log: RunLog) -> Callers | None:
     """Return the calling runs of a run; None if no call started it."""
-    caller = caller_of(log.machine)
+    caller = log.machine.caller
     return None if caller is None else Callers(log, caller)
 
 
@@ -487,7 +487,7 @@ async def _post(children: Children, caller: Caller, inner: Totals, call: str) ->
 
 
 def _granted(machine: RunState) -> Granted:
-    return Granted(own_totals(machine), caller_of(machine))
+    return Granted(own_totals(machine), machine.caller)
 
 
 # -- which call started a run ------------------------------------------------------------------------------------------
@@ -498,23 +498,7 @@ def child_id(parent: str, key: str) -> str:
     return blake2b(f"{parent}\0{key}".encode(), digest_size=12).hexdigest()
 
 
-def old_child_id(parent: str, key: str) -> str:
-    """The id that it had in earlier versions, longer by 17 characters than that of the run around it."""
-    return f"{parent}.{key}"
-
-
-def caller_of(machine: RunState) -> Caller | None:
-    """The call that started a run; None if a person or a program did."""
-    started = machine.started
-    if started is None or machine.caller is not None or machine.fork is not None:
-        return machine.caller
-    parent, _, key = started.run_id.rpartition(".")
-    if parent and started.labels.get("parent") == parent:  # started by an earlier version
-        return Caller(run_id=parent, key=key, depth=parent.count(".") + 1)
-    return None
-
-
 def depth_of(machine: RunState) -> int:
     """Number of runs around a run, each of which waits for the next."""
-    caller = caller_of(machine)
+    caller = machine.caller
     return 0 if caller is None else caller.depth

@@ -8,12 +8,11 @@ is deleted, the call begins a new run.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from orchestrator.errors import InvalidValue, RunExists, RunUnknown, StoreCorrupt
-from orchestrator.executor.effects.limits import child_id, old_child_id
+from orchestrator.executor.effects.limits import child_id
 from orchestrator.executor.effects.questions import was_passed_on
 from orchestrator.executor.fork.making import Order, draft_of
 from orchestrator.executor.host import Host
@@ -105,7 +104,7 @@ async def _asked_last(
         questions: the ids of what the step had asked when its run was forked.
     """
     try:
-        name = await _begun_by(host, await _maker(host, records, call.seq), call.key)
+        name = child_id(await _maker(host, records, call.seq), call.key)
         inside = await host.store.read(name)
     except (RunUnknown, StoreCorrupt):
         return None
@@ -125,11 +124,3 @@ async def _maker(host: Host, records: Sequence[Record], seq: int) -> str:
     before = await host.store.read(parent)
     copied = any(isinstance(one, Forked) and one.seq > seq for one in before)
     return await _maker(host, before, seq) if copied else parent
-
-
-async def _begun_by(host: Host, parent: str, key: str) -> str:
-    """The id of the run that a call began."""
-    with contextlib.suppress(RunUnknown):
-        await host.store.info(old_child_id(parent, key))
-        return old_child_id(parent, key)
-    return child_id(parent, key)

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import GraphUnknown, RunUnknown
-from orchestrator.executor.effects.limits import caller_of
 from orchestrator.executor.loader import RunLoader
 from orchestrator.executor.replay import DEFAULT
 from orchestrator.executor.replay.recording import RecordedCall, Recording, recording_of, rename
@@ -36,7 +35,7 @@ async def attach(store: Store, loader: RunLoader, live: Mapping[str, Drive], dri
         StoreError: the store failed.
     """
     log, machine = drive.log, drive.log.machine
-    fork, caller = machine.fork, caller_of(machine)
+    fork, caller = machine.fork, machine.caller
     mode: Live | None
     recording: Recording | None = None
     if fork is not None and fork.relation == "replay":

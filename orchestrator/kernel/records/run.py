@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 from orchestrator.graph.limits import Limits, Usage
 from orchestrator.kernel.question import Answer
 from orchestrator.kernel.records.base import Failure, JsonDict, RecordBase
-from orchestrator.kernel.rules import rules_of
+
+RULES: Final = 2
+"""The version of the execution rules in `docs/kernel.md`."""
 
 
 class Caller(BaseModel):
@@ -44,8 +46,8 @@ class RunStarted(RecordBase):
     tools: dict[str, str] = Field(default_factory=dict)
     """Every tool that the run's nodes may call, with the digest of its schema; `node/name` for a node's own."""
     holder: str = ""
-    rules: int = 1
-    """The version of the execution rules that the run follows; see `orchestrator.kernel.rules`."""
+    rules: Literal[2]
+    """The version of the execution rules that the run follows, `RULES`: a journal of other rules is refused."""
     caller: Caller | None = None
     """The call that began it, if its graph was called as a tool."""
     pause_before: tuple[str, ...] = ()
@@ -55,12 +57,6 @@ class RunStarted(RecordBase):
     """Whether the run was given a context, so that it goes on only with one."""
     by: str = ""
     """Who started it."""
-
-    @field_validator("rules")
-    @classmethod
-    def _known(cls, rules: int) -> int:
-        rules_of(rules)
-        return rules
 
 
 class Paused(RecordBase):

@@ -152,7 +152,6 @@ class _SnapshotReader:
         self.ranks: list[Rank] = []
         for number, joined, closed in data["ranks"]:
             self.ranks.append(Rank(self._path(number), None if joined is None else self._rank(joined), closed=closed))
-        self.rules = run.rules
         self.versions: list[Version] = []
         for entry in data["versions"]:
             self.versions.append(self._version(entry))
@@ -214,7 +213,7 @@ class _SnapshotReader:
         if "update" not in entry:
             # Always a merge of what it was: a version of one parent that updates nothing gives fields back.
             local = schema.decode(entry["local"])
-            merged = merge(schema, parents, key=entry["key"], local=local, rules=self.rules)
+            merged = merge(schema, parents, key=entry["key"], local=local)
             return Version(merged.values, parents=parents, key=entry["key"], node=entry["node"], rank=rank)
         values = schema.apply(parents[0].values, entry["update"], entry["ops"])
         if entry["reduced"]:

@@ -29,7 +29,7 @@ def new_run(
 def started(info: RunInfo) -> Record:
     return RunStarted(
         seq=1, ts=1.5, run_id=info.run_id, graph=info.graph, structure=info.structure, content=info.content,
-        values={"n": 1}, labels=dict(info.labels),
+        values={"n": 1}, labels=dict(info.labels), rules=2,
     )  # fmt: skip
 
 

@@ -1,24 +1,17 @@
-"""The graphs of `tests/data/rules1.sqlite`: runs begun when journals did not yet name the rules that they follow.
-
-The store was written by the version before `RunStarted.rules`. In it the order of updates could depend on the run's
-id, `replace()` beside another branch's update was no conflict, and joins that one step completed fired in the opposite
-order. `rules1.json` holds what that version made of the runs: the state after every record, and for the run that waits
-what it came to when it was answered.
-"""
+"""The rules that a run follows: named in its journal, and what they decide about order and conflicts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from pathlib import Path
+import json
 from typing import Annotated, Any
 
+import pytest
 from pydantic import BaseModel
 
-from orchestrator import Context, Graph, Limits, Outcome, Update, add, append, node, replace
+from orchestrator import Executor, Graph, Limits, Outcome, Update, add, append, node, replace
+from orchestrator.kernel.records import RunStarted, decode, encode
 
-DATA = Path(__file__).parents[1] / "data"
-STORE = DATA / "rules1.sqlite"
-EXPECTED = DATA / "rules1.json"
+pytestmark = pytest.mark.anyio
 
 
 class Log(BaseModel):
@@ -30,37 +23,31 @@ class Log(BaseModel):
 def says(word: str, join: Any = None, value: object = None) -> Any:
     """A node that logs one word, or gives the log a value."""
 
-    @node(join=join, version="1")
+    @node(join=join)
     def say(state: Log) -> Update:
         return {"log": word if value is None else value}
 
     return say
 
 
-@node(version="1")
+@node
 def begin(state: Log) -> Update:
     return {"n": 1}
 
 
-@node(version="1")
+@node
 def work(state: Log) -> Update:
     return {"n": 0}
 
 
-@node(version="1")
+@node
 def note(state: Log) -> Update:
     return {"log": f"round {state.n}"}
 
 
-@node(join="all", outcomes=("again", "ok"), version="1")
+@node(join="all", outcomes=("again", "ok"))
 def check(state: Log) -> Outcome:
     return Outcome("again" if state.n < 4 else "ok")
-
-
-@node(version="1")
-async def ask(state: Log, ctx: Context) -> Update:
-    answer = await ctx.ask("input", prompt="Go on?")
-    return {"log": replace([f"asked: {answer.value}"])}
 
 
 ROUNDS = """
@@ -72,16 +59,9 @@ ROUNDS = """
 
 
 def rounds() -> Graph:
-    """Rounds of a loop, each of which leaves a branch that ended: their notes had no order of their own."""
+    """Rounds of a loop, each of which leaves a branch that ended: their notes are in the order of the rounds."""
     nodes = {"begin": begin, "work": work, "note": note, "check": check}
     return Graph(name="rounds", state=Log, nodes=nodes, edges=f"{ROUNDS}\ncheck -> END : ok", output="log")
-
-
-def waiting() -> Graph:
-    """The same, then a question; its answer replaces the log beside the notes."""
-    nodes = {"begin": begin, "work": work, "note": note, "check": check, "ask": ask, "last": says("last")}
-    edges = f"{ROUNDS}\ncheck -> ask : ok\nask -> last -> END"
-    return Graph(name="waiting", state=Log, nodes=nodes, edges=edges, output="log")
 
 
 def replaced() -> Graph:
@@ -99,5 +79,30 @@ def together() -> Graph:
     return Graph(name="together", state=Log, nodes=nodes, edges=edges, output="log", limits=Limits(steps=4))
 
 
-def graphs() -> Iterable[Graph]:
-    return rounds(), waiting(), replaced(), together()
+GRAPHS = {"rounds": rounds(), "replaced": replaced(), "together": together()}
+EXPECTED = {
+    "rounds": ("completed", '["round 1", "round 2", "round 3", "round 4"]'),
+    "replaced": ("failed", "null"),
+    "together": ("exhausted", '["b", "c", "one"]'),
+}
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+async def test_the_outcome_of_a_run_does_not_depend_on_its_id(name: str) -> None:
+    outputs = set()
+    async with Executor(graphs=[*GRAPHS.values()]) as executor:
+        for number in range(4):
+            run = await executor.start(GRAPHS[name], {}, run_id=f"new-{number}")
+            outputs.add((run.status, json.dumps(run.output)))
+    assert outputs == {EXPECTED[name]}
+
+
+def test_a_journal_names_the_rules_that_it_follows() -> None:
+    fields: Any = {"seq": 1, "ts": 1.0, "run_id": "r", "graph": "g", "structure": "s", "content": "c", "values": {}}
+    written = encode(RunStarted(**fields, rules=2))
+    assert b'"rules":2' in written
+    assert decode(written) == RunStarted(**fields, rules=2)
+    with pytest.raises(ValueError, match=r"rules\n +Input should be 2 .*input_value=3"):
+        decode(written.replace(b'"rules":2', b'"rules":3'))
+    with pytest.raises(ValueError, match=r"rules\n +Field required"):
+        decode(written.replace(b',"rules":2', b""))
