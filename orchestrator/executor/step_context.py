@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic_core import to_jsonable_python
 
@@ -13,8 +13,9 @@ from orchestrator.context import Context
 from orchestrator.errors import InvalidValue, StepTimeout
 from orchestrator.executor.effects.effect import Attempt
 from orchestrator.executor.effects.limits import remaining_limits
-from orchestrator.executor.effects.perform import AttemptEffects, innermost
+from orchestrator.executor.effects.perform import AttemptEffects
 from orchestrator.executor.effects.questions import answer_to, as_before, make_question
+from orchestrator.executor.effects.under_way import innermost
 from orchestrator.executor.interrupts import in_step_task
 from orchestrator.graph.codec import as_json, shown
 from orchestrator.graph.isolation import isolated
@@ -32,6 +33,9 @@ from orchestrator.tools.toolbox import Toolbox
 from orchestrator.tools.truncation import cut
 from orchestrator.values import LATEST, check_name, check_text, checked, fault_in
 
+if TYPE_CHECKING:
+    from orchestrator.executor.effects.tools import JournaledToolbox
+
 T = TypeVar("T")
 
 _MOST_SHOWN = 20_000
@@ -42,7 +46,7 @@ class StepContext(Context):
     """The context of one attempt. Cheap to make: what a node does not use is never built."""
 
     _effects: AttemptEffects | None = None
-    _tools: Toolbox | None = None
+    _tools: JournaledToolbox | None = None
     _asked: dict[str, int] | None = None
 
     def __init__(self, attempt: Attempt) -> None:
@@ -135,6 +139,10 @@ class StepContext(Context):
 
     @property
     def tools(self) -> Toolbox:
+        return self._toolbox
+
+    @property
+    def _toolbox(self) -> JournaledToolbox:
         if self._tools is None:
             from orchestrator.executor.effects.tools import tools_for
 
@@ -149,9 +157,7 @@ class StepContext(Context):
         return JournaledMemory(self.effects)
 
     async def tool(self, name: str, args: Mapping[str, object] | None = None, /, **more: object) -> ToolResult:
-        from orchestrator.executor.effects.tools import call_tool
-
-        return await call_tool(self.effects, self, name, args, more)
+        return await self._toolbox.call(name, args, more)
 
     async def effect(
         self,

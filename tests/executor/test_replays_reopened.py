@@ -18,7 +18,6 @@ from orchestrator.kernel.records import EffectIntended, EffectSettled, Record, S
 from orchestrator.nodes import Ask, Subgraph
 from orchestrator.stores import Store
 from orchestrator.stores.memory import MemoryStore
-from orchestrator.stores.requests import RunQuery
 from orchestrator.testing import ScriptedModel, assert_replays
 from tests.executor.test_forks_everywhere import KINDS, Echo, acting_tools, said
 from tests.support.executors import Log, chain, counting, says
@@ -261,7 +260,7 @@ async def test_a_graph_that_was_called_as_a_tool_gives_the_result_that_it_had_in
         replay = await executor.replay(child)
         assert replay.same, replay.diff.to_text()
     replay = await same(store, graph, run, tools=tools)
-    assert len((await Executor(store).runs(RunQuery(graph="inner"))).runs) == 2  # the run, and its replay
+    assert len((await Executor(store).runs(graph="inner")).runs) == 2  # the run, and its replay
 
 
 async def test_what_lost_attempts_spent_counts_against_limits(store: Store) -> None:

@@ -387,7 +387,7 @@ def test_a_partial_reply_keeps_its_end_and_counts_what_it_dropped(
     pieces: list[tuple[str, str]], most: int, block: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(models, "MOST", most)
+        patch.setattr(models, "MOST_KEPT", most)
         patch.setattr(models, "_BLOCK", block)
         reply = PartialReply({"key": "k"})
         for text, reasoning in pieces:

@@ -5,6 +5,7 @@ The law: what touches the outside is journaled before it is made and after, and 
     effect          what an effect is, and the attempt of a step that makes it
     decide          what the journal decides about an effect, as data
     perform         does what was decided
+    under_way       effects in progress, journaled before and after
     limits          admits a call by the limits of the run and of the runs around it
     retry           which failures are followed by another try, and when
     questions       what a step asks, also of effects whose outcome is unknown

@@ -24,8 +24,8 @@ from orchestrator.executor.call_guard import CallDenied
 from orchestrator.executor.effects.decide import certainly_failed, is_suspended, settled_of
 from orchestrator.executor.effects.effect import Attempt, Call, Effect
 from orchestrator.executor.effects.limits import child_id
-from orchestrator.executor.effects.perform import UnderWay, patience
 from orchestrator.executor.effects.questions import answer_to, asking_again, identified, unused_id
+from orchestrator.executor.effects.under_way import UnderWay, patience
 from orchestrator.executor.interrupts import Lost
 from orchestrator.jsontypes import canonical
 from orchestrator.kernel.ids import hash_id
@@ -49,7 +49,7 @@ from orchestrator.tools.truncation import cut
 
 RECORDED = "recorded"
 """The answer that takes the result which the call had in another run."""
-MOST = 100
+MOST_JOURNALS = 100
 """Journals that are read for one question: those of the nearest relatives."""
 
 
@@ -96,7 +96,7 @@ class Relatives:
         return name if fork is None or fork.parent == name else self.maker(fork.parent, seq)
 
 
-async def relatives(store: Store, run_id: str, records: Sequence[Record], most: int = MOST) -> Relatives:
+async def relatives(store: Store, run_id: str, records: Sequence[Record], most: int = MOST_JOURNALS) -> Relatives:
     """The journals of a run's family, without its own.
 
     Of a run that a fork called, they are those of the runs that the same call started in the fork's family.
@@ -148,7 +148,7 @@ async def _called_alike(store: Store, caller: Caller) -> Relatives:
             if isinstance(record, EffectIntended) and record.name == made.name and _is_near(record, made):
                 inner = child_id(name, record.key)
                 theirs = await _journal(store, inner)
-                if theirs is not None and len(found.journals) < MOST:
+                if theirs is not None and len(found.journals) < MOST_JOURNALS:
                     found.journals[inner] = theirs
     return found
 
@@ -271,7 +271,7 @@ def known_of(run: str, entry: EffectEntry, digest: str) -> FamilyCall:
 
 _SHOWN = 500
 """Characters of arguments or of a result in a prompt; the payload has all of them."""
-_MOST = 3
+_MOST_CALLS = 3
 """Calls that a prompt tells of."""
 
 
@@ -364,9 +364,9 @@ def _args(effect: Effect[Any]) -> object:
 
 def _prompt(name: str, calls: Sequence[FamilyCall], gone: Sequence[str], *, recorded: bool) -> str:
     """The question in words."""
-    told = [said_of(call) for call in calls[:_MOST]]
-    if len(calls) > _MOST:
-        told.append(f"{len(calls) - _MOST} more calls are in the payload.")
+    told = [said_of(call) for call in calls[:_MOST_CALLS]]
+    if len(calls) > _MOST_CALLS:
+        told.append(f"{len(calls) - _MOST_CALLS} more calls are in the payload.")
     told += [f"Run {run}, which it comes from, is deleted or damaged: what it did since is not known." for run in gone]
     if not told:
         told.append("No run that it is related to has made this call.")

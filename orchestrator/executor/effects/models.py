@@ -304,7 +304,7 @@ class Pieces:
         self._attempt.log.tell(kind, {**self._reply.about, **data})
 
 
-MOST = 1_000_000
+MOST_KEPT = 1_000_000
 """Characters that are kept of one reply: its end, if it is longer."""
 _BLOCK = 256
 """Pieces that are kept as one: small texts take much more memory than their characters."""
@@ -334,7 +334,7 @@ class PartialReply:
         if len(self._recent) == _BLOCK:
             self._blocks.append(_joined(self._recent))
             self._recent.clear()
-        while self._kept > MOST and self._blocks:
+        while self._kept > MOST_KEPT and self._blocks:
             dropped, thought = self._blocks.popleft()
             self._kept -= len(dropped) + len(thought)
             self.omitted += len(dropped)

@@ -15,8 +15,9 @@ from orchestrator.context import Context
 from orchestrator.errors import AgentError, GraphUnknown, InvalidUpdate, ResultRefused, ToolFailed
 from orchestrator.executor.call_guard import CallDenied
 from orchestrator.executor.effects.effect import Effect
-from orchestrator.executor.effects.perform import AttemptEffects, innermost
+from orchestrator.executor.effects.perform import AttemptEffects
 from orchestrator.executor.effects.retry import TryAgain, decide, outcome_is_open
+from orchestrator.executor.effects.under_way import innermost
 from orchestrator.executor.failures import bounded, traceback_of_tool
 from orchestrator.fence import current_fence, waits_at_fence
 from orchestrator.graph.codec import Codec, as_json
@@ -34,7 +35,7 @@ from orchestrator.values import Unfit
 T = TypeVar("T")
 
 
-def tools_for(effects: AttemptEffects, ctx: Context[Any]) -> Toolbox:
+def tools_for(effects: AttemptEffects, ctx: Context[Any]) -> JournaledToolbox:
     """The tools of a step, their calls journaled.
 
     Raises:
@@ -52,7 +53,7 @@ def tools_for(effects: AttemptEffects, ctx: Context[Any]) -> Toolbox:
 
 
 class JournaledToolbox(Toolbox):
-    """The tools of one step; `execute` journals its calls."""
+    """The tools of one step, whose calls are effects."""
 
     def __init__(self, effects: AttemptEffects, ctx: Context[Any], tools: Iterable[Tool]) -> None:
         super().__init__(*tools)
@@ -70,32 +71,134 @@ class JournaledToolbox(Toolbox):
                 args = tool.validate(tool_input or {})
         except Exception as error:
             return tool.failure(error)
-        result = await perform_tool(self._effects, self._ctx, tool, args)
-        return worded(result)
+        return worded(await self._perform(tool, args))
 
+    async def call(self, name: str, given: Mapping[str, object] | None, more: Mapping[str, object]) -> ToolResult:
+        """See `Context.tool`."""
+        try:
+            tool = self.get(name)
+            if tool is None:
+                known = ", ".join(one.name for one in self) or "none at all"
+                raise AgentError(f"{self._ctx.node}: {name!r} is not an available tool; there are: {known}")
+            args, check = _parted(tool, given, more) if given is not None or "check" in more else (more, False)
+            args = tool.validate(args)
+        except AgentError:
+            self._note_failed()
+            raise
+        result = await self._perform(tool, args)
+        if check and result.failed:
+            raise ToolFailed(name, result)
+        return result
 
-async def call_tool(
-    effects: AttemptEffects,
-    ctx: Context[Any],
-    name: str,
-    given: Mapping[str, object] | None,
-    more: Mapping[str, object],
-) -> ToolResult:
-    """See `Context.tool`."""
-    try:
-        tool = ctx.tools.get(name)
-        if tool is None:
-            known = ", ".join(one.name for one in ctx.tools) or "none at all"
-            raise AgentError(f"{ctx.node}: {name!r} is not an available tool; there are: {known}")
-        args, check = _parted(tool, given, more) if given is not None or "check" in more else (more, False)
-        args = tool.validate(args)
-    except AgentError:
-        _note_failed(effects)
-        raise
-    result = await perform_tool(effects, ctx, tool, args)
-    if check and result.failed:
-        raise ToolFailed(name, result)
-    return result
+    def _note_failed(self) -> None:
+        """Count a call of the node's own that failed; those that a tool makes are that tool's matter."""
+        if not innermost():
+            self._effects.attempt.failed_calls += 1
+
+    async def _perform(self, tool: Tool, args: Mapping[str, object]) -> ToolResult:
+        """Call a tool with validated arguments, as an effect. What it raises becomes a `ToolFailure`."""
+        effects = self._effects
+        effects.attempt.check_may_call(tool.name)
+
+        def calling(args: Mapping[str, object]) -> Effect[tuple[ToolResult, bool]]:
+            return Effect(
+                kind="tool",
+                name=tool.name,
+                effect=tool.effect,
+                request={"args": dict(args), "schema": tool.schema_digest},
+                risk=tool.risk,
+                run=lambda key: self._make(tool, args, key),
+                encode=lambda found: _data(found[0]),
+                decode=lambda found: (_tool_result(found), False),
+                reread=True,
+                unknown=lambda found: found[1],
+                reconcile=_reconciler(tool),
+                returns=lambda: tool.output_schema,
+                continues=tool.continues,
+                graph=str(getattr(getattr(tool, "graph", None), "content", "")),
+                recall=lambda request: calling(request["args"]),
+            )
+
+        effect = calling(args)
+        log = effects.attempt.log
+        guard = None if log.replay is not None or (effect.irreversible and log.machine.in_fork) else log.guard
+        due, known = (False, "") if guard is None else effects.is_due(effect)
+        try:
+            if guard is not None and due and guard.asks_about(tool, args, known):
+                payload = {"tool": tool.name, "args": dict(args), "risk": tool.risk, "effect": tool.effect}
+                answer = await self._ctx.ask("approval", prompt=f"Call {tool.name}? {guard.why}", payload=payload)
+                if not isinstance(answer, Approve):
+                    raise CallDenied(tool.name, getattr(answer, "reason", ""))
+                if answer.args is not None:
+                    effect = calling(tool.validate(answer.args))
+            result, _ = await effects.perform(effect)
+        except ResultRefused as refusal:
+            result = tool.failure(refusal)
+        except CallDenied as denied:
+            self._note_failed()
+            return ToolFailure(error=denied.words)
+        if result.failed:
+            self._note_failed()
+        return result
+
+    async def _make(self, tool: Tool, args: Mapping[str, object], key: str) -> tuple[ToolResult, bool]:
+        """Return the result of a tool, and whether that leaves its outcome open.
+
+        The tool's own `retry` makes the call again inside the same effect, but never one of an irreversible tool whose
+        error leaves its outcome open (see `outcome_is_open`), whatever the retry allows: a connection that broke or
+        time that ran out ends that call, its result is journaled as unknown, and a further attempt of the step asks
+        first. So it does if its result is refused. Nor is a tool called again inside of which something irreversible
+        happened, or may have: a further attempt of the step gets the results of those calls.
+        """
+        attempt, tries = self._effects.attempt, 1
+        returned = (ResultRefused,) if tool.effect == "irreversible" else ()
+        passing: tuple[type[Exception], ...] = (GraphUnknown, *returned, *tool.passes)
+        while True:
+            try:
+                with contained():
+                    done = await tool.perform(args, key=key, ctx=self._ctx)
+                return await self._landed(tool, done, key), False
+            except passing:
+                raise
+            except Exception as error:
+                fence = current_fence.get()
+                open_ = outcome_is_open(error) and (fence is None or fence.entered is not False)
+                again = None
+                if tool.retry is not None:
+                    irreversible = (open_ and tool.effect == "irreversible") or self._effects.lasts_inside(key)
+                    again = decide(tool.retry, error, tries, random.random(), irreversible=irreversible)
+                if not isinstance(again, TryAgain):
+                    failure = tool.failure(error).model_copy(update={"traceback": traceback_of_tool(error)})
+                    return storable(kept(failure, tool.max_kept)), open_
+                await anyio.sleep(again.wait)
+                tries += 1
+            if not attempt.log.lease.fresh:
+                await attempt.ensure_held()
+
+    async def _landed(self, tool: Tool, done: ToolResult, key: str) -> ToolResult:
+        """The result of a call that was made, as the journal keeps it.
+
+        Raises:
+            ResultRefused: something went wrong behind the call.
+        """
+        try:
+            if done.metadata.get("new_instance") and await self._began_anew(tool, key):
+                done = done.model_copy(update={"metadata": {**done.metadata, "began_anew": True}})
+            return _kept(tool, done)
+        except Exception as error:
+            raise refused(error, done) from error
+
+    async def _began_anew(self, tool: Tool, key: str) -> bool:
+        """True if the run called the tool before: what those calls set up in their instance is gone."""
+        log = self._effects.attempt.log
+        had = log.holdings.of(log.run_id).had
+        if tool.name in had:
+            return True
+        had.add(tool.name)
+        if log.is_new:
+            return False
+        records = await log.journal.store.read(log.run_id)
+        return any(one.type == "effect_intended" and one.name == tool.name and one.key != key for one in records)
 
 
 def _parted(
@@ -119,111 +222,6 @@ def _parted(
     return {**given, **more}, check
 
 
-def _note_failed(effects: AttemptEffects) -> None:
-    """Count a call of the node's own that failed; those that a tool makes are that tool's matter."""
-    if not innermost():
-        effects.attempt.failed_calls += 1
-
-
-async def perform_tool(
-    effects: AttemptEffects, ctx: Context[Any], tool: Tool, args: Mapping[str, object]
-) -> ToolResult:
-    """Call a tool with validated arguments, as an effect. What it raises becomes a `ToolFailure`."""
-    effects.attempt.check_may_call(tool.name)
-
-    def calling(args: Mapping[str, object]) -> Effect[tuple[ToolResult, bool]]:
-        return Effect(
-            kind="tool",
-            name=tool.name,
-            effect=tool.effect,
-            request={"args": dict(args), "schema": tool.schema_digest},
-            risk=tool.risk,
-            run=lambda key: _call(effects, ctx, tool, args, key),
-            encode=lambda found: _data(found[0]),
-            decode=lambda found: (_tool_result(found), False),
-            reread=True,
-            unknown=lambda found: found[1],
-            reconcile=_reconciler(tool),
-            returns=lambda: tool.output_schema,
-            continues=tool.continues,
-            graph=str(getattr(getattr(tool, "graph", None), "content", "")),
-            recall=lambda request: calling(request["args"]),
-        )
-
-    effect = calling(args)
-    log = effects.attempt.log
-    guard = None if log.replay is not None or (effect.irreversible and log.machine.in_fork) else log.guard
-    due, known = (False, "") if guard is None else effects.is_due(effect)
-    try:
-        if guard is not None and due and guard.asks_about(tool, args, known):
-            payload = {"tool": tool.name, "args": dict(args), "risk": tool.risk, "effect": tool.effect}
-            answer = await ctx.ask("approval", prompt=f"Call {tool.name}? {guard.why}", payload=payload)
-            if not isinstance(answer, Approve):
-                raise CallDenied(tool.name, getattr(answer, "reason", ""))
-            if answer.args is not None:
-                effect = calling(tool.validate(answer.args))
-        result, _ = await effects.perform(effect)
-    except ResultRefused as refusal:
-        result = tool.failure(refusal)
-    except CallDenied as denied:
-        _note_failed(effects)
-        return ToolFailure(error=denied.words)
-    if result.failed:
-        _note_failed(effects)
-    return result
-
-
-async def _call(
-    effects: AttemptEffects, ctx: Context[Any], tool: Tool, args: Mapping[str, object], key: str
-) -> tuple[ToolResult, bool]:
-    """Return the result of a tool, and whether that leaves its outcome open.
-
-    The tool's own `retry` makes the call again inside the same effect, but never one of an irreversible tool whose
-    error leaves its outcome open (see `outcome_is_open`), whatever the retry allows: a connection that broke or time
-    that ran out ends that call, its result is journaled as unknown, and a further attempt of the step asks first. So it
-    does if its result is refused. Nor is a tool called again inside of which something irreversible happened, or may
-    have: a further attempt of the step gets the results of those calls.
-    """
-    attempt, tries = effects.attempt, 1
-    returned = (ResultRefused,) if tool.effect == "irreversible" else ()
-    passing: tuple[type[Exception], ...] = (GraphUnknown, *returned, *tool.passes)
-    while True:
-        try:
-            with contained():
-                done = await tool.perform(args, key=key, ctx=ctx)
-            return await _landed(effects, tool, done, key), False
-        except passing:
-            raise
-        except Exception as error:
-            fence = current_fence.get()
-            open_ = outcome_is_open(error) and (fence is None or fence.entered is not False)
-            again = None
-            if tool.retry is not None:
-                irreversible = (open_ and tool.effect == "irreversible") or effects.lasts_inside(key)
-                again = decide(tool.retry, error, tries, random.random(), irreversible=irreversible)
-            if not isinstance(again, TryAgain):
-                failure = tool.failure(error).model_copy(update={"traceback": traceback_of_tool(error)})
-                return storable(kept(failure, tool.max_kept)), open_
-            await anyio.sleep(again.wait)
-            tries += 1
-        if not attempt.log.lease.fresh:
-            await attempt.ensure_held()
-
-
-async def _landed(effects: AttemptEffects, tool: Tool, done: ToolResult, key: str) -> ToolResult:
-    """The result of a call that was made, as the journal keeps it.
-
-    Raises:
-        ResultRefused: something went wrong behind the call.
-    """
-    try:
-        if done.metadata.get("new_instance") and await _began_anew(effects, tool, key):
-            done = done.model_copy(update={"metadata": {**done.metadata, "began_anew": True}})
-        return _kept(tool, done)
-    except Exception as error:
-        raise refused(error, done) from error
-
-
 def _kept(tool: Tool, done: ToolResult) -> ToolResult:
     """A result as the journal keeps it; a failed one if it cannot keep what was given.
 
@@ -234,19 +232,6 @@ def _kept(tool: Tool, done: ToolResult) -> ToolResult:
     if result.failed and not done.failed and tool.effect == "irreversible":
         raise ResultRefused(str(result.error), in_words(done))
     return result
-
-
-async def _began_anew(effects: AttemptEffects, tool: Tool, key: str) -> bool:
-    """True if the run called the tool before: what those calls set up in their instance is gone."""
-    log = effects.attempt.log
-    had = log.holdings.of(log.run_id).had
-    if tool.name in had:
-        return True
-    had.add(tool.name)
-    if log.is_new:
-        return False
-    records = await log.journal.store.read(log.run_id)
-    return any(one.type == "effect_intended" and one.name == tool.name and one.key != key for one in records)
 
 
 _NOTHING = ToolResult().model_dump(mode="json")

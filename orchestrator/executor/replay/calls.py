@@ -24,8 +24,8 @@ from orchestrator.executor.effects.decide import NOT_MADE, Ending
 from orchestrator.executor.effects.earlier_calls import question_id
 from orchestrator.executor.effects.effect import Attempt, Call, Effect
 from orchestrator.executor.effects.limits import admit
-from orchestrator.executor.effects.perform import UnderWay, inside
 from orchestrator.executor.effects.questions import answer_to, asking_again, identified, passed_on
+from orchestrator.executor.effects.under_way import UnderWay, inside
 from orchestrator.executor.interrupts import Refused, TimedOut
 from orchestrator.executor.replay import REPLAYED
 from orchestrator.executor.replay.steps import wait_for_stop
