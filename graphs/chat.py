@@ -13,7 +13,6 @@ from typing import Literal
 
 from orchestrator import Context, Graph, Limits, Outcome, Retry, Update, extend, node, replace
 from orchestrator.errors import StepError
-from orchestrator.graph import Migration
 from orchestrator.models import assistant, user
 from orchestrator.nodes import ITEM, Ask, CallModel, CallProtocol, Observe, ReadReply, Subgraph
 from orchestrator.strategies.function_call import one_call
@@ -110,13 +109,6 @@ EDGES = """
     left     -> END
 """
 
-MIGRATION = Migration(nodes={"respond": "think", "call": "act"}, accept=True)
-"""For runs that began when thinking, reading and correcting were one node.
-
-They move to this graph when they are resumed or answered, without `migrate=`: see docs/versions.md. A graph that is
-loaded from a file has no migrations.
-"""
-
 
 def chat(
     max_steps: int = 10,
@@ -195,7 +187,6 @@ def chat(
         edges=EDGES,
         output="answer",
         limits=Limits(steps=10_000, seconds=max_seconds),
-        migrations=[MIGRATION],
     )
     return graph.with_tools(tools).with_model(model)
 

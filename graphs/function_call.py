@@ -13,7 +13,7 @@ from typing import Any, Literal
 from pydantic import JsonValue
 
 from orchestrator import Graph, Limits, Retry, ToolCall, Update, node
-from orchestrator.graph import Migration, Node
+from orchestrator.graph import Node
 from orchestrator.nodes import ITEM, CallModel, CallProtocol, CheckCall, Confirm, Execute, ReadReply, Subgraph
 from orchestrator.tools import Risk
 from orchestrator.values import check_options
@@ -102,13 +102,6 @@ WHEN_CORRECTED = """
     read  -> think : again
 """
 
-MIGRATION = Migration(nodes={"respond": "think", "call": "act"}, forks={"respond": "read"}, accept=True)
-"""For runs that began when thinking, reading and correcting were one node.
-
-They move to this graph when they are resumed or answered, without `migrate=`: see docs/versions.md. A graph that is
-loaded from a file has no migrations.
-"""
-
 
 def function_call(
     max_steps: int = 2,
@@ -171,7 +164,6 @@ def function_call(
         edges=EDGES + (WHEN_CORRECTED if max_steps > 1 else ""),
         output="result",
         limits=Limits(steps=None, visits={"think": max_steps}, seconds=max_seconds),
-        migrations=[MIGRATION],
     )
     return graph.with_tools(tools).with_model(model)
 

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from typing import Literal
 
 from orchestrator import Graph, Limits, Retry, node
-from orchestrator.graph import Migration, Node
+from orchestrator.graph import Node
 from orchestrator.nodes import ITEM, CallModel, CallProtocol, Observe, ReadReply, Subgraph
 from orchestrator.strategies.function_call import one_call
 from orchestrator.tools import Risk
@@ -55,13 +55,6 @@ LAST_ANSWER = """
     conclude    -> read_answer
     read_answer -> conclude : again
     read_answer -> END      : answer
-"""
-
-MIGRATION = Migration(nodes={"respond": "think", "call": "act"}, forks={"respond": "read"}, accept=True)
-"""For runs that began when thinking, reading and correcting were one node.
-
-They move to this graph when they are resumed or answered, without `migrate=`: see docs/versions.md. A graph that is
-loaded from a file has no migrations.
 """
 
 
@@ -132,7 +125,6 @@ def function_call_agent(
         edges=EDGES + (LAST_ANSWER if last_answer else WHEN_SPENT),
         output="answer",
         limits=Limits(steps=10_000 * max_steps, seconds=max_seconds),  # room for as many calls as a reply can hold
-        migrations=[MIGRATION],
     )
     return graph.with_tools(tools).with_model(model)
 

@@ -13,7 +13,7 @@ from collections.abc import Collection
 from typing import Literal
 
 from orchestrator import Graph, Limits, Retry
-from orchestrator.graph import Migration, Node
+from orchestrator.graph import Node
 from orchestrator.nodes import Advance, CallProtocol, Complete, Plan, ReadPlan, Subgraph
 from orchestrator.strategies.function_call_agent import function_call_agent
 from orchestrator.tools import Risk
@@ -51,12 +51,6 @@ WHEN_SPENT = """
     *        -> conclude : exhausted
     conclude -> END
     conclude -> END : error
-"""
-MIGRATION = Migration(accept=True)
-"""For runs that began when planning, reading and correcting were one node; the solver has one of its own.
-
-They move to this graph when they are resumed or answered, without `migrate=`: see docs/versions.md. A graph that is
-loaded from a file has no migrations.
 """
 
 
@@ -136,7 +130,6 @@ def plan_and_solve(
         edges=EDGES + (WHEN_SPENT if last_answer else ""),
         output="answer",
         limits=Limits(steps=steps, visits={"solve": max_steps}, seconds=max_seconds),
-        migrations=[MIGRATION],
     )
     return graph.with_tools(tools)
 

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from typing import Literal
 
 from orchestrator import Graph, Limits, Retry
-from orchestrator.graph import Migration, Node
+from orchestrator.graph import Node
 from orchestrator.nodes import ITEM, CallModel, CallProtocol, Observe, ReadReply, Subgraph
 from orchestrator.strategies.function_call import one_call
 from orchestrator.tools import Risk
@@ -74,13 +74,6 @@ WHEN_SPENT = """
     conclude    -> read_answer
     read_answer -> END      : answer
     conclude, read_answer -> END : error
-"""
-
-MIGRATION = Migration(nodes={"respond": "think", "call": "act"}, forks={"respond": "read"}, accept=True)
-"""For runs that began when thinking, reading and correcting were one node.
-
-They move to this graph when they are resumed or answered, without `migrate=`: see docs/versions.md. A graph that is
-loaded from a file has no migrations.
 """
 
 
@@ -174,7 +167,6 @@ def react(
         edges=edges,
         output="answer",
         limits=Limits(steps=10_000 * max_steps, visits={"think": max_steps}, seconds=max_seconds),
-        migrations=[MIGRATION],
     )
     return graph.with_tools(tools).with_model(model)
 

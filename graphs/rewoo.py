@@ -11,7 +11,7 @@ from collections.abc import Collection
 from typing import Literal
 
 from orchestrator import Graph, Limits, Retry
-from orchestrator.graph import Migration, Node
+from orchestrator.graph import Node
 from orchestrator.nodes import Confirm, Execute, Fill, Plan, ReadPlan, Record, Solve
 from orchestrator.tools import Risk
 from orchestrator.values import check_options
@@ -42,12 +42,6 @@ WHEN_DENIED = """
 """
 WHEN_SPENT = """
     *       -> solve   : exhausted
-"""
-MIGRATION = Migration(nodes={"work": "fill"}, forks={"plan": "read"}, accept=True)
-"""For runs that began when planning and reading the plan were one node, and so were filling in and recording.
-
-They move to this graph when they are resumed or answered, without `migrate=`: see docs/versions.md. A graph that is
-loaded from a file has no migrations.
 """
 
 
@@ -113,7 +107,6 @@ def rewoo(
         output="answer",
         # A call takes four steps; the rest is for steps without one, which take two, and for tools that are graphs.
         limits=Limits(seconds=max_seconds, steps=1000 + 4 * max_steps),
-        migrations=[MIGRATION],
     )
     return graph.with_tools(tools)
 

@@ -151,7 +151,7 @@ async def test_a_run_of_the_same_id_that_is_another_one_is_not_taken_for_it(tmp_
     "data",
     [
         b"", b"{", b"null", b'{"format": 0}', b'{"format": 5}', b'[1, "two"]', b"x", zlib.compress(b'{"format": 0}'),
-        zlib.compress(b"[]"), zlib.compress(b'{"format": 9}')[:-1], zlib.compress(b" " * 200_000),
+        zlib.compress(b"[]"), zlib.compress(b'{"format": 10}')[:-1], zlib.compress(b" " * 200_000),
     ],
 )  # fmt: skip
 async def test_a_snapshot_that_cannot_be_read_is_none(tmp_path: Path, data: bytes) -> None:

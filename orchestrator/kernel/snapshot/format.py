@@ -1,41 +1,22 @@
-"""The format of snapshots: its number, and its names for what the code names otherwise."""
+"""The format of snapshots: its number, and the fields that are written as they are."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 Data: TypeAlias = dict[str, Any]
 
-FORMAT = 9
+FORMAT = 10
+"""The number of the format. A snapshot of another one is not read: the records are folded instead."""
 
-_RUN = ("head", "approve", "paused", "cancelled", "steps", "seconds", "updated", "content", "tools")
-_FRAME = ("steps", "calls", "tokens", "active", "cost", "began", "exhausting")
+RUN_FIELDS = (
+    "head", "approve", "paused", "cancelled", "steps", "seconds", "updated", "content", "tools", "calls",
+    "input_tokens", "output_tokens", "cost", "estimated", "was_running", "longest_reply", "costliest_call",
+)  # fmt: skip
+"""Fields of `RunState`."""
 
-RUN_FIELDS: Mapping[str, str] = {
-    **{name: name for name in _RUN},
-    "_calls": "calls",
-    "_input_tokens": "input_tokens",
-    "_output_tokens": "output_tokens",
-    "_cost": "cost",
-    "_estimated": "estimated",
-    "_awake": "was_running",
-    "_longest": "longest_reply",
-    "_dearest": "costliest_call",
-}
-"""Name in a snapshot -> field of `RunState`."""
-
-FRAME_FIELDS: Mapping[str, str] = {
-    **{name: name for name in _FRAME},
-    "after": "after_limit",
-    "squashable": "may_drop_history",
-    "raised": "raised",
-    "spent_name": "spent_name",
-    "timed_from": "timed_from",
-    "parent_gone": "parent_dropped",
-    "lasting": "irreversible",
-    "held_calls": "reserved_calls",
-    "held_cost": "reserved_cost",
-    "held_tokens": "reserved_tokens",
-}
-"""Name in a snapshot -> field of `FrameState`."""
+FRAME_FIELDS = (
+    "steps", "calls", "tokens", "active", "cost", "began", "exhausting", "after_limit", "may_drop_history", "raised",
+    "spent_name", "timed_from", "parent_dropped", "irreversible", "reserved_calls", "reserved_cost", "reserved_tokens",
+)  # fmt: skip
+"""Fields of `FrameState`."""

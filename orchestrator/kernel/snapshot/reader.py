@@ -44,8 +44,8 @@ def load(plan: Plan, data: Mapping[str, Any]) -> RunState:
     if data.get("format") != FORMAT:
         raise ValueError(f"snapshot format {data.get('format')!r}, this version reads {FORMAT}; fold the records")
     run = RunState(plan)
-    for name, value in data["plain"].items():
-        setattr(run, RUN_FIELDS[name], value)
+    for name in RUN_FIELDS:
+        setattr(run, name, data["plain"][name])
     run.started = _decode(data["started"])
     run.lineage = lineage_of(data)
     run.ended = None if data["ended"] is None else _decode(data["ended"])
@@ -87,17 +87,14 @@ def load(plan: Plan, data: Mapping[str, Any]) -> RunState:
     run.askers = {question: live[key] for question, key in data["asked"]}
     run.places = {pool: set(keys) for pool, keys in data.get("places", ())}
     run.lines = {pool: OrderedDict((key, live[key]) for key in keys) for pool, keys in data.get("lines", ())}
-    # Earlier versions name graphs there that were dropped.
-    run.ready_frames = {key: frames[key] for key in data["ready"] if key in frames}
-    run.exhausting_frames = [frames[key] for key in data["spent"] if key in frames]
+    run.ready_frames = {key: frames[key] for key in data["ready"]}
+    run.exhausting_frames = [frames[key] for key in data["spent"]]
     return run
 
 
 def lineage_of(data: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     """`RunState.lineage` of a snapshot: its last graph is the one to load the snapshot in."""
-    started = data["started"]
-    found = data.get("lineage") or [(started["structure"], started["content"])]  # earlier versions did not write it
-    return tuple((structure, content) for structure, content in found)
+    return tuple((structure, content) for structure, content in data["lineage"])
 
 
 def load_frames(run: RunState, plan: Plan, data: Iterable[Data]) -> tuple[dict[str, FrameState], dict[str, Activation]]:
@@ -157,13 +154,13 @@ class _SnapshotReader:
             self.versions.append(self._version(entry))
         root = self.versions[data["root"]]
         frame = self.frame = new_frame(run, plan, data["key"], root, parent)
-        for name, value in data["counts"].items():
-            setattr(frame, FRAME_FIELDS[name], value)
+        for name in FRAME_FIELDS:
+            setattr(frame, name, data["counts"][name])
         frame.visits, frame.visited_after_limit = dict(data["visits"]), set(data["once"])
         frame.interrupting = data.get("interrupting", "")
         frame.entered = set(data.get("entered", ()))
         frame.limits = Limits.model_validate(data["limits"])
-        spent = data.get("spent")  # earlier versions did not write it
+        spent = data["spent"]
         frame.spent_limit = None if spent is None else r.Failure.model_validate(spent)
         frame.ended_versions = [self.versions[i] for i in data["ended"]]
         self.forks = [self._fork(entry) for entry in data["forks"]]

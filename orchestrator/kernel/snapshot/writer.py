@@ -34,7 +34,7 @@ def dump(run: RunState) -> Data:
     frames = list(run.frames())
     return {
         "format": FORMAT,
-        "plain": {name: getattr(run, field) for name, field in RUN_FIELDS.items()},
+        "plain": {name: getattr(run, name) for name in RUN_FIELDS},
         "lineage": [list(pair) for pair in run.lineage],
         "started": _record(run.started),
         "ended": None if run.ended is None else _record(run.ended),
@@ -134,7 +134,7 @@ class _SnapshotWriter:
         return {
             "key": frame.key,
             "parent": None if frame.parent is None else frame.parent.key,
-            "counts": {name: getattr(frame, field) for name, field in FRAME_FIELDS.items()},
+            "counts": {name: getattr(frame, name) for name in FRAME_FIELDS},
             "visits": frame.visits,
             "once": sorted(frame.visited_after_limit),
             **({"interrupting": frame.interrupting} if frame.interrupting else {}),
