@@ -22,13 +22,12 @@ from orchestrator.executor.heartbeat import Heartbeat, take_messages
 from orchestrator.executor.journal import LAST_FLUSH, Flusher
 from orchestrator.executor.loader import HistoryPages, RunLoader
 from orchestrator.executor.observers import Observation, RunObserver
+from orchestrator.executor.options import NO_OPTIONS, ResumeOptions
 from orchestrator.executor.os_signals import guard
 from orchestrator.executor.resources import Resources
 from orchestrator.executor.resuming import (
-    AS_IT_IS,
     Contexts,
     MakeContext,
-    Manner,
     NameCode,
     References,
     begin,
@@ -213,7 +212,9 @@ class Host:
         if self.tasks is not tasks:
             raise NotOpen(_CLOSED)
 
-    async def open(self, run_id: str, how: Manner = AS_IT_IS, hold: leases.LeaseHandle | None = None) -> Drive:
+    async def open(
+        self, run_id: str, options: ResumeOptions = NO_OPTIONS, hold: leases.LeaseHandle | None = None
+    ) -> Drive:
         """Take the lease of a stored run, unless `hold` is its lease, and load it with the current code of its graph.
 
         Raises:
@@ -223,13 +224,15 @@ class Host:
             RunConflict: another executor holds it.
         """
         with ExitStack() as entered:
-            return await self._open(run_id, how, hold, entered)
+            return await self._open(run_id, options, hold, entered)
 
-    async def _open(self, run_id: str, how: Manner, hold: leases.LeaseHandle | None, entered: ExitStack) -> Drive:
+    async def _open(
+        self, run_id: str, options: ResumeOptions, hold: leases.LeaseHandle | None, entered: ExitStack
+    ) -> Drive:
         given = taken = hold
         try:
             info = await self.store.info(run_id)
-            reopening = reopening_of(self.resources.clock, info, how)
+            reopening = reopening_of(self.resources.clock, info, options)
             try:
                 graph = self.resources.graph(info.graph, run_id)
             except GraphUnknown:
@@ -237,23 +240,23 @@ class Host:
                 raise
             tasks = self.background()
             if hold is None:
-                hold = taken = await self.take(run_id, how.wait)
+                hold = taken = await self.take(run_id, options.wait)
             else:
                 await self.enter(run_id)
             entered.callback(self.leave, run_id)
             with contained():  # the application's code may migrate the run
-                found = await self.loader.load_to_resume(info, graph, how, strict=self.strict, reopening=reopening)
+                found = await self.loader.load_to_resume(info, graph, options, strict=self.strict, reopening=reopening)
                 machine, fit = found.checkpoint.machine, found.fit
                 if machine.ended is not None:
                     raise RunEnded(run_id, machine.status)
                 graph = found.moved.plan.graph or graph
-                begins = machine.head == 1  # a run that was enqueued elsewhere: no step relies on tools yet
-                lines = compare_offered(
-                    found.moved, graph, self.resources.tools, strict=self.strict, accept=how.accept or begins
-                )
-                stops, refs = stops_of(how, graph), self.refs.new(found.moved)
-                context = await self.contexts.for_stored(info, machine, how.context)
-            checked = await audited(self.store, self.seal, machine, trust_answers=how.trust_answers)
+                # a run that was enqueued elsewhere has one record: no step relies on tools yet
+                accept = options.accept_changes or machine.head == 1
+                tools = self.resources.tools
+                lines = compare_offered(found.moved, graph, tools, strict=self.strict, accept=accept)
+                stops, refs = stops_of(options, graph), self.refs.new(found.moved)
+                context = await self.contexts.for_stored(info, machine, options.context)
+            checked = await audited(self.store, self.seal, machine, trust_answers=options.trust_answers)
             self.check_open(tasks)
         except BaseException as error:
             if taken is not None:
@@ -261,13 +264,15 @@ class Host:
             raise
         known = max(self.standstill.seconds(run_id, machine.head), self.watched.seconds(run_id, machine.head))
         chain = None if checked is None else checked.chain
-        live = self.add(self.new_drive(machine, hold, found.checkpoint.kept, how.own, chain=chain, known=known))
+        live = self.add(
+            self.new_drive(machine, hold, found.checkpoint.kept, options.resources, chain=chain, known=known)
+        )
         try:
-            begin(live.log, reopening, how)
+            begin(live.log, reopening, options)
             if fit.migrated is not None:
                 live.log.push(fit.migrated.record.model_copy(update={**live.log.now()}))
             await guard_run(self.store, live.log, checked, self.resources.asked.get(graph.content))
-            live.changes, live.stops, live.log.context, live.by = fit.changes, stops, context, how.by
+            live.changes, live.stops, live.log.context, live.by = fit.changes, stops, context, options.by
             live.refs = refs
             if lines:
                 live.changes = (*(fit.changes or ()), *lines)
@@ -483,7 +488,7 @@ class Host:
     async def continue_alone(self, run_id: str) -> None:
         """Go on with a run in the background, without lifting a pause. Losing it to another executor is silent."""
         try:
-            live = await self.open(run_id, Manner(context=self.watched.context_of(run_id)))
+            live = await self.open(run_id, ResumeOptions(context=self.watched.context_of(run_id)))
         except RunConflict:
             if run_id not in self.live:
                 self.watched.watch(run_id)

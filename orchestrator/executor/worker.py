@@ -23,7 +23,7 @@ from orchestrator.executor.concurrency import Signal
 from orchestrator.executor.failures import REFUSALS, NotOpen
 from orchestrator.executor.host import Host
 from orchestrator.executor.lease import LeaseHandle
-from orchestrator.executor.resuming import AS_IT_IS
+from orchestrator.executor.options import NO_OPTIONS
 from orchestrator.executor.worker_health import WorkerHealth
 from orchestrator.executor.workers import WorkerFacts
 from orchestrator.stores.base import Alerting, Changing, RunInfo
@@ -277,7 +277,7 @@ class _Worker:
         host, run_id = self._host, info.run_id
         status, given_up = None, False
         try:
-            live = await host.open(run_id, AS_IT_IS, hold)
+            live = await host.open(run_id, NO_OPTIONS, hold)
             self._lives[run_id] = live
             host.watched.leave_to_workers(run_id)
             if self._stops:
