@@ -20,7 +20,6 @@ from pydantic import BaseModel
 from orchestrator import Executor, Graph, Limits, Outcome, append, node
 from orchestrator.executor import heartbeat, journal
 from orchestrator.executor.drive import Drive
-from orchestrator.executor.run_log import RunLog
 from orchestrator.kernel import machine
 from orchestrator.kernel.records import Record, codec, encode
 from orchestrator.kernel.run_state import Delta
@@ -237,9 +236,9 @@ async def test_what_drove_a_run_is_freed_with_it_without_the_garbage_collector(
     driven: list[weakref.ref[object]] = []
     begin = Drive.__init__
 
-    def noted(live: Drive, log: RunLog, *args: Any, **kw: Any) -> None:
-        begin(live, log, *args, **kw)
-        driven.extend((weakref.ref(live), weakref.ref(log)))
+    def noted(live: Drive, *args: Any, **kw: Any) -> None:
+        begin(live, *args, **kw)
+        driven.extend((weakref.ref(live), weakref.ref(live.log)))
 
     monkeypatch.setattr(Drive, "__init__", noted)
     monkeypatch.setattr(journal, "FLUSH_AFTER", HOUR)  # what is done every so many seconds is left out
