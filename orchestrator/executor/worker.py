@@ -27,8 +27,8 @@ from orchestrator.executor.lease import LeaseHandle
 from orchestrator.executor.options import NO_OPTIONS
 from orchestrator.executor.worker_health import WorkerHealth
 from orchestrator.stores.base import Alerting, Changing, RunInfo
+from orchestrator.stores.fair_claims import Turns
 from orchestrator.stores.requests import ClaimRequest, RunQuery
-from orchestrator.stores.turns import Turns
 
 if TYPE_CHECKING:
     from orchestrator.executor.drive import Drive

@@ -94,8 +94,8 @@ CIRCLES = [
     {"engines/restate/engine.py", "engines/restate/service.py"},
     {"executor/effects/earlier_calls.py", "executor/effects/perform.py", "executor/replay/calls.py"},
     {"executor/worker_health.py", "executor/worker_probes.py"},
-    {"stores/postgres/beside.py", "stores/postgres/payloads.py"},
-    {"stores/postgres/connections.py", "stores/postgres/months.py", "stores/postgres/plans.py"},
+    {"stores/postgres/related_rows.py", "stores/postgres/payloads.py"},
+    {"stores/postgres/connections.py", "stores/postgres/record_partitions.py", "stores/postgres/statements.py"},
     {"views/explainer.py", "views/run.py"},
     {"web/endpoint.py", "web/sessions.py"},
 ]

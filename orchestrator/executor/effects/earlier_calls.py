@@ -44,7 +44,7 @@ from orchestrator.kernel.records import (
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.state import Activation
 from orchestrator.stores.base import Store
-from orchestrator.stores.families import forks_of
+from orchestrator.stores.shared import forks_of
 from orchestrator.tools.truncation import cut
 
 RECORDED = "recorded"

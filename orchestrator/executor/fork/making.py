@@ -42,8 +42,7 @@ from orchestrator.kernel.records import Answered, AnswersWithdrawn, Ended, Forke
 from orchestrator.kernel.reopening import is_over, reopen_fork
 from orchestrator.kernel.run_state import RunState
 from orchestrator.seals import audit, copied
-from orchestrator.stores.archivable import Archiving
-from orchestrator.stores.base import RunInfo, Store
+from orchestrator.stores.base import Archiving, RunInfo, Store
 from orchestrator.stores.requests import NewRun
 from orchestrator.values import check_flag, check_mapping, check_position, check_text, new_labels
 from orchestrator.views.run import Run
