@@ -175,7 +175,7 @@ def _bounds(given: Iterable[str], graphs: Collection[str]) -> dict[str, int]:
 
 def _check_label(name: str) -> None:
     from orchestrator.errors import InvalidValue
-    from orchestrator.stores.turns import Turns
+    from orchestrator.stores.fair_claims import Turns
 
     try:
         Turns(name)

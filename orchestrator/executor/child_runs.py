@@ -13,7 +13,7 @@ from orchestrator.executor import recovery
 from orchestrator.executor.answers import as_answer, is_answerable
 from orchestrator.executor.commands import PassTime, SendEvent, Stop
 from orchestrator.executor.host import Host
-from orchestrator.executor.resuming import AS_IT_IS, Manner
+from orchestrator.executor.options import NO_OPTIONS, ResumeOptions, RunOptions
 from orchestrator.executor.run_log import Command, RunLog
 from orchestrator.executor.start import begin, join
 from orchestrator.graph.limits import Limits
@@ -50,8 +50,8 @@ class ChildRuns:
         """Run a graph, or go on with the run of this id."""
         if caller.in_fork and await called_runs.forked_call(self.host, graph, run_id, caller):
             return await join(self.host, run_id)
-        labels = {"parent": caller.run_id}
-        live = await begin(self.host, graph, given, run_id, labels, None, limits, None, caller)
+        options = RunOptions(run_id=run_id, labels={"parent": caller.run_id}, limits=limits)
+        live = await begin(self.host, graph, given, options, caller)
         return await (join(self.host, live) if isinstance(live, str) else self.host.drive(live))
 
     async def answer(self, run: Run, question: str, answer: Answer, parent: str) -> Run:
@@ -61,11 +61,11 @@ class ChildRuns:
             asked = next((one for one in run.waiting if one.id == question), None)
             if asked is None or is_answerable(asked):
                 return await delivery.answer(
-                    self.host, run.run_id, question, as_answer(answer), by=by, digest=None, resume=AS_IT_IS
+                    self.host, run.run_id, question, as_answer(answer), by=by, digest=None, resume=NO_OPTIONS
                 )
             if isinstance(answer, Value):
                 event = SendEvent(asked.event, answer.value, hash_id(by, question), by)
-                return await delivery.send(self.host, run.run_id, event, Manner())
+                return await delivery.send(self.host, run.run_id, event, ResumeOptions())
             return await delivery.say(self.host, run.run_id, PassTime(question))
         except RunEnded:
             return await self.host.loader.load(run.run_id)
@@ -76,7 +76,7 @@ class ChildRuns:
         """Let a run take in what was answered and what is overdue; whoever drives it does."""
         while True:
             try:
-                return await recovery.resume(self.host, run_id, AS_IT_IS)
+                return await recovery.resume(self.host, run_id, NO_OPTIONS)
             except RunEnded:
                 return await self.host.loader.load(run_id)
             except RunConflict:
@@ -92,7 +92,7 @@ class ChildRuns:
         if any(isinstance(record, Reopened) and record.by == by for record in records):
             return run
         try:
-            return await recovery.resume(self.host, run.run_id, Manner(retry=True, limits=limits, by=by))
+            return await recovery.resume(self.host, run.run_id, ResumeOptions(retry=True, limits=limits, by=by))
         except RunEnded:
             return await self.host.loader.load(run.run_id)
         except RunConflict:  # another process goes on with it, or has

@@ -20,8 +20,8 @@ from orchestrator.executor.commands import AnswerQuestion, SendEvent, Stop
 from orchestrator.executor.heartbeat import take_messages
 from orchestrator.executor.host import Host
 from orchestrator.executor.lease import is_held
+from orchestrator.executor.options import ResumeOptions
 from orchestrator.executor.recovery import LOOK, drive_on, go_on, wait_for
-from orchestrator.executor.resuming import Manner
 from orchestrator.executor.run_log import Command
 from orchestrator.kernel.question import Answer
 from orchestrator.kernel.records import FINAL, Answered, Record
@@ -52,7 +52,7 @@ async def given_answer(answer: object) -> Answer:
     return await away(lambda: as_answer(answer), answer)
 
 
-async def deliver(host: Host, run_id: str, *commands: Command, resume: Manner | None = None) -> Delivered:
+async def deliver(host: Host, run_id: str, *commands: Command, resume: ResumeOptions | None = None) -> Delivered:
     """Bring commands to a run, whoever drives it: all of them, or none if one does not fit.
 
     A run that another process drives takes them one after the other.
@@ -125,7 +125,7 @@ async def answer(
     *,
     by: str,
     digest: str | None,
-    resume: Manner | None,
+    resume: ResumeOptions | None,
     background: bool = False,
 ) -> Run:
     """See `Executor.answer`."""
@@ -142,7 +142,9 @@ async def answer(
     return await (wait_for(host, run_id, None) if resume is not None and not background else host.loader.load(run_id))
 
 
-async def answer_all(host: Host, run_id: str, answers: Sequence[AnswerQuestion], *, resume: Manner | None) -> Delivered:
+async def answer_all(
+    host: Host, run_id: str, answers: Sequence[AnswerQuestion], *, resume: ResumeOptions | None
+) -> Delivered:
     """Bring answers to a run; those to a driven run are durable.
 
     Raises:
@@ -239,7 +241,7 @@ async def send_to(
     run_id: str | None,
     labels: Mapping[str, str] | None,
     event: SendEvent,
-    resume: Manner | None,
+    resume: ResumeOptions | None,
     *,
     every: bool,
     background: bool,
@@ -258,7 +260,9 @@ async def send_to(
     return await send(host, one, event, resume, background=background)
 
 
-async def send(host: Host, run_id: str, event: SendEvent, resume: Manner | None, *, background: bool = False) -> Run:
+async def send(
+    host: Host, run_id: str, event: SendEvent, resume: ResumeOptions | None, *, background: bool = False
+) -> Run:
     """See `Executor.send`.
 
     Args:
@@ -302,7 +306,7 @@ async def send(host: Host, run_id: str, event: SendEvent, resume: Manner | None,
 
 async def say(host: Host, run_id: str, command: Command) -> Run:
     """Bring a command to a run, and go on until it ends or pauses."""
-    sent = await deliver(host, run_id, command, resume=Manner())
+    sent = await deliver(host, run_id, command, resume=ResumeOptions())
     if sent.held is None:
         return await wait_for(host, run_id, None)
     host.resumed(sent.held, unpause=False)
@@ -335,7 +339,7 @@ async def unfinished(host: Host, labels: Mapping[str, str]) -> list[str]:
 
 
 async def send_to_all(
-    host: Host, labels: Mapping[str, str], event: SendEvent, resume: Manner | None, *, background: bool = False
+    host: Host, labels: Mapping[str, str], event: SendEvent, resume: ResumeOptions | None, *, background: bool = False
 ) -> list[Run]:
     """Send an event to every unfinished run that has these labels; one that ends meanwhile is left out."""
     found: dict[str, Run] = {}

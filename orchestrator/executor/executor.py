@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, overload
 import anyio
 
 from orchestrator.clock import SYSTEM_CLOCK, Clock
-from orchestrator.executor import reader, recovery
+from orchestrator.executor import reader, recovery, start
 from orchestrator.executor.child_runs import ChildRuns
 from orchestrator.executor.commands import Stop
 from orchestrator.executor.following import RunEvents
@@ -29,9 +29,9 @@ from orchestrator.executor.namespaces import (
     ExecutorWorkers,
 )
 from orchestrator.executor.observers import RunObserver
+from orchestrator.executor.options import ForkOptions, ReplayOptions, ResumeOptions, RunOptions
 from orchestrator.executor.resources import Resources, check_arguments
-from orchestrator.executor.resuming import MakeContext, Manner, NameCode
-from orchestrator.executor.start import begin, join, new_run
+from orchestrator.executor.resuming import MakeContext, NameCode
 from orchestrator.graph.limits import Limits
 from orchestrator.graph.model import GraphDefinition
 from orchestrator.graph.versions import Migration
@@ -383,11 +383,11 @@ class Executor:
             RuntimeError: the executor is not open, or was closed before the first step began; then the run can be
                 resumed, if the store has it.
         """
-        how = Manner(pause_before=pause_before, pause_after=pause_after, context=context, by=by)
-        live = await begin(self._host, graph, input, run_id, labels, approve, limits, refs, how=how)
-        if isinstance(live, str):
-            return await join(self._host, live, how)
-        return await recovery.drive_on(self._host, live)
+        options = RunOptions(
+            run_id=run_id, labels=labels, approve=approve, limits=limits, refs=refs, pause_before=pause_before,
+            pause_after=pause_after, context=context, by=by,
+        )  # fmt: skip
+        return await start.start(self._host, graph, input, options)
 
     async def submit(
         self,
@@ -409,13 +409,11 @@ class Executor:
         Returns:
             The run's id, as soon as the run is durable.
         """
-        how = Manner(pause_before=pause_before, pause_after=pause_after, context=context, by=by)
-        live = await begin(self._host, graph, input, run_id, labels, approve, limits, refs, how=how)
-        run_id = live if isinstance(live, str) else live.run_id
-        drive = await recovery.take_up_free(self._host, live, how) if isinstance(live, str) else live
-        if drive is not None:
-            self._host.background().start_soon(self._host.drive_alone, drive)
-        return run_id
+        options = RunOptions(
+            run_id=run_id, labels=labels, approve=approve, limits=limits, refs=refs, pause_before=pause_before,
+            pause_after=pause_after, context=context, by=by,
+        )  # fmt: skip
+        return await start.submit(self._host, graph, input, options)
 
     async def enqueue(
         self,
@@ -454,9 +452,8 @@ class Executor:
             GraphUnknown: a model or tool that the graph names is missing.
             StoreError: the run cannot be written.
         """
-        due = work_queue.moment(at)
-        new = await new_run(self._host, graph, input, run_id, labels, approve, limits, refs)
-        return await work_queue.put(self._host, new, due)
+        options = RunOptions(run_id=run_id, labels=labels, approve=approve, limits=limits, refs=refs)
+        return await work_queue.enqueue(self._host, graph, input, options, at)
 
     @overload
     def stream(
@@ -548,17 +545,20 @@ class Executor:
             RunExists: a run has the id, even one of the same graph and input.
             TypeError: neither a graph nor a run is given, or arguments of the one form with the other.
         """
-        how = Manner(
-            approve=approve, accept=accept_changes, wait=wait, trust_answers=trust_answers, retry=retry, limits=limits,
-            pause_before=pause_before, pause_after=pause_after, context=context,
+        options = ResumeOptions(
+            retry=retry, limits=limits, approve=approve, accept_changes=accept_changes, wait=wait,
+            trust_answers=trust_answers, pause_before=pause_before, pause_after=pause_after, context=context,
         )  # fmt: skip
         if graph is not None:
-            streaming.check_new(answers, by, resume, after, how)
-            new = partial(begin, self._host, graph, input, run_id, labels, approve, limits, refs, how=how)
-            return streaming.StreamBlock(partial(streaming.started, self._host, new))
+            streaming.check_new(answers, by, resume, after, options)
+            new = RunOptions(
+                run_id=run_id, labels=labels, approve=approve, limits=limits, refs=refs, pause_before=pause_before,
+                pause_after=pause_after, context=context,
+            )  # fmt: skip
+            return streaming.StreamBlock(partial(streaming.started, self._host, graph, input, new))
         streaming.check_existing(input, labels, refs)
         existing = partial(streaming.existing, self._host, run_id, answers or {}, by=by, resume=resume, after=after)
-        return streaming.StreamBlock(partial(existing, manner=how))
+        return streaming.StreamBlock(partial(existing, options=options))
 
     async def wait(self, run_id: str, timeout: float | None = None) -> Run:  # noqa: ASYNC109  a public name
         """Wait until a run ends or pauses, or no executor drives it any more. Any executor may drive it.
@@ -612,10 +612,10 @@ class Executor:
             StaleAnswer: the question is answered or withdrawn, or has changed.
             InvalidAnswer: the answer does not fit. After each of these three errors the run is unchanged.
         """
-        how = Manner(context=context) if resume else None
+        options = ResumeOptions(context=context) if resume else None
         given = await delivery.given_answer(answer)
         return await delivery.answer(
-            self._host, run_id, question, given, by=by, digest=digest, resume=how, background=background
+            self._host, run_id, question, given, by=by, digest=digest, resume=options, background=background
         )
 
     @overload
@@ -694,8 +694,8 @@ class Executor:
                 run is unchanged.
         """
         message = await delivery.event_of(event, data, id, by)
-        how = Manner(context=context) if resume else None
-        return await delivery.send_to(self._host, run_id, labels, message, how, every=all, background=background)
+        options = ResumeOptions(context=context) if resume else None
+        return await delivery.send_to(self._host, run_id, labels, message, options, every=all, background=background)
 
     async def resume(
         self,
@@ -754,12 +754,12 @@ class Executor:
             ToolsChanged: tools that the run may still call are missing, or take other arguments.
             ReplayMismatch: changed code would leave a settled irreversible effect behind.
         """
-        manner = Manner(
-            approve=approve, accept=accept_changes, wait=wait, trust_answers=trust_answers, retry=retry, limits=limits,
-            migrate=migrate, pause_before=pause_before, pause_after=pause_after, context=context,
-            by=by,
+        options = ResumeOptions(
+            retry=retry, limits=limits, approve=approve, accept_changes=accept_changes, wait=wait,
+            trust_answers=trust_answers, migrate=migrate, pause_before=pause_before, pause_after=pause_after,
+            context=context, by=by,
         )  # fmt: skip
-        return await recovery.resume(self._host, run_id, manner, background=background)
+        return await recovery.resume(self._host, run_id, options, background=background)
 
     async def resume_all(
         self,
@@ -797,9 +797,11 @@ class Executor:
         Raises:
             ValueError: runs of such a status cannot be resumed, or need `retry`; or `concurrency` is below 1.
         """
-        how = Manner(approve=approve, accept=accept_changes, wait=wait, retry=retry, limits=limits, migrate=migrate)
+        options = ResumeOptions(
+            approve=approve, accept_changes=accept_changes, wait=wait, retry=retry, limits=limits, migrate=migrate
+        )
         return await recovery.resume_matching(
-            self._host, self.runs, status, graph, labels, only, how, concurrency, on_progress
+            self._host, self.runs, status, graph, labels, only, options, concurrency, on_progress
         )
 
     async def recover(self, *, only: Collection[str] | None = None) -> list[Run]:
@@ -916,11 +918,11 @@ class Executor:
                 there is no fork.
             StoreError, RunConflict: the journal cannot be written; the fork can be resumed.
         """
-        order = making.Order(
+        options = ForkOptions(
             parent, at=at, update=update, branch=branch, answer=answer, answers=answers, result=result, graph=graph,
             migrate=migrate, run_id=run_id, labels=labels, by=by, digests=digests,
         )  # fmt: skip
-        return await making.fork(self._host, order, start=start, context=context)
+        return await making.fork(self._host, options, start=start, context=context)
 
     async def replay(
         self,
@@ -980,10 +982,11 @@ class Executor:
             GraphUnknown: the graph, a tool that it names, or a model for a live call is missing.
             StoreError, RunConflict: the journal cannot be written; the replay can be resumed.
         """
-        order = replays.Order(
-            run_id, live, graph, models, update, replay_id, at, answer, result, approve, context, by, digests
-        )
-        return await replays.replay(self._host, order)
+        options = ReplayOptions(
+            run_id, graph=graph, models=models, update=update, answer=answer, result=result, at=at, approve=approve,
+            context=context, live=live, run_id=replay_id, by=by, digests=digests,
+        )  # fmt: skip
+        return await replays.replay(self._host, options)
 
     async def load(self, run_id: str, at: int | None = None) -> Run:
         """Return a run as it is, or as it was after record `at`. This runs nothing and needs no code.

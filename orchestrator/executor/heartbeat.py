@@ -1,31 +1,34 @@
 """The background work for all runs that an executor drives: their leases are renewed, their inboxes read.
 
-The inbox of a run in the store holds commands that other processes left for the process that drives it.
+The inbox of a run in the store holds commands that other processes left for the process that drives it. An executor
+that works as a worker says so in the store, now and with each heartbeat.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import anyio
 from pydantic import ValidationError
 
+from orchestrator.clock import SYSTEM_CLOCK
 from orchestrator.errors import EncryptionKeyMissing, InvalidValue, RunError, StoreError
 from orchestrator.executor import lease as leases
 from orchestrator.executor.commands import command_of
+from orchestrator.executor.concurrency import Signal
 from orchestrator.executor.effects.limits import Spend
 from orchestrator.executor.lease import Presence, steady
-from orchestrator.executor.workers import announce
+from orchestrator.jsontypes import JsonObject
 from orchestrator.stores.base import Message, Store
 from orchestrator.stores.codec import encoded_in, key_of
 from orchestrator.stores.rows import MARK, NOTICE
 
 if TYPE_CHECKING:
     from orchestrator.executor.drive import Drive
-    from orchestrator.executor.workers import WorkerFacts
 
 POLL = 0.25
 """Seconds between two looks into the inbox."""
@@ -71,6 +74,22 @@ async def handle(store: Store, lives: Mapping[str, Drive], messages: list[Messag
         await store.discard(dropped)
 
 
+_LAST_WORD = 2.0
+"""Seconds that a worker which ends tries to tell the store."""
+
+
+@dataclass(slots=True)
+class WorkerFacts:
+    """What one call of `Executor.work` says."""
+
+    graphs: Sequence[str]
+    slots: int
+    started: float = field(default_factory=SYSTEM_CLOCK.now)
+    draining: bool = False
+    over: Signal = field(default_factory=Signal)
+    """Set when the call needs the store no more."""
+
+
 class Heartbeat:
     """Keeps the runs of one executor alive, while there are any."""
 
@@ -96,6 +115,34 @@ class Heartbeat:
     @property
     def _works(self) -> bool:
         return self._presence.owner.worker is not None
+
+    @contextlib.asynccontextmanager
+    async def working_as(self, facts: WorkerFacts) -> AsyncIterator[None]:
+        """Have the store say that this executor is a worker, for as long as the block runs."""
+        self.working.append(facts)
+        try:
+            await self.show()
+            yield
+        finally:
+            self.working.remove(facts)
+            with anyio.CancelScope(shield=True), anyio.move_on_after(_LAST_WORD):
+                await self.show()
+            facts.over.set()
+
+    async def show(self) -> None:
+        """Say what this executor is now. Where the store fails, a later heartbeat says it."""
+        presence, working = self._presence, self.working
+        with contextlib.suppress(StoreError):
+            if working:
+                await announce(presence, _together(working))
+                self.last = leases.clocks()[1]
+            else:
+                presence.owner = replace(presence.owner, worker=None)
+                if leases.keeps(presence.owner):
+                    await announce(presence, None)
+                else:
+                    await presence.store.beat(presence.owner.executor, 0.0)
+        self.update()
 
     async def _some(self) -> None:
         """Wait until a run is live. Looked at after each beat only: most runs are over before the next one.
@@ -153,3 +200,29 @@ class Heartbeat:
             with contextlib.suppress(StoreError):
                 if self._live:
                     await handle(self._store, self._live, await self._store.inbox(list(self._live)))
+
+
+async def announce(presence: Presence, worker: JsonObject | None) -> None:
+    """Say that an executor is there, and what it is as a worker, now and with each lease. It counts as a beat.
+
+    Args:
+        presence: the executor's.
+        worker: what it says of itself; None: it is no worker.
+
+    Raises:
+        StoreError: the store failed.
+    """
+    presence.owner = replace(presence.owner, worker=worker)
+    at = leases.clocks()
+    await presence.store.announce(presence.owner, ttl=presence.ttl)
+    presence.taken(at)
+
+
+def _together(working: Sequence[WorkerFacts]) -> JsonObject:
+    from orchestrator import __version__
+
+    graphs = sorted({name for one in working for name in one.graphs})
+    return {
+        "graphs": graphs, "slots": sum(one.slots for one in working), "started": min(one.started for one in working),
+        "draining": all(one.draining for one in working), "version": __version__,
+    }  # fmt: skip

@@ -6,6 +6,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -20,17 +21,17 @@ from orchestrator.executor.concurrency import Signal, YieldBudget
 from orchestrator.executor.failures import NotOpen, fault_of
 from orchestrator.executor.heartbeat import Heartbeat, take_messages
 from orchestrator.executor.journal import LAST_FLUSH, Flusher
-from orchestrator.executor.loader import HistoryPages, RunLoader
+from orchestrator.executor.loader import HistoryPages, Loaded, RunLoader
 from orchestrator.executor.observers import Observation, RunObserver
+from orchestrator.executor.options import NO_OPTIONS, ResumeOptions
 from orchestrator.executor.os_signals import guard
 from orchestrator.executor.resources import Resources
 from orchestrator.executor.resuming import (
-    AS_IT_IS,
     Contexts,
     MakeContext,
-    Manner,
     NameCode,
     References,
+    Reopening,
     begin,
     journal_resumed,
     reopening_of,
@@ -42,9 +43,11 @@ from orchestrator.executor.run_tools import compare_offered, offered
 from orchestrator.executor.snapshots import NONE_KEPT, Kept, Snapshots
 from orchestrator.executor.trust import audited, guard_run
 from orchestrator.executor.watched_runs import WatchedRuns
+from orchestrator.graph.model import GraphDefinition
+from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel.records import FINAL
 from orchestrator.kernel.run_state import RunState
-from orchestrator.seals import Chain, Seal
+from orchestrator.seals import Audit, Chain, Seal
 from orchestrator.stores.base import RunInfo, Store
 from orchestrator.stores.owner import Owner
 from orchestrator.tasks import OwnTask
@@ -63,6 +66,23 @@ _LAST_CALLS = 5.0
 """Seconds that calls under way get to release leases before the store is closed."""
 _LOOK = 0.05
 """Seconds between two looks at a lease that another holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """A run that is loaded, and that the executor can go on with."""
+
+    found: Loaded
+    graph: GraphDefinition
+    """The version of its graph that it goes on in."""
+    reopening: Reopening | None
+    lines: tuple[str, ...]
+    """What changed in its tools."""
+    stops: tuple[tuple[str, ...] | None, tuple[str, ...] | None] | None
+    refs: JsonObject | None
+    context: object
+    checked: Audit | None
+    """Which of its records are believed; None: all."""
 
 
 class Host:
@@ -213,7 +233,9 @@ class Host:
         if self.tasks is not tasks:
             raise NotOpen(_CLOSED)
 
-    async def open(self, run_id: str, how: Manner = AS_IT_IS, hold: leases.LeaseHandle | None = None) -> Drive:
+    async def open(
+        self, run_id: str, options: ResumeOptions = NO_OPTIONS, hold: leases.LeaseHandle | None = None
+    ) -> Drive:
         """Take the lease of a stored run, unless `hold` is its lease, and load it with the current code of its graph.
 
         Raises:
@@ -222,61 +244,72 @@ class Host:
             ContextMissing: it was begun with a context, and none is given or made.
             RunConflict: another executor holds it.
         """
+        given = hold is not None
         with ExitStack() as entered:
-            return await self._open(run_id, how, hold, entered)
-
-    async def _open(self, run_id: str, how: Manner, hold: leases.LeaseHandle | None, entered: ExitStack) -> Drive:
-        given = taken = hold
-        try:
-            info = await self.store.info(run_id)
-            reopening = reopening_of(self.resources.clock, info, how)
             try:
-                graph = self.resources.graph(info.graph, run_id)
-            except GraphUnknown:
-                await self.store.read(run_id, limit=1)  # says so if it is the run's row that is damaged
+                info = await self.store.info(run_id)
+                reopening = reopening_of(self.resources.clock, info, options)
+                newest = await self._newest_graph(info)
+                tasks = self.background()
+                if hold is None:
+                    hold = await self.take(run_id, options.wait)
+                else:
+                    await self.enter(run_id)
+                entered.callback(self.leave, run_id)
+                ready = await self._load(info, newest, options, reopening)
+                self.check_open(tasks)
+                return await self._ready_drive(hold, ready, options)
+            except BaseException as error:  # nothing of this drive has been stored
+                if hold is not None:
+                    await self._drop(run_id, hold.token, fault_of(error) if given else None)
                 raise
-            tasks = self.background()
-            if hold is None:
-                hold = taken = await self.take(run_id, how.wait)
-            else:
-                await self.enter(run_id)
-            entered.callback(self.leave, run_id)
-            with contained():  # the application's code may migrate the run
-                found = await self.loader.load_to_resume(info, graph, how, strict=self.strict, reopening=reopening)
-                machine, fit = found.checkpoint.machine, found.fit
-                if machine.ended is not None:
-                    raise RunEnded(run_id, machine.status)
-                graph = found.moved.plan.graph or graph
-                begins = machine.head == 1  # a run that was enqueued elsewhere: no step relies on tools yet
-                lines = compare_offered(
-                    found.moved, graph, self.resources.tools, strict=self.strict, accept=how.accept or begins
-                )
-                stops, refs = stops_of(how, graph), self.refs.new(found.moved)
-                context = await self.contexts.for_stored(info, machine, how.context)
-            checked = await audited(self.store, self.seal, machine, trust_answers=how.trust_answers)
-            self.check_open(tasks)
-        except BaseException as error:
-            if taken is not None:
-                await self._drop(run_id, taken.token, None if given is None else fault_of(error))
-            raise
-        known = max(self.standstill.seconds(run_id, machine.head), self.watched.seconds(run_id, machine.head))
-        chain = None if checked is None else checked.chain
-        live = self.add(self.new_drive(machine, hold, found.checkpoint.kept, how.own, chain=chain, known=known))
+
+    async def _newest_graph(self, info: RunInfo) -> GraphDefinition:
         try:
-            begin(live.log, reopening, how)
+            return self.resources.graph(info.graph, info.run_id)
+        except GraphUnknown:
+            await self.store.read(info.run_id, limit=1)  # says so if it is the run's row that is damaged
+            raise
+
+    async def _load(
+        self, info: RunInfo, newest: GraphDefinition, options: ResumeOptions, reopening: Reopening | None
+    ) -> _Ready:
+        """Load a run whose lease is held, and compare what it needs with what the executor has."""
+        with contained():  # the application's code may migrate the run
+            found = await self.loader.load_to_resume(info, newest, options, strict=self.strict, reopening=reopening)
+            machine = found.checkpoint.machine
+            if machine.ended is not None:
+                raise RunEnded(info.run_id, machine.status)
+            graph = found.moved.plan.graph or newest
+            # a run that was enqueued elsewhere has one record: no step relies on tools yet
+            accept = options.accept_changes or machine.head == 1
+            tools = self.resources.tools
+            lines = compare_offered(found.moved, graph, tools, strict=self.strict, accept=accept)
+            stops, refs = stops_of(options, graph), self.refs.new(found.moved)
+            context = await self.contexts.for_stored(info, machine, options.context)
+        checked = await audited(self.store, self.seal, machine, trust_answers=options.trust_answers)
+        return _Ready(found, graph, reopening, lines, stops, refs, context, checked)
+
+    async def _ready_drive(self, hold: leases.LeaseHandle, ready: _Ready, options: ResumeOptions) -> Drive:
+        """A drive of a loaded run, with what is journaled before its steps go on."""
+        machine, fit, checked = ready.found.checkpoint.machine, ready.found.fit, ready.checked
+        run_id = machine.run_id
+        known = max(self.standstill.seconds(run_id, machine.head), self.watched.seconds(run_id, machine.head))
+        chain, kept = None if checked is None else checked.chain, ready.found.checkpoint.kept
+        live = self.add(self.new_drive(machine, hold, kept, options.resources, chain=chain, known=known))
+        try:
+            begin(live.log, ready.reopening, options)
             if fit.migrated is not None:
                 live.log.push(fit.migrated.record.model_copy(update={**live.log.now()}))
-            await guard_run(self.store, live.log, checked, self.resources.asked.get(graph.content))
-            live.changes, live.stops, live.log.context, live.by = fit.changes, stops, context, how.by
-            live.refs = refs
-            if lines:
-                live.changes = (*(fit.changes or ()), *lines)
-                live.tools = offered(graph, self.resources.tools)
-        except BaseException as error:
+            await guard_run(self.store, live.log, checked, self.resources.asked.get(ready.graph.content))
+            live.changes, live.stops, live.refs, live.by = fit.changes, ready.stops, ready.refs, options.by
+            live.log.context = ready.context
+            if ready.lines:
+                live.changes = (*(fit.changes or ()), *ready.lines)
+                live.tools = offered(ready.graph, self.resources.tools)
+        except BaseException:
             del self.live[run_id]
             live.log.closing = True
-            fault = None if given is None else fault_of(error)
-            await self._drop(run_id, hold.token, fault)  # nothing of this drive has been stored
             raise
         return live
 
@@ -483,7 +516,7 @@ class Host:
     async def continue_alone(self, run_id: str) -> None:
         """Go on with a run in the background, without lifting a pause. Losing it to another executor is silent."""
         try:
-            live = await self.open(run_id, Manner(context=self.watched.context_of(run_id)))
+            live = await self.open(run_id, ResumeOptions(context=self.watched.context_of(run_id)))
         except RunConflict:
             if run_id not in self.live:
                 self.watched.watch(run_id)

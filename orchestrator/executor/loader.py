@@ -13,8 +13,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import GraphChanged, GraphUnknown, StoreError
+from orchestrator.executor.options import ResumeOptions
 from orchestrator.executor.resources import Resources
-from orchestrator.executor.resuming import Manner
 from orchestrator.executor.run_status import is_interrupted, standby_of, waits_to_be_taken_up
 from orchestrator.executor.snapshots import Checkpoint, Snapshots
 from orchestrator.graph.model import GraphDefinition
@@ -92,7 +92,13 @@ class RunLoader:
         return Plan.of(await self.stored_graph(info)).followed_by(await self.later(info, records))
 
     async def load_to_resume(
-        self, info: RunInfo, newest: GraphDefinition, how: Manner, *, strict: bool, reopening: Reopening | None = None
+        self,
+        info: RunInfo,
+        newest: GraphDefinition,
+        options: ResumeOptions,
+        *,
+        strict: bool,
+        reopening: Reopening | None = None,
     ) -> Loaded:
         """Return the state to resume from, in the version of the graph that the run goes on in.
 
@@ -118,9 +124,11 @@ class RunLoader:
         if machine.ended is not None:
             return Loaded(checkpoint)
         known = self._resources.version(info.graph, machine.structure, machine.content)
-        graph = newest if known is None or how.migrate is not None else known
+        graph = newest if known is None or options.migrate is not None else known
         self._resources.check(graph, models=machine.fork is None or machine.fork.relation != "replay")
-        fit = await self.fitting(info, graph, machine, strict=strict, accept=how.accept, migrate=how.migrate)
+        fit = await self.fitting(
+            info, graph, machine, strict=strict, accept=options.accept_changes, migrate=options.migrate
+        )
         same = machine.plan.graph is graph and (fit.changes is None or not checkpoint.kept.seq)
         if fit.migrated is not None or same:
             return Loaded(checkpoint, fit)

@@ -12,6 +12,7 @@ from anyio.abc import TaskStatus
 
 from orchestrator.executor import reader, recovery
 from orchestrator.executor.host import Host
+from orchestrator.executor.options import ForkOptions, ReplayOptions
 from orchestrator.graph.model import GraphDefinition
 from orchestrator.graph.versions import Migration
 from orchestrator.late import later
@@ -218,8 +219,8 @@ class ExecutorReplays:
         Raises:
             ValueError: an argument has no meaning.
         """
-        order = replays.Order("", live, graph, at=at, approve=approve)
-        return replays.begin(self._host, runs, order, concurrency)
+        options = ReplayOptions(graph=graph, at=at, approve=approve, live=live)
+        return replays.begin(self._host, runs, options, concurrency)
 
     async def load(self, run_id: str) -> Replay:
         """Return what a replay has come to by now.
@@ -277,11 +278,11 @@ class ExecutorForks:
             RunUnknown, InvalidValue, InvalidUpdate, InvalidAnswer, QuestionUnknown, StaleAnswer, GraphUnknown,
             GraphChanged, InvalidMigration, ToolsChanged: `Executor.fork` would raise it, too.
         """
-        order = making.Order(
+        options = ForkOptions(
             parent, at=at, update=update, branch=branch, answer=answer, answers=answers, result=result, graph=graph,
             migrate=migrate, run_id=run_id, labels=labels, digests=digests,
         )  # fmt: skip
-        return await preview.preview(self._host, order, start=start)
+        return await preview.preview(self._host, options, start=start)
 
     async def choices(self, parent: str, /, at: int | None = None) -> ForkChoices:
         """Tell what a fork of a run at a record can change: values, the result or the answer in that record.

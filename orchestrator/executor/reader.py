@@ -10,8 +10,8 @@ from orchestrator.errors import InvalidValue
 from orchestrator.executor.host import Host
 from orchestrator.kernel.records.coded import check_readable
 from orchestrator.stores.base import RunInfo, StatsRow, Store
-from orchestrator.stores.families import forks_of
 from orchestrator.stores.requests import StatsQuery
+from orchestrator.stores.shared import forks_of
 from orchestrator.values import check_labels, check_position, check_text
 
 if TYPE_CHECKING:

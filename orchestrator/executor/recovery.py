@@ -19,7 +19,8 @@ from orchestrator.errors import OrchestratorError, RunConflict, RunEnded
 from orchestrator.executor.answers import RISKS
 from orchestrator.executor.host import Host
 from orchestrator.executor.lease import is_held
-from orchestrator.executor.resuming import Manner, change_limits, stops_of
+from orchestrator.executor.options import ResumeOptions
+from orchestrator.executor.resuming import change_limits, stops_of
 from orchestrator.executor.run_status import is_parked, waits_to_be_taken_up
 from orchestrator.executor.watched_runs import moved_by_others
 from orchestrator.executor.workers import workers
@@ -35,8 +36,63 @@ log = logging.getLogger("orchestrator")
 
 LOOK = 0.05
 """Seconds between two looks at what the holder of a run did."""
+
 _GAP, _GAPS = 0.5, 3
 """Seconds for which nobody took up a run whose time has come; looks in a row at a running run without a holder."""
+
+
+async def resume(host: Host, run_id: str, options: ResumeOptions, *, background: bool = False) -> Run:
+    """See `Executor.resume`."""
+    live = await take_up(host, run_id, options)
+    if background:
+        return await go_on(host, run_id, live)
+    return await (wait_for(host, run_id, None) if live is None else drive_on(host, live))
+
+
+async def take_up(host: Host, run_id: str, options: ResumeOptions, *, unpause: bool = True) -> Drive | None:
+    """Have a run go on: return it, taken up and to be driven by the caller; None if it is driven here already.
+
+    Raises:
+        see `Executor.resume`
+    """
+    check_risk(options.approve)
+    while True:
+        live = host.live.get(run_id)
+        if live is not None and not live.log.closing:
+            _change(host, live, options, unpause=unpause)
+            return None
+        if live is not None:
+            await live.done.wait()
+        try:
+            await _forgive(host, run_id)
+            live = await host.open(run_id, options)
+        except RunConflict:
+            if run_id not in host.live:
+                raise
+            continue  # another task of this executor was quicker
+        host.resumed(live, options.approve, unpause=unpause)
+        return live
+
+
+def _change(host: Host, live: Drive, options: ResumeOptions, *, unpause: bool) -> None:
+    """Change how a run that is driven here goes on."""
+    if options.migrate is not None:
+        raise RunConflict(live.run_id, "this executor drives it in the graph that it has: pause it, then migrate it")
+    graph = live.machine.plan.graph
+    live.by = options.by
+    live.stops = None if graph is None else stops_of(options, graph)
+    # Else it is not taken up by this, it just goes on.
+    if live.machine.paused or options.approve is not None or live.stops is not None:
+        host.resumed(live, options.approve, unpause=unpause)
+        live.answer_by_policy()
+    change_limits(live.log, options.limits)
+
+
+async def _forgive(host: Host, run_id: str) -> None:
+    """Forget that drives of a run were given up, where someone asks for it to go on: back-off begins from the start."""
+    info = await host.store.info(run_id)
+    if info.deaths and not is_held(info.lease):
+        await host.give_back(await host.take(run_id))
 
 
 def check_risk(approve: str | None) -> None:
@@ -65,12 +121,79 @@ async def drive_on(host: Host, live: Drive, began: Callable[[Drive], None] | Non
         if host.tasks is None:
             return run  # the executor was closed meanwhile
         try:
-            live = await host.open(run.run_id, Manner(context=live.log.context))
+            live = await host.open(run.run_id, ResumeOptions(context=live.log.context))
         except (RunConflict, RunEnded):  # another executor was quicker
             return await wait_for(host, run.run_id, None)
         if began is not None:
             began(live)
         host.resumed(live, unpause=False)
+
+
+async def go_on(host: Host, run_id: str, live: Drive | None) -> Run:
+    """Drive a run in the background and return it as it is once what was said to it is durable.
+
+    Args:
+        live: the run if it was taken up here, and is driven from now on; None: it is driven already.
+    """
+    if live is not None:
+        host.background().start_soon(host.drive_alone, live)
+    live = live or host.live.get(run_id)
+    if live is not None:
+        with contextlib.suppress(Exception):  # the drive has the same error, and `wait` raises it
+            await live.log.durable()
+    return await host.loader.load(run_id)
+
+
+async def take_up_free(host: Host, run_id: str, options: ResumeOptions) -> Drive | None:
+    """Take a run up as `resume` does, if it can go on and nobody drives it. The pause of a person is not lifted.
+
+    Returns:
+        None if it is driven, has ended, or waits for a person or an event: then an executor that is awake goes on with
+        it from now on when its deadline passes.
+    """
+    info = await host.store.info(run_id)
+    if run_id in host.live or info.status in FINAL or is_held(info.lease) or host.watched.goes_on(run_id):
+        return None
+    if info.status == "paused":
+        machine = (await host.loader.load(run_id)).machine
+        if moved_by_others(machine):
+            return None
+        if not host.standstill.overdue(info) and not host.watched.waits_on(machine):
+            if info.due is not None:
+                host.watched.watch(run_id)
+            return None
+    with contextlib.suppress(RunConflict, RunEnded):  # another was quicker
+        return await take_up(host, run_id, options, unpause=False)
+    return None
+
+
+async def wait_for(host: Host, run_id: str, limit: float | None) -> Run:
+    """Wait until a run ends or pauses, or was interrupted and is driven by no executor; see `Waiting`.
+
+    Raises:
+        TimeoutError: it took longer.
+        and the error that this executor gave it up for.
+    """
+    with anyio.move_on_after(limit) as scope:
+        waiting = Waiting(host, run_id)
+        while True:
+            live = host.live.get(run_id)
+            if live is not None:
+                await live.done.wait()
+                fault = live.fault
+                if fault is not None:
+                    raise fault
+                run = host.run_of(live)
+                if not host.watched.waits_on(run.machine):
+                    return run
+            if run_id in host.faults:
+                raise host.faults.pop(run_id)
+            found = await waiting.look()
+            if found is not None:
+                return found
+            await waiting.rest()
+    assert scope.cancelled_caught
+    raise TimeoutError(f"run {run_id!r} has neither ended nor paused after {limit} s; it continues")
 
 
 class Waiting:
@@ -140,129 +263,8 @@ class Waiting:
             return
         self._tried = info.head
         with contextlib.suppress(RunConflict, RunEnded):  # another was quicker
-            how = Manner(context=host.watched.context_of(self._run_id))
-            await go_on(host, self._run_id, await take_up(host, self._run_id, how, unpause=False))
-
-
-async def wait_for(host: Host, run_id: str, limit: float | None) -> Run:
-    """Wait until a run ends or pauses, or was interrupted and is driven by no executor; see `Waiting`.
-
-    Raises:
-        TimeoutError: it took longer.
-        and the error that this executor gave it up for.
-    """
-    with anyio.move_on_after(limit) as scope:
-        waiting = Waiting(host, run_id)
-        while True:
-            live = host.live.get(run_id)
-            if live is not None:
-                await live.done.wait()
-                fault = live.fault
-                if fault is not None:
-                    raise fault
-                run = host.run_of(live)
-                if not host.watched.waits_on(run.machine):
-                    return run
-            if run_id in host.faults:
-                raise host.faults.pop(run_id)
-            found = await waiting.look()
-            if found is not None:
-                return found
-            await waiting.rest()
-    assert scope.cancelled_caught
-    raise TimeoutError(f"run {run_id!r} has neither ended nor paused after {limit} s; it continues")
-
-
-async def take_up_free(host: Host, run_id: str, manner: Manner) -> Drive | None:
-    """Take a run up as `resume` does, if it can go on and nobody drives it. The pause of a person is not lifted.
-
-    Returns:
-        None if it is driven, has ended, or waits for a person or an event: then an executor that is awake goes on with
-        it from now on when its deadline passes.
-    """
-    info = await host.store.info(run_id)
-    if run_id in host.live or info.status in FINAL or is_held(info.lease) or host.watched.goes_on(run_id):
-        return None
-    if info.status == "paused":
-        machine = (await host.loader.load(run_id)).machine
-        if moved_by_others(machine):
-            return None
-        if not host.standstill.overdue(info) and not host.watched.waits_on(machine):
-            if info.due is not None:
-                host.watched.watch(run_id)
-            return None
-    with contextlib.suppress(RunConflict, RunEnded):  # another was quicker
-        return await take_up(host, run_id, manner, unpause=False)
-    return None
-
-
-async def take_up(host: Host, run_id: str, manner: Manner, *, unpause: bool = True) -> Drive | None:
-    """Have a run go on: return it, taken up and to be driven by the caller; None if it is driven here already.
-
-    Raises:
-        see `Executor.resume`
-    """
-    check_risk(manner.approve)
-    while True:
-        live = host.live.get(run_id)
-        if live is not None and not live.log.closing:
-            _change(host, live, manner, unpause=unpause)
-            return None
-        if live is not None:
-            await live.done.wait()
-        try:
-            await _forgive(host, run_id)
-            live = await host.open(run_id, manner)
-        except RunConflict:
-            if run_id not in host.live:
-                raise
-            continue  # another task of this executor was quicker
-        host.resumed(live, manner.approve, unpause=unpause)
-        return live
-
-
-def _change(host: Host, live: Drive, manner: Manner, *, unpause: bool) -> None:
-    """Change how a run that is driven here goes on."""
-    if manner.migrate is not None:
-        raise RunConflict(live.run_id, "this executor drives it in the graph that it has: pause it, then migrate it")
-    graph = live.machine.plan.graph
-    live.by = manner.by
-    live.stops = None if graph is None else stops_of(manner, graph)
-    # Else it is not taken up by this, it just goes on.
-    if live.machine.paused or manner.approve is not None or live.stops is not None:
-        host.resumed(live, manner.approve, unpause=unpause)
-        live.answer_by_policy()
-    change_limits(live.log, manner.limits)
-
-
-async def resume(host: Host, run_id: str, manner: Manner, *, background: bool = False) -> Run:
-    """See `Executor.resume`."""
-    live = await take_up(host, run_id, manner)
-    if background:
-        return await go_on(host, run_id, live)
-    return await (wait_for(host, run_id, None) if live is None else drive_on(host, live))
-
-
-async def go_on(host: Host, run_id: str, live: Drive | None) -> Run:
-    """Drive a run in the background and return it as it is once what was said to it is durable.
-
-    Args:
-        live: the run if it was taken up here, and is driven from now on; None: it is driven already.
-    """
-    if live is not None:
-        host.background().start_soon(host.drive_alone, live)
-    live = live or host.live.get(run_id)
-    if live is not None:
-        with contextlib.suppress(Exception):  # the drive has the same error, and `wait` raises it
-            await live.log.durable()
-    return await host.loader.load(run_id)
-
-
-async def _forgive(host: Host, run_id: str) -> None:
-    """Forget that drives of a run were given up, where someone asks for it to go on: back-off begins from the start."""
-    info = await host.store.info(run_id)
-    if info.deaths and not is_held(info.lease):
-        await host.give_back(await host.take(run_id))
+            options = ResumeOptions(context=host.watched.context_of(self._run_id))
+            await go_on(host, self._run_id, await take_up(host, self._run_id, options, unpause=False))
 
 
 async def recover(host: Host, only: Collection[str] | None) -> list[Run]:
@@ -444,20 +446,20 @@ async def resume_matching(
     graph: str | None,
     labels: Mapping[str, str] | None,
     only: Collection[str] | None,
-    manner: Manner,
+    options: ResumeOptions,
     concurrency: int,
     on_progress: OnProgress | None,
 ) -> Resumed:
     """See `Executor.resume_all`."""
     if concurrency < 1:
         raise ValueError(f"concurrency={concurrency}: use 1 or more")
-    wanted = check_statuses(status, retry=manner.retry)
+    wanted = check_statuses(status, retry=options.retry)
     found = await find(host.store, listing, wanted, graph, labels, only)
-    return await resume_all(host, found, manner, concurrency, on_progress)
+    return await resume_all(host, found, options, concurrency, on_progress)
 
 
 async def resume_all(
-    host: Host, found: Sequence[RunInfo], manner: Manner, concurrency: int, on_progress: OnProgress | None
+    host: Host, found: Sequence[RunInfo], options: ResumeOptions, concurrency: int, on_progress: OnProgress | None
 ) -> Resumed:
     """Resume runs, at most `concurrency` at the same time. See `Executor.resume_all`."""
     over: list[ResumedRun] = []
@@ -465,7 +467,7 @@ async def resume_all(
 
     async def work() -> None:
         for info in left:  # shared: each worker takes the next one
-            one = await _resumed(host, info, manner)
+            one = await _resumed(host, info, options)
             over.append(one)
             if on_progress is not None:
                 on_progress(one, len(over), len(found))
@@ -476,9 +478,9 @@ async def resume_all(
     return Resumed(tuple(over))
 
 
-async def _resumed(host: Host, info: RunInfo, manner: Manner) -> ResumedRun:
+async def _resumed(host: Host, info: RunInfo, options: ResumeOptions) -> ResumedRun:
     try:
-        run = await resume(host, info.run_id, manner)
+        run = await resume(host, info.run_id, options)
     except Exception as error:  # whatever it is, the other runs go on
         if not isinstance(error, OrchestratorError):
             log.warning("run %s could not be resumed", info.run_id, exc_info=error)

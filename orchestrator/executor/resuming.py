@@ -9,20 +9,18 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from orchestrator.clock import Clock
 from orchestrator.containment import contained
 from orchestrator.errors import ContextMissing, InvalidValue, RunConflict, RunEnded
-from orchestrator.executor.resources import Resources
+from orchestrator.executor.options import ResumeOptions
 from orchestrator.executor.run_log import RunLog
 from orchestrator.graph.checks.edges import listed, mend_name
 from orchestrator.graph.codec import as_json
 from orchestrator.graph.limits import Limits
 from orchestrator.graph.model import GraphDefinition
 from orchestrator.graph.names import plain_name
-from orchestrator.graph.versions import Migration
 from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel.machine import apply_stored
 from orchestrator.kernel.queries import spent_limit
@@ -30,52 +28,9 @@ from orchestrator.kernel.records import FINAL, LimitsChanged, Record, Reopened, 
 from orchestrator.kernel.reopening import can_reopen
 from orchestrator.kernel.run_state import RunState
 from orchestrator.stores.base import RunInfo
-from orchestrator.values import check_kind, check_seconds, check_text
 
 if TYPE_CHECKING:
     from orchestrator.executor.drive import Drive
-
-
-@dataclass(frozen=True, slots=True)
-class Manner:
-    """How a run is taken up."""
-
-    approve: str | None = None
-    accept: bool = False
-    wait: float = 0.0
-    trust_answers: bool = True
-    retry: bool = False
-    """Whether a run that failed, was cancelled or spent a limit is reopened."""
-    limits: Limits | None = None
-    """The explicitly set fields replace those of the run's limits."""
-    migrate: Migration | None = None
-    """How it moves to a version of its graph that it does not fit."""
-    by: str = ""
-    """Who takes it up, for the journal."""
-    reason: str = ""
-    pause_before: Collection[str] | None = None
-    """The nodes before which it pauses from now on; None: those that it has."""
-    pause_after: Collection[str] | None = None
-    context: object = None
-    """What its nodes get as `ctx.context`; None: not given."""
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether it changes nothing in the run."""
-        changes = (self.approve, self.limits, self.pause_before, self.pause_after)
-        return not self.retry and all(one is None for one in changes)
-
-    own: Resources | None = None
-    """What it is driven with, if that is not what the executor was given: a replay may have other models."""
-
-    def __post_init__(self) -> None:
-        check_kind(self.limits, Limits, "limits")
-        check_kind(self.migrate, Migration, "migrate")
-        check_text(self.by, "by")
-        check_seconds(self.wait, "wait")
-
-
-AS_IT_IS = Manner()
 
 
 MakeContext: TypeAlias = Callable[[RunInfo], "Awaitable[object] | object"]
@@ -197,16 +152,18 @@ def journal_resumed(live: Drive, holder: str, approve: str | None, *, unpause: b
         live.by = ""
 
 
-def stops_of(how: Manner, graph: GraphDefinition) -> tuple[tuple[str, ...] | None, tuple[str, ...] | None] | None:
+def stops_of(
+    options: ResumeOptions, graph: GraphDefinition
+) -> tuple[tuple[str, ...] | None, tuple[str, ...] | None] | None:
     """The nodes before and after which a run is to pause from now on; None: no change.
 
     Raises:
         InvalidValue: see `nodes_of`.
     """
-    if how.pause_before is None and how.pause_after is None:
+    if options.pause_before is None and options.pause_after is None:
         return None
-    before = None if how.pause_before is None else nodes_of(graph, how.pause_before, "pause_before")
-    after = None if how.pause_after is None else nodes_of(graph, how.pause_after, "pause_after")
+    before = None if options.pause_before is None else nodes_of(graph, options.pause_before, "pause_before")
+    after = None if options.pause_after is None else nodes_of(graph, options.pause_after, "pause_after")
     return before, after
 
 
@@ -248,8 +205,8 @@ class Reopening:
         how: how it is taken up.
     """
 
-    def __init__(self, clock: Clock, info: RunInfo, how: Manner) -> None:
-        self._clock, self._head, self._how = clock, info.head, how
+    def __init__(self, clock: Clock, info: RunInfo, options: ResumeOptions) -> None:
+        self._clock, self._head, self._options = clock, info.head, options
         self.record: Reopened | None = None
         """The record to journal; None: the run had not ended."""
 
@@ -276,18 +233,17 @@ class Reopening:
         if root.result is not None and root.result.status == "exhausted" and root.before_limit is None:
             why = "its branches were merged in an earlier version of its graph: fork it at a record before that"
             raise RunEnded(machine.run_id, machine.status, why)
-        limits = root.limits.changed(self._how.limits)
+        limits = root.limits.changed(self._options.limits)
         spent = spent_limit(machine, limits) if ended.status == "exhausted" else None
         if spent is not None:
             raise RunEnded(machine.run_id, machine.status, *_still_spent(*spent))
         return Reopened(
             seq=machine.head + 1,
             ts=self._clock.now(),
-            by=self._how.by,
-            reason=self._how.reason,
+            by=self._options.by,
             status=ended.status,
             # Explicit where a limit was spent: the graph's own may have been raised, and old journals do not know it.
-            limits=limits if self._how.limits is not None or ended.status == "exhausted" else None,
+            limits=limits if self._options.limits is not None or ended.status == "exhausted" else None,
         )
 
 
@@ -302,7 +258,7 @@ def _still_spent(name: str, most: float, used: float, node: str) -> tuple[str, s
     return f"{spent}{call}{f', or {option}' if name in _FLAGS else ''}", f"{spent}{option}"
 
 
-def reopening_of(clock: Clock, info: RunInfo, how: Manner) -> Reopening | None:
+def reopening_of(clock: Clock, info: RunInfo, options: ResumeOptions) -> Reopening | None:
     """How a run is reopened that has ended; None if it has not ended.
 
     Raises:
@@ -310,17 +266,17 @@ def reopening_of(clock: Clock, info: RunInfo, how: Manner) -> Reopening | None:
     """
     if info.status not in FINAL:
         return None
-    if info.status == "completed" or not how.retry:
+    if info.status == "completed" or not options.retry:
         raise RunEnded(info.run_id, info.status)
-    return Reopening(clock, info, how)
+    return Reopening(clock, info, options)
 
 
-def begin(log: RunLog, reopening: Reopening | None, how: Manner) -> None:
+def begin(log: RunLog, reopening: Reopening | None, options: ResumeOptions) -> None:
     """Journal that a run was reopened, or has other limits, at the beginning of a drive."""
     if reopening is not None and reopening.record is not None:
         log.reopen(reopening.record)
     else:
-        change_limits(log, how.limits)
+        change_limits(log, options.limits)
 
 
 def change_limits(log: RunLog, changes: Limits | None) -> None:

@@ -17,8 +17,7 @@ from orchestrator.executor.effects.limits import child_id
 from orchestrator.executor.host import Host
 from orchestrator.kernel.records import FINAL, EffectIntended, Record
 from orchestrator.kernel.records.coded import check_readable
-from orchestrator.stores.archivable import Archivable, Archiving
-from orchestrator.stores.base import Placing, RunInfo, Store
+from orchestrator.stores.base import Archivable, Archiving, Placing, RunInfo, Store
 from orchestrator.stores.items import AREAS
 from orchestrator.stores.requests import RunQuery
 from orchestrator.values import check_labels

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     import asyncio
     from contextlib import AbstractAsyncContextManager
 
+    from orchestrator.executor.call_guard import CallGuard
     from orchestrator.executor.replay.running import RunningReplay
-    from orchestrator.executor.trust import CallGuard
     from orchestrator.graph.limits import Limits
     from orchestrator.kernel.question import Answer
     from orchestrator.kernel.records import Caller

@@ -22,6 +22,7 @@ from orchestrator.distribution import install
 from orchestrator.errors import EncryptionKeyMissing, GraphUnknown, InvalidValue, RunExists, StoreError
 from orchestrator.executor import work_queue
 from orchestrator.executor.host import Host
+from orchestrator.executor.options import RunOptions
 from orchestrator.executor.start import Recorded, check_new_id, initial_values, new_run
 from orchestrator.graph.model import GraphDefinition
 from orchestrator.stores.base import Schedule
@@ -211,10 +212,9 @@ async def _fire(host: Host, schedule: Schedule, now: float) -> list[str]:
     for at in _chosen(times, schedule.catch_up, now):
         run_id = run_id_of(schedule.name, at)
         try:
-            new = await new_run(
-                host, schedule.graph, Recorded(schedule.values), run_id,
-                {**schedule.labels, "schedule": schedule.name}, schedule.approve, None, None,
-            )  # fmt: skip
+            labels = {**schedule.labels, "schedule": schedule.name}
+            options = RunOptions(run_id=run_id, labels=labels, approve=schedule.approve)
+            new = await new_run(host, schedule.graph, Recorded(schedule.values), options)
             begun.append(await work_queue.put(host, new, None))
         except RunExists:
             continue  # the schedule was changed after this time had fired

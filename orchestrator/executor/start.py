@@ -17,9 +17,10 @@ from orchestrator.errors import InvalidInput, InvalidValue, RunExists
 from orchestrator.executor import lease as leases
 from orchestrator.executor.host import Host
 from orchestrator.executor.journal import row_of
+from orchestrator.executor.options import NO_OPTIONS, ResumeOptions, RunOptions
 from orchestrator.executor.recovery import check_risk, drive_on, take_up_free, wait_for
 from orchestrator.executor.resources import Resources, limits_cost
-from orchestrator.executor.resuming import AS_IT_IS, Manner, nodes_of
+from orchestrator.executor.resuming import nodes_of
 from orchestrator.executor.run_tools import check_tools, offered
 from orchestrator.executor.trust import drop_unsealed, guard_run
 from orchestrator.graph.codec import as_json, shown
@@ -97,7 +98,7 @@ async def create(
         host.leave(info.run_id)
 
 
-async def enqueue(host: Host, graph: GraphDefinition, started: RunStarted, due: float) -> None:
+async def create_undriven(host: Host, graph: GraphDefinition, started: RunStarted, due: float) -> None:
     """Add a run to the store that no executor drives yet.
 
     Args:
@@ -168,22 +169,17 @@ async def new_run(
     host: Host,
     graph: GraphDefinition | str,
     given: object,
-    run_id: str | None,
-    labels: Mapping[str, str] | None,
-    approve: str | None,
-    limits: Limits | None,
-    refs: Mapping[str, object] | None,
+    options: RunOptions,
     caller: Caller | None = None,
-    how: Manner = AS_IT_IS,
 ) -> RunDraft:
-    """What a run begins with. Arguments as of `Executor.start`."""
-    check_risk(approve)
-    check_kind(limits, Limits, "limits")
-    name = os.urandom(8).hex() if run_id is None else check_new_id(run_id)
+    """The graph and the first record of a run. `given`: its input."""
+    check_risk(options.approve)
+    check_kind(options.limits, Limits, "limits")
+    name = os.urandom(8).hex() if options.run_id is None else check_new_id(options.run_id)
     graph = host.resources.graph(graph, name) if isinstance(graph, str) else graph
     host.resources.graphs.setdefault(graph.name, graph)
     host.resources.begun[graph.content] = graph
-    limits = None if limits is None else graph.limits.changed(limits)
+    limits = None if options.limits is None else graph.limits.changed(options.limits)
     _check_resources(host.resources, graph, limits)
     if is_small(given):
         values = initial_values(graph, given)
@@ -192,8 +188,8 @@ async def new_run(
 
         values = await away(lambda: initial_values(graph, given))
     # those of a schedule were accepted when it was stored
-    marks = (check_labels if isinstance(given, Recorded) else new_labels)(labels or {})
-    context = how.context
+    marks = (check_labels if isinstance(given, Recorded) else new_labels)(options.labels or {})
+    context = options.context
     if context is None:
         context = await host.contexts.for_new(name, graph.name, marks, None if caller is None else caller.run_id)
     started = RunStarted(
@@ -206,16 +202,16 @@ async def new_run(
         values=dict(values),
         limits=limits,
         labels=marks,
-        approve=approve,
-        refs=_refs(host.resources, graph) if refs is None else as_json(dict(refs), "refs", inside=1),
+        approve=options.approve,
+        refs=_refs(host.resources, graph) if options.refs is None else as_json(dict(options.refs), "refs", inside=1),
         tools=offered(graph, host.resources.tools),
         holder=str(host.owner),
         rules=RULES,
         caller=caller,
-        pause_before=nodes_of(graph, how.pause_before or (), "pause_before"),
-        pause_after=nodes_of(graph, how.pause_after or (), "pause_after"),
+        pause_before=nodes_of(graph, options.pause_before or (), "pause_before"),
+        pause_after=nodes_of(graph, options.pause_after or (), "pause_after"),
         context=context is not None,
-        by=how.by,
+        by=options.by,
     )
     return RunDraft(graph, started, context)
 
@@ -232,16 +228,11 @@ async def begin(
     host: Host,
     graph: GraphDefinition | str,
     given: object,
-    run_id: str | None,
-    labels: Mapping[str, str] | None,
-    approve: str | None,
-    limits: Limits | None,
-    refs: Mapping[str, object] | None,
+    options: RunOptions,
     caller: Caller | None = None,
-    how: Manner = AS_IT_IS,
 ) -> Drive | str:
-    """A new run, taken up; or the id of the one that exists already. Arguments as of `Executor.start`."""
-    new = await new_run(host, graph, given, run_id, labels, approve, limits, refs, caller, how)
+    """A new run, taken up; or the id of the one that exists already."""
+    new = await new_run(host, graph, given, options, caller)
     passed, tools = host.resources.passed, host.resources.tools
     if not passed.holds("tools", new.graph, tools):
         check_tools(new.graph, tools)
@@ -255,10 +246,30 @@ async def begin(
         return new.started.run_id
 
 
-async def join(host: Host, run_id: str, how: Manner = AS_IT_IS) -> Run:
+async def start(host: Host, graph: GraphDefinition | str, given: object, options: RunOptions) -> Run:
+    """See `Executor.start`."""
+    live = await begin(host, graph, given, options)
+    if isinstance(live, str):
+        return await join(host, live, options.for_existing())
+    return await drive_on(host, live)
+
+
+async def submit(host: Host, graph: GraphDefinition | str, given: object, options: RunOptions) -> str:
+    """See `Executor.submit`."""
+    live = await begin(host, graph, given, options)
+    if isinstance(live, str):
+        run_id, drive = live, await take_up_free(host, live, options.for_existing())
+    else:
+        run_id, drive = live.run_id, live
+    if drive is not None:
+        host.background().start_soon(host.drive_alone, drive)
+    return run_id
+
+
+async def join(host: Host, run_id: str, options: ResumeOptions = NO_OPTIONS) -> Run:
     """Go on with a run that exists if no executor drives it; else follow it until it ends or pauses."""
     while True:
-        live = await take_up_free(host, run_id, how)
+        live = await take_up_free(host, run_id, options)
         if live is not None:
             return await drive_on(host, live)
         run = await wait_for(host, run_id, None)

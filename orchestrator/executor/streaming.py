@@ -15,8 +15,10 @@ from orchestrator.executor.commands import AnswerQuestion
 from orchestrator.executor.delivery import answer_all, journal
 from orchestrator.executor.following import FOLLOW, RecordFollower, Watcher, watch
 from orchestrator.executor.host import Host
+from orchestrator.executor.options import ResumeOptions, RunOptions
 from orchestrator.executor.recovery import Waiting, check_risk, drive_on, take_up
-from orchestrator.executor.resuming import Manner
+from orchestrator.executor.start import begin
+from orchestrator.graph.model import GraphDefinition
 from orchestrator.kernel.records import FINAL, Record
 from orchestrator.typevars import StateT
 from orchestrator.values import check_text
@@ -159,12 +161,14 @@ class StreamBlock(AbstractAsyncContextManager[Stream]):
         await self._stream.aclose()
 
 
-def check_new(answers: Mapping[str, object] | None, by: str, resume: bool, after: int | None, manner: Manner) -> None:
+def check_new(
+    answers: Mapping[str, object] | None, by: str, resume: bool, after: int | None, options: ResumeOptions
+) -> None:
     """Refuse arguments of `Executor.stream` for an existing run where a new one is started."""
     given = {
         "answers": answers, "by": by or None, "resume": None if resume else False, "after": after,
-        "wait": manner.wait or None, "accept_changes": manner.accept or None,
-        "trust_answers": None if manner.trust_answers else False, "retry": manner.retry or None,
+        "wait": options.wait or None, "accept_changes": options.accept_changes or None,
+        "trust_answers": None if options.trust_answers else False, "retry": options.retry or None,
     }  # fmt: skip
     _refuse(given, "an existing run: give its run_id alone")
 
@@ -180,13 +184,13 @@ def _refuse(given: Mapping[str, object], whose: str) -> None:
         raise TypeError(f"stream(): {', '.join(wrong)} can be given only for {whose}")
 
 
-async def started(host: Host, new: Callable[[], Awaitable[Drive | str]]) -> Stream:
+async def started(host: Host, graph: GraphDefinition | str, given: object, options: RunOptions) -> Stream:
     """Begin a run, and return its stream.
 
     Raises:
         see `Executor.stream`
     """
-    live = await new()
+    live = await begin(host, graph, given, options)
     if isinstance(live, str):
         raise RunExists(live, "stream(graph) starts a new run, stream(run_id=...) reads an existing one")
     return await streamed(host, live)
@@ -200,7 +204,7 @@ async def existing(
     by: str,
     resume: bool,
     after: int | None,
-    manner: Manner,
+    options: ResumeOptions,
 ) -> Stream:
     """Answer questions of a run, go on with it if no executor drives it, and return its stream.
 
@@ -210,7 +214,7 @@ async def existing(
     if run_id is None:
         raise TypeError("stream(): give a graph, or the run_id of an existing run")
     info = await host.store.info(run_id)
-    check_risk(manner.approve)
+    check_risk(options.approve)
     after = info.head if after is None else after
     joined = Waiting(host, run_id, joins=resume, pause=FOLLOW)
     follower = RecordFollower(host, run_id, after, follow=True, joined=joined)
@@ -218,26 +222,26 @@ async def existing(
     held: Drive | None = None
     if answers:
         given = [AnswerQuestion(name, as_answer(one), check_text(by, "by")) for name, one in answers.items()]
-        sent = await answer_all(host, run_id, given, resume=manner if resume else None)
+        sent = await answer_all(host, run_id, given, resume=options if resume else None)
         held = sent.held
         if held is not None and not resume:
             host.watched.forget(run_id)
             await journal(host, held)
             held = None
         elif held is not None:
-            host.resumed(held, manner.approve, unpause=False)
-        elif manner.approve is not None and sent.live is None:
+            host.resumed(held, options.approve, unpause=False)
+        elif options.approve is not None and sent.live is None:
             raise RunConflict(run_id, "its answers were taken, and another executor drives it: `approve` is not set")
-        elif manner.approve is not None and sent.live is not None:
-            host.resumed(sent.live, manner.approve, unpause=False)
+        elif options.approve is not None and sent.live is not None:
+            host.resumed(sent.live, options.approve, unpause=False)
             sent.live.answer_by_policy()
-    elif resume and manner.is_plain and host.watched.goes_on(run_id):
+    elif resume and options.changes_nothing and host.watched.goes_on(run_id):
         pass  # it sleeps, and goes on without this call: leaving the stream must not interrupt it
-    elif resume and (info.status not in FINAL or manner.retry):
+    elif resume and (info.status not in FINAL or options.retry):
         try:
-            held = await take_up(host, run_id, manner)
+            held = await take_up(host, run_id, options)
         except (RunConflict, RunEnded):
-            if manner.approve is not None or manner.retry:  # then it is not known whether it holds
+            if options.approve is not None or options.retry:  # then it is not known whether it holds
                 raise
     if held is not None:
         follower.leave()

@@ -1,152 +1,15 @@
-"""Which approvals in a run's journal and inbox are believed, where others may have written them.
-
-`guard_run` withdraws the others when a run is taken up. `CallGuard` then asks about the calls that they had allowed.
-"""
+"""Which approvals in a run's journal and inbox are believed, where others may have written them."""
 
 from __future__ import annotations
 
 import logging
-from collections import Counter
-from collections.abc import Iterable, Mapping
 
-from orchestrator.errors import EffectFailed
+from orchestrator.executor.call_guard import CallGuard
 from orchestrator.executor.run_log import RunLog
-from orchestrator.graph.model import GraphDefinition
-from orchestrator.jsontypes import digest
-from orchestrator.kernel.question import Answer, Approve, Question, parts_of
-from orchestrator.kernel.records import Answered, Asked, EffectIntended, Forked, Record
 from orchestrator.kernel.run_state import RunState
-from orchestrator.nodes.confirm import Confirm
 from orchestrator.seals import Audit, Seal, audit
 from orchestrator.stores.base import Store
-from orchestrator.tools.result import Risk, risk_at_most
-from orchestrator.tools.tool import Tool
-
-
-class CallDenied(EffectFailed):
-    """Raised in a step whose call a person denied in a fork."""
-
-    def __init__(self, name: str, reason: str) -> None:
-        self.words = f"the user denied this call{f': {reason}' if reason else ''}"
-        super().__init__(f"{name}: {self.words}", type="UserDenied")
-
-
-class CallGuard:
-    """The approvals of one run that are believed and not used yet, and the questions of its journal.
-
-    A journal may hold a confirm that was passed. In a run that has records which are not believed, a call is made only
-    if a believed answer approved it; else the step that is about to make it asks.
-    """
-
-    def __init__(
-        self, graph: GraphDefinition | None, audit: Audit, since: int = 0, *, ask_from: Risk | None = None
-    ) -> None:
-        """
-        Args:
-            graph: the graph of the run.
-            audit: the records of the run, and which of them are believed.
-            since: of a fork the number of the record that ended the copy: what was approved before does not count.
-            ask_from: the risk from which on calls are asked about, and irreversible ones of a lower risk, whatever the
-                graph says; None: those that its confirms ask about.
-        """
-        self.since = since
-        self._ask_from: Risk | None = ask_from
-        self.why = (
-            f"It was approved in the run that this one was forked from (record {since} and before)"
-            if since
-            else "No step before asked about this call"
-            if ask_from is not None
-            else "The journal says it was approved, and has no valid seal for that"
-        )
-        """Why it asks once more."""
-        self._confirms = [] if graph is None else list(_confirms(graph))
-        self._shown: dict[str, tuple[object, object]] = {}
-        self._doubted: dict[str, Question] = {}
-        """Questions of the journal that are not believed, by their ids."""
-        self._approved: Counter[str] = Counter()
-        self._by_person: Counter[str] = Counter()
-        self._intended: set[str] = set()
-        for record in audit.records:
-            self.note(record, believed=record.seq in audit.believed)
-
-    def note(self, record: Record, *, believed: bool = True) -> None:
-        """Take the next record into account."""
-        if isinstance(record, Forked) and record.seq == self.since:
-            self._answered(record.question, record.answer, believed=believed, policy=False)
-        if record.seq <= self.since and not isinstance(record, Asked):
-            return
-        if isinstance(record, Asked):
-            payload = record.question.payload
-            if believed:
-                self._doubted.pop(record.question.id, None)
-            else:
-                self._doubted[record.question.id] = record.question
-            if record.question.kind == "approval" and "tool" in payload:
-                self._shown[record.question.id] = payload["tool"], payload.get("args")
-        elif isinstance(record, Answered):
-            self._answered(record.question, record.answer, believed=believed, policy=record.policy)
-        elif isinstance(record, EffectIntended):
-            call = _call(record.name, record.request.get("args", record.request))
-            if record.kind == "tool" and believed:
-                self._intended.add(record.key)
-            if not record.again:
-                self._approved[call] -= record.kind == "tool"
-                self._by_person[call] -= self._by_person[call] > 0
-
-    def _answered(self, question: str, answer: Answer | None, *, believed: bool, policy: bool) -> None:
-        tool, args = self._shown.get(question, (None, None))
-        if believed and tool is not None and isinstance(answer, Approve):
-            call = _call(tool, args if answer.args is None else answer.args)
-            self._approved[call] += 1
-            self._by_person[call] += not policy
-
-    def showed(self, question: Question) -> bool:
-        """Whether the person who answered a question saw what the step asks, and no other words under its id."""
-        shown = self._doubted.get(question.id)
-        return shown is None or _words(shown) == _words(question)
-
-    def asks_about(self, tool: Tool, args: Mapping[str, object], key: str) -> bool:
-        """Whether a call has to be asked about: the graph would, and no believed answer approved it.
-
-        Args:
-            key: of the call, if the journal has it as intended.
-        """
-        if key in self._intended:
-            return False
-        asked = any(confirm.asks_about(tool.risk) for confirm in self._confirms)
-        if not asked and (self._ask_from is None or not self._is_risky(tool)):
-            return False
-        return self._approved[_call(tool.name, args)] <= 0
-
-    def _is_risky(self, tool: Tool) -> bool:
-        assert self._ask_from is not None
-        return risk_at_most(self._ask_from, tool.risk) or (tool.effect == "irreversible" and tool.risk != "none")
-
-    def approved_by_person(self, name: str, args: object) -> bool:
-        """Whether a person approved just this call, which was not made since."""
-        return self._by_person[_call(name, args)] > 0
-
-
-def asks_about(graph: GraphDefinition | None, risk: Risk) -> bool:
-    """Whether a confirm of a graph asks about calls of tools of a risk."""
-    return graph is not None and any(confirm.asks_about(risk) for confirm in _confirms(graph))
-
-
-def _confirms(graph: GraphDefinition) -> Iterable[Confirm]:
-    for node in graph.nodes.values():
-        if isinstance(node, Confirm) and node.tool is not None:
-            yield node
-        if node.subgraph is not None:
-            yield from _confirms(node.subgraph)
-
-
-def _words(question: Question) -> tuple[object, ...]:
-    return question.kind, question.prompt, parts_of(question.kind, question.payload), question.choices
-
-
-def _call(tool: object, args: object) -> str:
-    return digest([tool, args])
-
+from orchestrator.tools.result import Risk
 
 log = logging.getLogger("orchestrator")
 

@@ -10,10 +10,11 @@ import anyio
 
 from orchestrator.errors import InvalidValue, RunConflict, RunEnded, RunExists
 from orchestrator.executor.host import Host
-from orchestrator.executor.resuming import Manner
+from orchestrator.executor.options import ResumeOptions, RunOptions
 from orchestrator.executor.run_status import waits_to_be_taken_up, with_status
-from orchestrator.executor.start import RunDraft, enqueue
+from orchestrator.executor.start import RunDraft, create_undriven, new_run
 from orchestrator.executor.worker_health import WorkerHealth
+from orchestrator.graph.model import GraphDefinition
 from orchestrator.kernel.records import FINAL
 
 
@@ -47,10 +48,18 @@ def moment(at: datetime | float | None) -> float | None:
     return float(at)
 
 
+async def enqueue(
+    host: Host, graph: GraphDefinition | str, given: object, options: RunOptions, at: datetime | float | None
+) -> str:
+    """See `Executor.enqueue`."""
+    due = moment(at)
+    return await put(host, await new_run(host, graph, given, options), due)
+
+
 async def put(host: Host, new: RunDraft, at: float | None) -> str:
-    """Add a run that no executor drives yet; see `Executor.enqueue`."""
+    """Add a run that no executor drives yet."""
     try:
-        await enqueue(host, new.graph, new.started, new.started.ts if at is None else at)
+        await create_undriven(host, new.graph, new.started, new.started.ts if at is None else at)
     except RunExists:
         await new.check_same(host.store)
     return new.started.run_id
@@ -71,7 +80,7 @@ async def drive(host: Host, run_id: str, wait: float, health: WorkerHealth | Non
         if info.status in FINAL or later:
             return Driven(info.status, info.due)
         try:
-            live = await host.open(run_id, Manner(wait=max(0.0, until - anyio.current_time())))
+            live = await host.open(run_id, ResumeOptions(wait=max(0.0, until - anyio.current_time())))
         except RunEnded:
             continue
         except RunConflict:

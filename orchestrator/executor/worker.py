@@ -18,17 +18,17 @@ from anyio.abc import TaskGroup
 from orchestrator.clock import SYSTEM_CLOCK
 from orchestrator.errors import InvalidValue, RunConflict, RunEnded, RunUnknown, StoreError, StoreUnavailable
 from orchestrator.executor import lease as leases
-from orchestrator.executor import recovery, schedules, workers
+from orchestrator.executor import recovery, schedules
 from orchestrator.executor.concurrency import Signal
 from orchestrator.executor.failures import REFUSALS, NotOpen
+from orchestrator.executor.heartbeat import WorkerFacts
 from orchestrator.executor.host import Host
 from orchestrator.executor.lease import LeaseHandle
-from orchestrator.executor.resuming import AS_IT_IS
+from orchestrator.executor.options import NO_OPTIONS
 from orchestrator.executor.worker_health import WorkerHealth
-from orchestrator.executor.workers import WorkerFacts
 from orchestrator.stores.base import Alerting, Changing, RunInfo
+from orchestrator.stores.fair_claims import Turns
 from orchestrator.stores.requests import ClaimRequest, RunQuery
-from orchestrator.stores.turns import Turns
 
 if TYPE_CHECKING:
     from orchestrator.executor.drive import Drive
@@ -125,14 +125,14 @@ async def work(
     worker = _Worker(host, slots, poll, graphs, graph_slots, fair_by, eager, health)
     health.begin(worker.facts.graphs, slots, host.ttl)
     try:
-        async with workers.shown(host, worker.facts), anyio.create_task_group() as tasks:
+        async with host.heartbeat.working_as(worker.facts), anyio.create_task_group() as tasks:
             tasks.start_soon(worker.take_runs, tasks)
             tasks.start_soon(worker.check_health)
             tasks.start_soon(_end_with, closed, tasks)
             await stop.wait()
             health.drain()
             worker.facts.draining = True
-            await workers.show(host)
+            await host.heartbeat.show()
             await worker.drain(grace)
             if drained is not None:
                 await drained.wait()
@@ -277,7 +277,7 @@ class _Worker:
         host, run_id = self._host, info.run_id
         status, given_up = None, False
         try:
-            live = await host.open(run_id, AS_IT_IS, hold)
+            live = await host.open(run_id, NO_OPTIONS, hold)
             self._lives[run_id] = live
             host.watched.leave_to_workers(run_id)
             if self._stops:

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from orchestrator.jsontypes import JsonObject
     from orchestrator.kernel.lineage import Relation
     from orchestrator.kernel.records import Record
+    from orchestrator.stores.fair_claims import Turns
     from orchestrator.stores.owner import Owner
     from orchestrator.stores.rows import Lease, OpenQuestion, RunInfo, RunSummary, RunTotals
-    from orchestrator.stores.turns import Turns
 
 __all__ = ["Append", "ClaimRequest", "NewRun", "QuestionQuery", "RunQuery", "StatsQuery"]
 

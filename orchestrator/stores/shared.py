@@ -12,8 +12,8 @@ from orchestrator.errors import GraphUnknown, InvalidValue, RunConflict, RunEnde
 from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel import records as r
 from orchestrator.kernel.records import FINAL
-from orchestrator.stores.base import RunInfo, Store
-from orchestrator.stores.requests import Append, NewRun
+from orchestrator.stores.base import Relation, RunInfo, Store
+from orchestrator.stores.requests import Append, NewRun, RunQuery
 from orchestrator.stores.rows import NOTICE
 
 if TYPE_CHECKING:
@@ -287,3 +287,24 @@ def too_old(url: str, version: int, known: int) -> str:
         f"store {url} has schema version {version}, from before the first release; this version of the library reads "
         f"version {known} alone. Export its runs with the version that wrote it, and import them into a new store"
     )
+
+
+async def forks_of(store: Store, run_id: str) -> list[RunInfo]:
+    """The runs that were forked from a run, replays among them, the newest first.
+
+    Args:
+        store: the store of the runs.
+        run_id: the run; it may be deleted.
+    """
+    found: list[RunInfo] = []
+    relations: tuple[Relation, ...] = ("fork", "replay", "call")
+    for relation in relations:
+        cursor: str | None = None
+        while True:
+            page = await store.runs(RunQuery(parent=run_id, relation=relation, after=cursor, limit=200))
+            # The label of a run names its caller: that of a called run is its parent, that of a fork is another run.
+            found += [info for info in page.runs if relation != "call" or info.labels.get("parent") != run_id]
+            cursor = page.cursor
+            if cursor is None:
+                break
+    return sorted(found, key=lambda info: info.created, reverse=True)

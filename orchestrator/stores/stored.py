@@ -1,6 +1,8 @@
 """What databases keep of a run, in the form in which every one of them keeps it: records with checksums, and labels.
 
 Long strings of records are kept beside them, see `payloads`. The checksum of a row is that of the whole record.
+
+Schedules as the rows of databases have them: what they do is one text.
 """
 
 from __future__ import annotations
@@ -12,9 +14,10 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, TypeAlias
 
 from orchestrator.archived import Archived
-from orchestrator.errors import StoreError
+from orchestrator.errors import InvalidValue, StoreError
 from orchestrator.jsontypes import canonical
 from orchestrator.kernel import records as r
+from orchestrator.stores.base import Schedule
 from orchestrator.stores.payloads import LEAST, Parted, Payloads, split
 from orchestrator.stores.rows import MARK, MAX_TEXT
 from orchestrator.stores.shared import corrupt, read_record
@@ -22,6 +25,7 @@ from orchestrator.values import MAX_RECORD_BYTES, cut, in_calendar
 
 if TYPE_CHECKING:
     from orchestrator.kernel.records import Record
+
 
 _MOST_CODED = 64 * MAX_TEXT
 """Characters of a text in a row that is encrypted."""
@@ -126,3 +130,28 @@ def archived_of(text: object) -> Archived | None:
         return Archived(archive, name, sha256, int(found["size"]), in_calendar(found["at"]))
     except (ValueError, TypeError, KeyError, RecursionError):
         return Archived("", "", "", 0, 0.0)
+
+
+def schedule_text(schedule: Schedule) -> str:
+    """All of a schedule but its name and its next time."""
+    data = {
+        "graph": schedule.graph, "cron": schedule.cron, "timezone": schedule.timezone, "catch_up": schedule.catch_up,
+        "values": dict(schedule.values), "labels": dict(schedule.labels), "approve": schedule.approve,
+        "paused": schedule.paused,
+    }  # fmt: skip
+    return canonical(data)
+
+
+def schedule_of(name: str, next_at: object, data: object) -> Schedule:
+    """A schedule by its row.
+
+    Raises:
+        InvalidValue: the row is damaged.
+    """
+    try:
+        fields = json.loads(str(data))
+        if not isinstance(next_at, float) or in_calendar(next_at) != next_at:
+            raise ValueError(f"its next time is {next_at!r}")
+        return Schedule(name=name, next_at=next_at, **fields)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise InvalidValue(str(error), where=name) from error

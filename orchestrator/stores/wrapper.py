@@ -6,9 +6,9 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from orchestrator.jsontypes import JsonObject
-from orchestrator.stores.archivable import Archiving
 from orchestrator.stores.base import (
     Alerting,
+    Archiving,
     Changing,
     Finding,
     Holder,

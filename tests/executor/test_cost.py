@@ -20,13 +20,12 @@ from pydantic import BaseModel
 from orchestrator import Executor, Graph, Limits, Outcome, append, node
 from orchestrator.executor import heartbeat, journal
 from orchestrator.executor.drive import Drive
-from orchestrator.executor.run_log import RunLog
 from orchestrator.kernel import machine
 from orchestrator.kernel.records import Record, codec, encode
 from orchestrator.kernel.run_state import Delta
-from orchestrator.stores.sqlite import SQLiteStore, pace
+from orchestrator.stores.sqlite import SQLiteStore, readers
 from orchestrator.stores.sqlite.files import PAGE_BYTES
-from orchestrator.stores.sqlite.log_space import LogSpace
+from orchestrator.stores.sqlite.writer import LogSpace
 from tests.benchmarks.subjects.ours import ASKING
 
 pytestmark = pytest.mark.anyio
@@ -176,7 +175,7 @@ async def test_a_run_is_loaded_and_answered_without_a_thread_for_reading(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its row, its snapshot and the records behind it are read by the task that asks."""
-    monkeypatch.setattr(pace, "QUICK", 60.0)  # this machine may be busy
+    monkeypatch.setattr(readers, "QUICK", 60.0)  # this machine may be busy
     url, handed, run_sync = f"sqlite:///{tmp_path}/runs.db", [], anyio.to_thread.run_sync
 
     async def counted(action: Callable[..., Any], *args: Any, **kw: Any) -> Any:
@@ -237,9 +236,9 @@ async def test_what_drove_a_run_is_freed_with_it_without_the_garbage_collector(
     driven: list[weakref.ref[object]] = []
     begin = Drive.__init__
 
-    def noted(live: Drive, log: RunLog, *args: Any, **kw: Any) -> None:
-        begin(live, log, *args, **kw)
-        driven.extend((weakref.ref(live), weakref.ref(log)))
+    def noted(live: Drive, *args: Any, **kw: Any) -> None:
+        begin(live, *args, **kw)
+        driven.extend((weakref.ref(live), weakref.ref(live.log)))
 
     monkeypatch.setattr(Drive, "__init__", noted)
     monkeypatch.setattr(journal, "FLUSH_AFTER", HOUR)  # what is done every so many seconds is left out

@@ -32,8 +32,8 @@ from orchestrator.kernel.records import encode
 from orchestrator.stores import Store, open_store, with_archive
 from orchestrator.stores.aes_gcm import AESGCMCodec
 from orchestrator.stores.archive import Archive, ArchivedStore, open_archive
+from orchestrator.stores.archive.base import new_name
 from orchestrator.stores.archive.lines import records_of
-from orchestrator.stores.archive.places import new_name
 from orchestrator.stores.copying import copy_store
 from orchestrator.testing.store_conformance import STORE_CHECKS, StoreCheck
 from tests.support.executors import chain, says, single
@@ -544,7 +544,7 @@ def test_stores_that_cannot_be_archived(tmp_path: Path) -> None:
 
 
 def test_names_of_objects_stay_inside_of_the_archive() -> None:
-    from orchestrator.stores.archive.places import is_name
+    from orchestrator.stores.archive.base import is_name
 
     for run_id in ("r", "../../etc/passwd", "a" * 500, "", ".", "ä/ö", "x\0y"):
         name = new_name(run_id, 12, 1_764_000_000.0, gzip=True)

@@ -19,9 +19,9 @@ from orchestrator import Executor
 from orchestrator.archived import Archived
 from orchestrator.errors import RunArchived, RunConflict, StoreCorrupt, StoreUnavailable
 from orchestrator.stores import open_store
-from orchestrator.stores.archivable import Archivable
 from orchestrator.stores.archive import ArchivedStore, open_archive
-from orchestrator.stores.archive.places import new_name
+from orchestrator.stores.archive.base import new_name
+from orchestrator.stores.base import Archivable
 from tests.support.executors import chain, says
 from tests.support.s3 import KEY, SECRET
 

@@ -15,8 +15,8 @@ import pytest
 
 from orchestrator import Executor
 from orchestrator.errors import RunUnknown
-from orchestrator.stores.archivable import Archivable
 from orchestrator.stores.archive import ArchivedStore
+from orchestrator.stores.base import Archivable
 from tests.support.executors import chain, says
 from tests.support.postgres import PostgresDatabase
 from tests.support.programs import run as run_program
@@ -35,7 +35,7 @@ import anyio
 
 from orchestrator import Executor
 from orchestrator.stores import open_store
-from orchestrator.stores.archive.folder import FolderArchive
+from orchestrator.stores.archive.base import FolderArchive
 
 url, archive, what, left = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
 

@@ -12,7 +12,7 @@ import pytest
 
 from orchestrator import Executor
 from orchestrator.stores.archive import ArchivedStore
-from orchestrator.stores.postgres import months
+from orchestrator.stores.postgres import record_partitions
 from orchestrator.stores.sqlite.searching import COUNTED
 from tests.stores.test_scale import Counted
 from tests.support.executors import chain, says
@@ -127,7 +127,7 @@ async def test_a_month_in_a_database_and_a_bucket(
     postgres: PostgresDatabase, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All records of a month that is over leave the database, whose files they were in are removed."""
-    name = months.name_of(month_of(postgres))
+    name = record_partitions.name_of(month_of(postgres))
     async with Executor(postgres.url, graphs=[GRAPH], archive=bucket.url) as executor:
         await executor.start(GRAPH, "x", run_id="done")
         await copied(executor.store, ["done"], FEW)
@@ -138,15 +138,15 @@ async def test_a_month_in_a_database_and_a_bucket(
         postgres.execute("CHECKPOINT")  # removes files that are empty already
         print(f"{len(done.runs)} runs: {full:,} bytes of records, {done.freed:,} bytes given back")
         assert len(done.runs) == len(bucket.keys()) == FEW + 1
-        assert partitions(postgres) == [months.name_of(month_of(postgres, 1))]
+        assert partitions(postgres) == [record_partitions.name_of(month_of(postgres, 1))]
         assert [path for path in files if (postgres.server.data / path).exists()] == []
         assert done.freed > 0.9 * full > 50 * FEW
         assert (await executor.load("run-7")).status == "completed"
         assert (await executor.fork("run-7", at=4, run_id="fork")).status == "completed"
         assert postgres.execute("SELECT count(*) FROM runs WHERE archived IS NOT NULL") == [(FEW,)]
-        assert partitions(postgres) == [name, months.name_of(month_of(postgres, 1))]
+        assert partitions(postgres) == [name, record_partitions.name_of(month_of(postgres, 1))]
         await executor.archive(older_than=later())
-        assert partitions(postgres) == [months.name_of(month_of(postgres, 1))]
+        assert partitions(postgres) == [record_partitions.name_of(month_of(postgres, 1))]
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])

@@ -15,8 +15,7 @@ import pytest
 from orchestrator.stores import open_store
 from orchestrator.stores.owner import Owner
 from orchestrator.stores.postgres import claims, turn_index
-from orchestrator.stores.postgres.connections import connect
-from orchestrator.stores.postgres.url import address_of
+from orchestrator.stores.postgres.connections import address_of, connect
 from orchestrator.stores.requests import ClaimRequest, NewRun, RunQuery
 from orchestrator.stores.sqlite import SQLiteStore
 from orchestrator.testing.store_conformance.helpers import new_run

@@ -39,7 +39,7 @@ from orchestrator.stores.coded.values import Values
 from orchestrator.stores.copying import copy_store
 from orchestrator.stores.items import Item, packed
 from orchestrator.stores.memory import MemoryStore
-from orchestrator.stores.presence import held_here
+from orchestrator.stores.owner import held_here
 from orchestrator.stores.requests import Append, ClaimRequest, NewRun
 from orchestrator.stores.rows import OpenQuestion, RunSummary, Schedule
 from orchestrator.testing.store_conformance.helpers import an_owner, created, event, new_run

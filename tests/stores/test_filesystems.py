@@ -13,7 +13,7 @@ import pytest
 from orchestrator.errors import StoreUnsupported
 from orchestrator.stores import open_store
 from orchestrator.stores.sqlite import SQLiteStore
-from orchestrator.stores.sqlite.filesystems import ALLOW, _types, check_filesystem, filesystem_of, is_network
+from orchestrator.stores.sqlite.files import ALLOW, _types, check_filesystem, filesystem_of, is_network
 from tests.stores.runs import add_run
 from tests.support.disks import can_mount, mounted
 

@@ -10,9 +10,8 @@ import psycopg
 import pytest
 
 from orchestrator.stores import open_store
-from orchestrator.stores.postgres.connections import connect
+from orchestrator.stores.postgres.connections import address_of, connect
 from orchestrator.stores.postgres.schema import VERSION, make_tables, version_of
-from orchestrator.stores.postgres.url import address_of
 from tests.stores.runs import add_run, events
 from tests.support.postgres import PostgresDatabase
 from tests.support.postgres_months import killed_at, month, month_of_run, partitions

@@ -15,9 +15,8 @@ import pytest
 from orchestrator import Executor
 from orchestrator.errors import RunArchived, StoreUnavailable
 from orchestrator.stores import RunInfo, Store, open_store
-from orchestrator.stores.postgres import maintenance, months, run_numbers
-from orchestrator.stores.postgres.connections import Connection, connect
-from orchestrator.stores.postgres.url import address_of
+from orchestrator.stores.postgres import maintenance, reads, record_partitions
+from orchestrator.stores.postgres.connections import Connection, address_of, connect
 from orchestrator.stores.requests import Append, NewRun
 from tests.stores.runs import add_run, events
 from tests.support.executors import chain, says
@@ -48,12 +47,12 @@ async def test_a_month_begins_with_the_first_run_that_is_added_in_it(
     store = open_store(postgres.url)
     await add_run(store, "a")
     assert month_of_run(postgres, "a") == now
-    assert months.name_of(now + 1) not in partitions(postgres)
+    assert record_partitions.name_of(now + 1) not in partitions(postgres)
     move_calendar(monkeypatch, 1)
     await add_run(store, "b")  # finds out
     await add_run(store, "c")
     assert [month_of_run(postgres, name) for name in "abc"] == [now, now, now + 1]
-    assert months.name_of(now + 1) in partitions(postgres)
+    assert record_partitions.name_of(now + 1) in partitions(postgres)
     await store.append(Append("a", events(2), after=1))
     for name, head in (("a", 2), ("b", 1), ("c", 1)):
         assert await store.read(name) == events(1, head)
@@ -88,7 +87,7 @@ async def test_a_month_begins_while_others_read_and_write(
         writer.execute("INSERT INTO records SELECT run, 1000, crc, data FROM records")
         with anyio.fail_after(60):
             await add_run(store, "b")
-        assert months.name_of(month(postgres, 1)) in partitions(postgres)
+        assert record_partitions.name_of(month(postgres, 1)) in partitions(postgres)
         assert reader.execute("SELECT count(*) FROM records").fetchone() == (2,)
         writer.rollback()
     await store.close()
@@ -120,7 +119,7 @@ async def test_many_connections_append_while_months_begin(
                     on += 1
                     move_calendar(monkeypatch, on)
                 with suppress(psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected):
-                    months.begin_month(connection)
+                    record_partitions.begin_month(connection)
 
     with ThreadPoolExecutor(6) as pool:
         workers = [pool.submit(anyio.run, work, number) for number in range(4)]
@@ -131,12 +130,12 @@ async def test_many_connections_append_while_months_begin(
         counts = [worker.result() for worker in workers]
     assert postgres.execute("SELECT count(*) FROM records") == [(3 * sum(counts),)]
     with closing(connect(address_of(postgres.url))) as connection:
-        months.begin_month(connection)
-    assert months.name_of(month(postgres, on)) in partitions(postgres)
+        record_partitions.begin_month(connection)
+    assert record_partitions.name_of(month(postgres, on)) in partitions(postgres)
     store = open_store(postgres.url)
     await add_run(store, "last")
     await store.close()
-    ((last,),) = postgres.execute(f"SELECT max(id) >> {months.BITS} FROM runs")
+    ((last,),) = postgres.execute(f"SELECT max(id) >> {record_partitions.BITS} FROM runs")
     assert last == month(postgres, on)
     assert postgres.execute("SELECT count(DISTINCT id) = count(*) FROM runs") == [(True,)]
 
@@ -168,13 +167,13 @@ async def test_who_may_not_change_tables_goes_on_in_the_month_before(
 
 
 def test_partitions_are_stored_as_those_before_them(postgres: PostgresDatabase) -> None:
-    name, now = months.name_of(month(postgres)), month(postgres)
+    name, now = record_partitions.name_of(month(postgres)), month(postgres)
     postgres.execute(f"ALTER TABLE {name} SET (autovacuum_vacuum_scale_factor = 0.01, toast.autovacuum_enabled = off)")
     postgres.execute("ALTER TABLE records ALTER data SET STORAGE external")
     with closing(connect(address_of(postgres.url))) as connection:
-        months.make(connection, now + 1)
-        months.make(connection, now + 1)
-    name = months.name_of(now + 1)
+        record_partitions.make(connection, now + 1)
+        record_partitions.make(connection, now + 1)
+    name = record_partitions.name_of(now + 1)
     assert postgres.execute(
         f"SELECT one.reloptions, toast.reloptions, attstorage FROM pg_class AS one"
         f" JOIN pg_class AS toast ON toast.oid = one.reltoastrelid JOIN pg_attribute ON attrelid = one.oid"
@@ -198,7 +197,7 @@ async def test_the_files_of_an_empty_month_are_removed(
         await store.compact()  # begins the month
         await add_run(store, f"r{on}", 100, "x" * 1000)
     await store.delete("r0")
-    names = [months.name_of(now + on) for on in range(3)]
+    names = [record_partitions.name_of(now + on) for on in range(3)]
     files = {name: paths(postgres, name) for name in names}
     full = {name: room(postgres, name) for name in names}
     assert min(full.values()) > 16_000
@@ -227,10 +226,10 @@ async def test_runs_of_a_dropped_month_are_restored_forked_and_continued(
         move_calendar(monkeypatch, 1)
         done = await executor.archive(older_than=later())
         assert sorted(done.runs) == ["a", "b", "c"]
-        assert partitions(postgres) == [months.name_of(now + 1)]
+        assert partitions(postgres) == [record_partitions.name_of(now + 1)]
         assert (await executor.load("a")).status == "completed"  # from the archive
         await executor.restore("a")
-        assert partitions(postgres) == [months.name_of(now), months.name_of(now + 1)]
+        assert partitions(postgres) == [record_partitions.name_of(now), record_partitions.name_of(now + 1)]
         assert (await executor.load("a")).status == "completed"
         assert (await executor.fork("b", at=2, run_id="fork")).status == "completed"
         assert month_of_run(postgres, "fork") == now + 1
@@ -252,13 +251,13 @@ async def test_a_run_without_records_gets_some_in_a_dropped_month(
         await store.create(NewRun(RunInfo(name, "essay", "running"), []))
     move_calendar(monkeypatch, 1)
     await store.compact()
-    assert partitions(postgres) == [months.name_of(month(postgres, 1))]
+    assert partitions(postgres) == [record_partitions.name_of(month(postgres, 1))]
     async with anyio.create_task_group() as tasks:
         for name in names:
             tasks.start_soon(store.append, Append(name, events(1, 3), after=0))
     for name in names:
         assert await store.read(name) == events(1, 3)
-    assert partitions(postgres)[0] == months.name_of(month(postgres))
+    assert partitions(postgres)[0] == record_partitions.name_of(month(postgres))
     await store.close()
 
 
@@ -310,7 +309,7 @@ async def test_a_month_that_is_read_is_dropped_later_and_nobody_waits_for_long(
     await add_run(store, "a")
     await store.delete("a")
     await add_run(store, "b")
-    name = months.name_of(month(postgres))
+    name = record_partitions.name_of(month(postgres))
     with psycopg.connect(postgres.conninfo) as reader:
         reader.execute("SELECT count(*) FROM records")  # as a dump of the database does
         await store.delete("b")
@@ -342,13 +341,13 @@ async def test_a_month_that_cannot_be_dropped_keeps_no_other_from_it(
         await add_run(store, name)
     move_calendar(monkeypatch, 3)
     await store.compact()
-    postgres.execute(f"CREATE VIEW last_month AS SELECT * FROM {months.name_of(now + 1)}")
+    postgres.execute(f"CREATE VIEW last_month AS SELECT * FROM {record_partitions.name_of(now + 1)}")
     for name in "abc":
         await store.delete(name)
     assert await store.compact() > 0
-    assert f"{months.name_of(now + 1)} cannot be dropped: cannot drop table" in caplog.text
+    assert f"{record_partitions.name_of(now + 1)} cannot be dropped: cannot drop table" in caplog.text
     assert await store.compact() == 0
-    assert partitions(postgres) == [months.name_of(now + 1), months.name_of(now + 3)]
+    assert partitions(postgres) == [record_partitions.name_of(now + 1), record_partitions.name_of(now + 3)]
     assert (
         postgres.execute(
             "SELECT relname FROM pg_stat_user_tables WHERE last_vacuum IS NULL"
@@ -358,7 +357,7 @@ async def test_a_month_that_cannot_be_dropped_keeps_no_other_from_it(
     )
     postgres.execute("DROP VIEW last_month")
     await store.compact()
-    assert partitions(postgres) == [months.name_of(now + 3)]
+    assert partitions(postgres) == [record_partitions.name_of(now + 3)]
     await store.close()
 
 
@@ -367,10 +366,10 @@ async def test_records_that_are_not_committed_yet_keep_their_month(
 ) -> None:
     now = month(postgres)
     with psycopg.connect(postgres.conninfo) as writer:
-        writer.execute("INSERT INTO records VALUES (%s, 1, 0, 'x')", (months.first_number(now),))
+        writer.execute("INSERT INTO records VALUES (%s, 1, 0, 'x')", (record_partitions.first_number(now),))
         move_calendar(monkeypatch, 1)
         compacted(postgres)
-        assert months.name_of(now) in partitions(postgres)
+        assert record_partitions.name_of(now) in partitions(postgres)
     compacted(postgres)
     assert postgres.execute("SELECT count(*) FROM records") == [(1,)]
 
@@ -378,17 +377,19 @@ async def test_records_that_are_not_committed_yet_keep_their_month(
 def test_a_record_that_comes_between_the_look_and_the_lock_keeps_its_month(
     postgres: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now, look = month(postgres), months._empty
+    now, look = month(postgres), record_partitions._empty
 
     def looked(connection: Connection, before: int) -> list[int]:
         found = look(connection, before)
-        postgres.execute(f"INSERT INTO records VALUES ({months.first_number(now)}, 1, 0, 'x') ON CONFLICT DO NOTHING")
+        postgres.execute(
+            f"INSERT INTO records VALUES ({record_partitions.first_number(now)}, 1, 0, 'x') ON CONFLICT DO NOTHING"
+        )
         return found
 
-    monkeypatch.setattr(months, "_empty", looked)
+    monkeypatch.setattr(record_partitions, "_empty", looked)
     move_calendar(monkeypatch, 1)
     compacted(postgres)
-    assert partitions(postgres) == [months.name_of(now), months.name_of(now + 1)]
+    assert partitions(postgres) == [record_partitions.name_of(now), record_partitions.name_of(now + 1)]
     assert postgres.execute("SELECT count(*) FROM records") == [(1,)]
 
 
@@ -401,9 +402,9 @@ async def test_a_run_that_is_restored_while_its_month_is_dropped_waits(
     move_calendar(monkeypatch, 1)
     await store.compact()
     with closing(connect(address_of(postgres.url))) as connection:
-        months.make(connection, now)
+        record_partitions.make(connection, now)
     with psycopg.connect(postgres.conninfo) as dropping:
-        dropping.execute(f"LOCK TABLE {months.name_of(now)} IN ACCESS EXCLUSIVE MODE".encode())
+        dropping.execute(f"LOCK TABLE {record_partitions.name_of(now)} IN ACCESS EXCLUSIVE MODE".encode())
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(store.append, Append("a", events(1, 3), after=0))
             await anyio.sleep(0.1)
@@ -414,8 +415,8 @@ async def test_a_run_that_is_restored_while_its_month_is_dropped_waits(
 
 
 def test_numbers_of_runs_are_forgotten_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_numbers, "_MOST", 3)
-    numbers = run_numbers.RunNumbers()
+    monkeypatch.setattr(reads, "_MOST", 3)
+    numbers = reads.RunNumbers()
     for number in range(5):
         numbers.keep(f"r{number}", number)
     numbers.keep("r4", 40)
@@ -443,7 +444,7 @@ async def test_several_give_space_back_while_runs_are_archived_and_restored(
             for name, head in heads.items():
                 assert len(await others[0].read(name)) == head
         await executor.archive(older_than=later())
-        assert months.name_of(month(postgres)) not in partitions(postgres)
+        assert record_partitions.name_of(month(postgres)) not in partitions(postgres)
         for other in others:
             await other.close()
 
@@ -456,11 +457,11 @@ def test_a_process_dies_while_it_gives_space_back(postgres: PostgresDatabase, mo
     while killed:
         number += 1
         killed = killed_at(number, lambda: compacted(postgres))
-        postgres.execute(f"INSERT INTO records VALUES ({months.first_number(now + 1)} + {number}, 1, 0, 'x')") if (
-            months.name_of(now + 1) in partitions(postgres)
-        ) else None
+        postgres.execute(
+            f"INSERT INTO records VALUES ({record_partitions.first_number(now + 1)} + {number}, 1, 0, 'x')"
+        ) if (record_partitions.name_of(now + 1) in partitions(postgres)) else None
     assert number > 25
-    assert partitions(postgres) == [months.name_of(now + 1)]
+    assert partitions(postgres) == [record_partitions.name_of(now + 1)]
     postgres.execute(_NEW_RUN)
     assert month_of_run(postgres, "new") == now + 1
 
@@ -485,7 +486,7 @@ async def test_by_a_pooler_that_hands_out_connections_by_transaction(
         move_calendar(monkeypatch, 1)
         await store.compact()
         await add_run(store, "b")
-        assert partitions(postgres) == [months.name_of(month(postgres, 1))]
+        assert partitions(postgres) == [record_partitions.name_of(month(postgres, 1))]
         assert await store.read("b") == events(1)
         await store.close()
 
@@ -508,7 +509,7 @@ async def test_a_dump_has_the_months(postgres: PostgresDatabase, monkeypatch: py
     try:
         postgres.server.run("psql", "-q", "-X", "-v", "ON_ERROR_STOP=1", "-h", str(postgres.server.folder), "-p",
                             str(postgres.server.port), "-U", USER, "-f", str(file), copy)  # fmt: skip
-        assert partitions(restored) == [months.name_of(now), months.name_of(now + 2)]
+        assert partitions(restored) == [record_partitions.name_of(now), record_partitions.name_of(now + 2)]
         store = open_store(restored.url)
         assert await store.append(Append("r0", events(4), after=3)) == 4
         assert await store.read("r0") == events(1, 4)
@@ -529,7 +530,7 @@ async def test_records_without_a_run_are_found_in_every_month(
         await store.compact()
         await add_run(store, f"r{on}", 3)
     for on in (0, 1, 3):
-        number = months.first_number(month(postgres, on)) + 77
+        number = record_partitions.first_number(month(postgres, on)) + 77
         postgres.execute(f"INSERT INTO records VALUES ({number}, 1, 0, 'x'), ({number}, 2, 0, 'x')")
     (found,) = await store.check(repair=True)
     assert found.what == "records of 3 runs that do not exist"

@@ -15,8 +15,7 @@ import pytest
 
 from orchestrator import Executor
 from orchestrator.stores.owner import Owner
-from orchestrator.stores.postgres.connections import begin, connect_bare
-from orchestrator.stores.postgres.url import address_of
+from orchestrator.stores.postgres.connections import address_of, begin, connect_bare
 from orchestrator.stores.rows import Lease
 from tests.executor.errand_program import ERRAND
 from tests.support.database_host import DatabaseHost
@@ -33,7 +32,7 @@ CLIENT = """
 import sys, time
 import psycopg
 from orchestrator.stores.postgres.connections import connect_bare
-from orchestrator.stores.postgres.url import address_of
+from orchestrator.stores.postgres.connections import address_of
 address = address_of(sys.argv[1])
 connection = connect_bare(address)
 print("ready", flush=True)

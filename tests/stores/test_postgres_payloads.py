@@ -16,11 +16,10 @@ import pytest
 
 from orchestrator.errors import StoreCorrupt
 from orchestrator.stores.postgres import changes
-from orchestrator.stores.postgres.connections import patiently, store_error
+from orchestrator.stores.postgres.connections import address_of, patiently, store_error
 from orchestrator.stores.postgres.payloads import keep, note
 from orchestrator.stores.postgres.store import PostgresStore
 from orchestrator.stores.postgres.texts import adapt
-from orchestrator.stores.postgres.url import address_of
 from orchestrator.stores.requests import Append
 from tests.stores.runs import add_run, event, events
 from tests.support.postgres import PostgresDatabase
@@ -263,7 +262,7 @@ async def test_records_that_are_deleted_while_they_are_read_are_not_damaged(
 ) -> None:
     """Their payloads are read by a statement of its own, and may be gone by then."""
     from orchestrator.errors import RunArchived, RunUnknown
-    from orchestrator.stores.archivable import Archivable
+    from orchestrator.stores.base import Archivable
     from orchestrator.testing.store_conformance.archives import an_object, ended_run
 
     store, other = PostgresStore(postgres.url), PostgresStore(postgres.url)

@@ -9,9 +9,8 @@ import psycopg
 import pytest
 
 from orchestrator.stores import open_store
-from orchestrator.stores.postgres import months
-from orchestrator.stores.postgres.connections import connect
-from orchestrator.stores.postgres.url import address_of
+from orchestrator.stores.postgres import record_partitions
+from orchestrator.stores.postgres.connections import address_of, connect
 from tests.stores.runs import add_run
 from tests.support.postgres import PostgresDatabase
 from tests.support.postgres_months import month, move_calendar, partitions
@@ -82,7 +81,7 @@ async def test_policies_hold_for_new_months(
     assert [seen(postgres, clerk, what) for what in ("records", "journal")] == [1, 1]
     move_calendar(monkeypatch, 1)
     with closing(connect(address_of(postgres.url))) as connection:
-        months.begin_month(connection)
+        record_partitions.begin_month(connection)
     assert postgres.execute(policies) == before
     assert postgres.execute(
         "SELECT relrowsecurity, relforcerowsecurity FROM pg_class WHERE oid = 'records'::regclass"
@@ -99,7 +98,7 @@ async def test_a_month_whose_records_are_hidden_from_the_owner_is_not_dropped(
     store = open_store(postgres.url)
     await add_run(store, "a")
     await store.close()
-    name = months.name_of(month(postgres))
+    name = record_partitions.name_of(month(postgres))
     for statement in (
         f"GRANT CREATE, USAGE ON SCHEMA public TO {clerk}",
         *(f"ALTER TABLE {table} OWNER TO {clerk}" for table in ("records", *partitions(postgres))),
@@ -113,9 +112,9 @@ async def test_a_month_whose_records_are_hidden_from_the_owner_is_not_dropped(
         postgres.execute(statement)
     move_calendar(monkeypatch, 1)
     with closing(connect(address_of(postgres.url_with(options=f"-crole%3D{clerk}")))) as connection:
-        first = months.first_number(month(postgres, 1))
+        first = record_partitions.first_number(month(postgres, 1))
         postgres.execute(f"SELECT setval(pg_get_serial_sequence('runs', 'id'), {first})")
-        assert months.drop_empty(connection)
+        assert record_partitions.drop_empty(connection)
     assert name in partitions(postgres)
 
 

@@ -11,10 +11,9 @@ from psycopg.conninfo import conninfo_to_dict
 from orchestrator.errors import StoreError, StoreTooNew
 from orchestrator.stores.places import shown_url
 from orchestrator.stores.postgres import turn_index
-from orchestrator.stores.postgres.connections import connect
+from orchestrator.stores.postgres.connections import address_of, connect
 from orchestrator.stores.postgres.schema import VERSION, version_of
 from orchestrator.stores.postgres.texts import escaped, index_key, unescaped
-from orchestrator.stores.postgres.url import address_of
 from tests.support.postgres import PASSWORD, PostgresDatabase, PostgresServer
 
 

@@ -14,8 +14,8 @@ import pytest
 from orchestrator.errors import RunConflict, RunExists, StoreUnavailable
 from orchestrator.stores import open_store
 from orchestrator.stores.postgres import PostgresStore, changes, leases
-from orchestrator.stores.postgres.beside import Beside
 from orchestrator.stores.postgres.changes import ChangeJob
+from orchestrator.stores.postgres.related_rows import Beside
 from orchestrator.stores.postgres.texts import adapt
 from orchestrator.stores.postgres.writes import AppendJob, CreateJob, append_all, create_all
 from orchestrator.stores.requests import Append, NewRun

@@ -11,10 +11,10 @@ import pytest
 
 from orchestrator.errors import StoreUnavailable
 from orchestrator.stores import Store, open_store
+from orchestrator.stores.fair_claims import Turns
 from orchestrator.stores.owner import Owner
 from orchestrator.stores.requests import ClaimRequest, NewRun
 from orchestrator.stores.rows import RunInfo
-from orchestrator.stores.turns import Turns
 from orchestrator.testing.store_conformance.helpers import a_lease, started
 from tests.support.postgres import USER, PostgresDatabase
 from tests.support.sizes import quick_on

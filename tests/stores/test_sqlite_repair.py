@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.stores import open_store
-from orchestrator.stores.payload_uses import Disorder
+from orchestrator.stores.payloads import Disorder
 from orchestrator.stores.requests import Append
 from orchestrator.stores.sqlite import maintenance, payload_uses
 from tests.stores.runs import add_run, event, events

@@ -17,7 +17,7 @@ import anyio.to_thread
 import pytest
 
 from orchestrator.errors import RunConflict, StoreError, StoreUnavailable
-from orchestrator.stores import wake
+from orchestrator.stores import threads
 from orchestrator.stores.requests import Append
 from orchestrator.stores.sqlite import SQLiteStore, writer, writes
 from orchestrator.stores.sqlite.writer import MOST_HERE, Write, Writer
@@ -278,7 +278,7 @@ async def test_a_crowd_commits_for_itself_some_at_a_time_and_wakes_no_thread(
         lambda connection, batch, begun: sizes.append(len(batch)) or transaction(connection, batch, begun),
     )
     woken: list[int] = []
-    monkeypatch.setattr(wake, "_wake", lambda signals: woken.append(len(signals)))
+    monkeypatch.setattr(threads, "_wake", lambda signals: woken.append(len(signals)))
     async with anyio.create_task_group() as tasks:
         for _ in range(3 * MOST_HERE + 8):
             tasks.start_soon(writer.write, PUT)
@@ -293,13 +293,13 @@ async def test_who_waits_for_the_thread_is_woken_once_for_each_event_loop(
 ) -> None:
     writer, bell = await quick_writer(tmp_path, monkeypatch)
     woken: list[tuple[int, int]] = []
-    usual = wake._wake
+    usual = threads._wake
 
-    def counted(signals: list[wake._AsyncioSignal | wake._TrioSignal]) -> None:
+    def counted(signals: list[threads._AsyncioSignal | threads._TrioSignal]) -> None:
         woken.append((threading.get_ident(), len(signals)))
         usual(signals)
 
-    monkeypatch.setattr(wake, "_wake", counted)
+    monkeypatch.setattr(threads, "_wake", counted)
 
     async def write_all(count: int) -> None:
         async with anyio.create_task_group() as tasks:

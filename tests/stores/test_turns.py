@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from orchestrator.stores.base import RunInfo
+from orchestrator.stores.fair_claims import Turns
 from orchestrator.stores.owner import Owner
 from orchestrator.stores.requests import ClaimRequest, NewRun
 from orchestrator.stores.sqlite.store import SQLiteStore
 from orchestrator.stores.sqlite.turn_index import VISITED
-from orchestrator.stores.turns import Turns
 from orchestrator.testing.store_conformance.helpers import new_run
 from tests.stores.test_scale import Counted
 from tests.support.sizes import quick_on, sized

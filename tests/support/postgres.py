@@ -178,8 +178,7 @@ class PostgresServer:
 
     def make_template(self) -> None:
         """The database that those of tests are copied from."""
-        from orchestrator.stores.postgres.connections import connect
-        from orchestrator.stores.postgres.url import address_of
+        from orchestrator.stores.postgres.connections import address_of, connect
 
         self.create_database(TEMPLATE, tables=False)
         connect(address_of(self.url(TEMPLATE))).close()

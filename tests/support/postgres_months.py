@@ -10,15 +10,15 @@ from typing import Any
 import psycopg
 import pytest
 
-from orchestrator.stores.postgres import months
+from orchestrator.stores.postgres import record_partitions
 from tests.support.postgres import PostgresDatabase
 
-_CLOCK = months.THIS_MONTH
+_CLOCK = record_partitions.THIS_MONTH
 
 
 def move_calendar(monkeypatch: pytest.MonkeyPatch, months_on: int) -> None:
     """Have the database be in another month for this process, so many behind the present one."""
-    monkeypatch.setattr(months, "THIS_MONTH", f"({_CLOCK} + {months_on})")
+    monkeypatch.setattr(record_partitions, "THIS_MONTH", f"({_CLOCK} + {months_on})")
 
 
 def month(database: PostgresDatabase, months_on: int = 0) -> int:
@@ -39,7 +39,7 @@ def partitions(database: PostgresDatabase) -> list[str]:
 def month_of_run(database: PostgresDatabase, run_id: str) -> int:
     """The month to which a run is counted."""
     ((number,),) = database.execute(f"SELECT id FROM runs WHERE run_id = '{run_id}'")
-    return months.month_of(int(number))
+    return record_partitions.month_of(int(number))
 
 
 def room(database: PostgresDatabase, name: str) -> int:

@@ -20,13 +20,13 @@ from typing import Any, Literal, cast
 import anyio
 
 from orchestrator.errors import EffectFailed, RunConflict, RunUnknown, StoreCorrupt, StoreError
+from orchestrator.executor.call_guard import CallDenied
 from orchestrator.executor.effects.decide import certainly_failed, is_suspended, settled_of
 from orchestrator.executor.effects.effect import Attempt, Call, Effect
 from orchestrator.executor.effects.limits import child_id
 from orchestrator.executor.effects.questions import answer_to, asking_again, identified, unused_id
 from orchestrator.executor.effects.under_way import UnderWay, patience
 from orchestrator.executor.interrupts import Lost
-from orchestrator.executor.trust import CallDenied
 from orchestrator.jsontypes import canonical
 from orchestrator.kernel.ids import hash_id
 from orchestrator.kernel.ledger import EffectEntry
@@ -44,7 +44,7 @@ from orchestrator.kernel.records import (
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.state import Activation
 from orchestrator.stores.base import Store
-from orchestrator.stores.families import forks_of
+from orchestrator.stores.shared import forks_of
 from orchestrator.tools.truncation import cut
 
 RECORDED = "recorded"

@@ -14,8 +14,9 @@ from typing import NamedTuple
 from orchestrator.errors import InvalidValue, RunExists, RunUnknown, StoreCorrupt
 from orchestrator.executor.effects.limits import child_id
 from orchestrator.executor.effects.questions import was_passed_on
-from orchestrator.executor.fork.making import Order, draft_of
+from orchestrator.executor.fork.making import draft_of
 from orchestrator.executor.host import Host
+from orchestrator.executor.options import ForkOptions
 from orchestrator.graph.model import GraphDefinition
 from orchestrator.kernel.records import Asked, Caller, EffectIntended, Forked, Record, Spent
 from orchestrator.kernel.state import Activation
@@ -50,8 +51,8 @@ async def forked_call(host: Host, graph: GraphDefinition, run_id: str, caller: C
             return False
         try:
             info = await store.info(origin.run_id)
-            order = Order(origin.run_id, at=min(origin.head, info.head), caller=caller)
-            draft = await draft_of(host, order, run_id, start=False)
+            options = ForkOptions(origin.run_id, at=min(origin.head, info.head), caller=caller)
+            draft = await draft_of(host, options, run_id, start=False)
             await store.create(NewRun(draft.info, draft.records))
         except RunExists:
             pass

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -30,20 +30,19 @@ from orchestrator.executor.fork.changes import Changes, changes_of
 from orchestrator.executor.host import Host
 from orchestrator.executor.journal import due_of, row_of
 from orchestrator.executor.loader import Fit
+from orchestrator.executor.options import ForkOptions, ResumeOptions
 from orchestrator.executor.recovery import drive_on
-from orchestrator.executor.resuming import Manner
 from orchestrator.executor.run_tools import compare_offered
 from orchestrator.executor.start import check_new_id, join
 from orchestrator.graph.model import GraphDefinition
 from orchestrator.graph.versions import Migration
 from orchestrator.kernel.machine import apply
 from orchestrator.kernel.question import Answer
-from orchestrator.kernel.records import Answered, AnswersWithdrawn, Caller, Ended, Forked, Record, Resumed, RunStarted
+from orchestrator.kernel.records import Answered, AnswersWithdrawn, Ended, Forked, Record, Resumed, RunStarted
 from orchestrator.kernel.reopening import is_over, reopen_fork
 from orchestrator.kernel.run_state import RunState
 from orchestrator.seals import audit, copied
-from orchestrator.stores.archivable import Archiving
-from orchestrator.stores.base import RunInfo, Store
+from orchestrator.stores.base import Archiving, RunInfo, Store
 from orchestrator.stores.requests import NewRun
 from orchestrator.values import check_flag, check_mapping, check_position, check_text, new_labels
 from orchestrator.views.run import Run
@@ -188,30 +187,6 @@ def _at(wanted: Wanted) -> tuple[tuple[str, ...], str]:
     return ((), "") if wanted.at is None else (("--at", str(wanted.at)), f"at={wanted.at}")
 
 
-@dataclass(frozen=True)
-class Order:
-    """What is to be forked, and with which changes; see `Executor.fork`."""
-
-    parent: str
-    at: int | None = None
-    update: Mapping[str, object] | None = None
-    branch: str | None = None
-    answer: object = None
-    result: object = None
-    answers: Mapping[str, object] | None = None
-    graph: GraphDefinition | str | None = None
-    migrate: Migration | None = None
-    run_id: str | None = None
-    labels: Mapping[str, str] | None = None
-    by: str = ""
-    digests: Collection[str] | None = None
-    """Of the questions that were looked at before they were answered; None: any."""
-    caller: Caller | None = None
-    """The call of a graph as a tool that waits for the fork; its parent was begun by the same call of another run."""
-    replay: Mapping[str, Any] | None = None
-    """Of a replay what only its record `forked` has. A replay inherits no labels, and needs no models."""
-
-
 @dataclass(slots=True)
 class Draft:
     """A fork that is not in the store yet."""
@@ -240,22 +215,22 @@ class Moment:
     """The records that the fork adds."""
 
 
-async def fork(host: Host, order: Order, *, start: bool, context: object = None) -> Run:
+async def fork(host: Host, options: ForkOptions, *, start: bool, context: object = None) -> Run:
     """See `Executor.fork`."""
     check_flag(start, "start")
-    check_order(order)
+    check_options(options)
     if start:
         host.background()  # refuses a closed executor before there is a fork
-    name = os.urandom(8).hex() if order.run_id is None else check_new_id(order.run_id)
-    await _restored(host, order.parent)
-    draft = await draft_of(host, order, name, start=start, hold=not start)
+    name = os.urandom(8).hex() if options.run_id is None else check_new_id(options.run_id)
+    await _restored(host, options.parent)
+    draft = await draft_of(host, options, name, start=start, hold=not start)
     if start:
-        host.contexts.check(order.parent, draft.records[0], context)
+        host.contexts.check(options.parent, draft.records[0], context)
     try:
         await host.store.create(NewRun(draft.info, draft.records))
     except RunExists:
-        await check_same(host.store, name, draft.records, order.parent)
-    return await _begin(host, name, Manner(context=context)) if start else await host.loader.load(name)
+        await check_same(host.store, name, draft.records, options.parent)
+    return await _begin(host, name, ResumeOptions(context=context)) if start else await host.loader.load(name)
 
 
 async def _restored(host: Host, run_id: str) -> None:
@@ -268,27 +243,27 @@ async def _restored(host: Host, run_id: str) -> None:
         await store.restore_run(run_id)
 
 
-def check_order(order: Order) -> None:
+def check_options(options: ForkOptions) -> None:
     """Refuse arguments of other types, before the store is asked.
 
     Raises:
         InvalidValue: one is.
     """
-    check_text(order.parent, "parent")
-    check_position(order.at)
-    for name, value in (("update", order.update), ("answers", order.answers), ("labels", order.labels)):
+    check_text(options.parent, "parent")
+    check_position(options.at)
+    for name, value in (("update", options.update), ("answers", options.answers), ("labels", options.labels)):
         check_mapping(value, name)
-    if order.branch is not None:
-        check_text(order.branch, "branch")
-    check_text(order.by, "by")
+    if options.branch is not None:
+        check_text(options.branch, "branch")
+    check_text(options.by, "by")
 
 
-async def _begin(host: Host, run_id: str, how: Manner) -> Run:
+async def _begin(host: Host, run_id: str, options: ResumeOptions) -> Run:
     """Drive a fork that was just made, or wait for it if it is driven already."""
     try:
-        live = await host.open(run_id, how)
+        live = await host.open(run_id, options)
     except RunConflict:
-        return await join(host, run_id, how)
+        return await join(host, run_id, options)
     except RunEnded:
         return await host.loader.load(run_id)
     host.resumed(live)
@@ -298,11 +273,11 @@ async def _begin(host: Host, run_id: str, how: Manner) -> Run:
 # -- the draft ---------------------------------------------------------------------------------------------------------
 
 
-async def draft_of(host: Host, order: Order, name: str, *, start: bool, hold: bool = False) -> Draft:
+async def draft_of(host: Host, options: ForkOptions, name: str, *, start: bool, hold: bool = False) -> Draft:
     """The row and the records of a fork.
 
     Args:
-        order: what is to be forked.
+        options: what is to be forked.
         name: the fork's id.
         start: whether it is to go on at once, so that its code must be there.
         hold: whether nothing is to happen in it before a user resumes or answers it.
@@ -310,40 +285,42 @@ async def draft_of(host: Host, order: Order, name: str, *, start: bool, hold: bo
     Raises:
         RunUnknown, InvalidValue, InvalidUpdate, InvalidAnswer, QuestionUnknown, GraphUnknown, GraphChanged
     """
-    info = await host.store.info(order.parent)
-    moment = await moment_of(host, info, order.at)
+    info = await host.store.info(options.parent)
+    moment = await moment_of(host, info, options.at)
     going_on = moment.machine.copy()
-    over = order.at is not None and order.caller is None and is_over(going_on, (order.replay or {}).get("raised", 0))
+    over = (
+        options.at is not None and options.caller is None and is_over(going_on, (options.replay or {}).get("raised", 0))
+    )
     if not over:
         reopen_fork(going_on)
-    version, fit = await version_of(host, order, info, going_on, start=start)
+    version, fit = await version_of(host, options, info, going_on, start=start)
     before = None
-    if order.answer is not None:
+    if options.answer is not None:
         before = await host.loader.machine_of(info, moment.stored, moment.machine.head - 1)
-    changed = changes_of(going_on, moment.records, order, before)
+    changed = changes_of(going_on, moment.records, options, before)
     changed.over = over
-    _check_seen(order, changed, before)
-    labels = new_labels(order.labels or {}, moment.machine.labels)
-    if order.caller is not None:
-        labels = {"parent": order.caller.run_id}
-    elif order.replay is not None:
+    _check_seen(options, changed, before)
+    labels = new_labels(options.labels or {}, moment.machine.labels)
+    if options.caller is not None:
+        labels = {"parent": options.caller.run_id}
+    elif options.replay is not None:
         labels = {}
-    forked = _forked(host, order, moment, name, changed, labels)
-    if hold and _goes_on_by_itself(order, fit, going_on, forked):
+    forked = _forked(host, options, moment, name, changed, labels)
+    if hold and _goes_on_by_itself(options, fit, going_on, forked):
         forked = forked.model_copy(update={"held": True})
     _push(moment, forked)
-    if order.replay is not None and moment.machine.approve is not None:
+    if options.replay is not None and moment.machine.approve is not None:
         why = "a replay does not take the policy of the replayed run over"
         seq, now = moment.machine.head + 1, moment.machine.updated
         _push(moment, AnswersWithdrawn(seq=seq, ts=now, policy=True, reason=why))
     for ending in changed.told:
         _push(moment, ending.model_copy(update={"seq": moment.machine.head + 1}))
-    for question, given in (order.answers or {}).items():
+    for question, given in (options.answers or {}).items():
         asked = going_on.questions.get(question)
         if asked is None or asked.kind != "unknown_outcome":
-            _answer(host, moment, order, question, as_answer(given))
+            _answer(host, moment, options, question, as_answer(given))
     if version is not None and fit.migrated is not None:
-        moved = await fitting(host, order, info, version, moment.machine)
+        moved = await fitting(host, options, info, version, moment.machine)
         if moved.migrated is not None:
             moment.machine.later.update(moved.migrated.trial.later)
             _push(moment, moved.migrated.record)
@@ -367,7 +344,7 @@ async def draft_of(host: Host, order: Order, name: str, *, start: bool, hold: bo
     return Draft(row, records, machine, version or machine.plan.graph or moment.stored, _changes(fit))
 
 
-def _check_seen(order: Order, changed: Changes, before: RunState | None) -> None:
+def _check_seen(options: ForkOptions, changed: Changes, before: RunState | None) -> None:
     """
     Raises:
         StaleAnswer: a question that is answered is none of those that were looked at.
@@ -375,9 +352,11 @@ def _check_seen(order: Order, changed: Changes, before: RunState | None) -> None
     known = dict(changed.open_digests)
     if changed.question and before is not None:
         known[changed.question] = before.questions[changed.question].digest
-    for name in (*(order.answers or {}), *([changed.question] if changed.question else [])):
-        if order.digests is not None and name in known and known[name] not in order.digests:
-            raise StaleAnswer(f"run {order.parent!r}: question {name!r} is not the one that was looked at; look again")
+    for name in (*(options.answers or {}), *([changed.question] if changed.question else [])):
+        if options.digests is not None and name in known and known[name] not in options.digests:
+            raise StaleAnswer(
+                f"run {options.parent!r}: question {name!r} is not the one that was looked at; look again"
+            )
 
 
 def _changes(fit: Fit) -> tuple[str, ...]:
@@ -390,38 +369,40 @@ def _push(moment: Moment, record: Record) -> None:
     moment.extra.append(record)
 
 
-def _forked(host: Host, order: Order, moment: Moment, name: str, changed: Changes, labels: Mapping[str, str]) -> Forked:
+def _forked(
+    host: Host, options: ForkOptions, moment: Moment, name: str, changed: Changes, labels: Mapping[str, str]
+) -> Forked:
     machine = moment.machine
     return Forked(
         seq=machine.head + 1,
         ts=host.resources.clock.now(),
         run_id=name,
-        parent=order.parent,
+        parent=options.parent,
         at=machine.head,
         root=machine.root_id,
-        relation="replay" if order.replay is not None else "fork" if order.caller is None else "call",
+        relation="replay" if options.replay is not None else "fork" if options.caller is None else "call",
         labels=dict(labels),
-        by=order.by,
-        caller=order.caller,
+        by=options.by,
+        caller=options.caller,
         digests=changed.digests(name),
         **changed.fields(),
-        **(order.replay or {}),
+        **(options.replay or {}),
     )
 
 
-def _goes_on_by_itself(order: Order, fit: Fit, machine: RunState, forked: Forked) -> bool:
+def _goes_on_by_itself(options: ForkOptions, fit: Fit, machine: RunState, forked: Forked) -> bool:
     """Whether a worker would drive the fork as it is: it does not wait for answers alone.
 
     Args:
         machine: the parent at the record that is forked; it is folded on.
     """
-    if order.answers or fit.migrated is not None:
+    if options.answers or fit.migrated is not None:
         return True
     apply(machine, forked)
     return machine.status == "running" or due_of(machine) is not None
 
 
-def _answer(host: Host, moment: Moment, order: Order, question: str, given: Answer) -> None:
+def _answer(host: Host, moment: Moment, options: ForkOptions, question: str, given: Answer) -> None:
     """Add the answer to a question that is open at the moment of the fork."""
     machine = moment.machine
     now = machine.updated
@@ -429,11 +410,11 @@ def _answer(host: Host, moment: Moment, order: Order, question: str, given: Answ
     try:
         answer = check_answer(machine, question, given, None, offered, now)
     except QuestionUnknown:
-        raise QuestionUnknown(order.parent, question) from None  # the fork is not made
+        raise QuestionUnknown(options.parent, question) from None  # the fork is not made
     shown = about(machine.questions[question])
     _push(
         moment,
-        Answered(seq=machine.head + 1, ts=now, question=question, answer=answer, by=order.by, about=shown),
+        Answered(seq=machine.head + 1, ts=now, question=question, answer=answer, by=options.by, about=shown),
     )
 
 

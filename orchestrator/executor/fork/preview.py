@@ -16,8 +16,9 @@ from orchestrator.away import away
 from orchestrator.executor.answers import is_answerable
 from orchestrator.executor.effects.decide import end_inside, find, kept_in_fork
 from orchestrator.executor.effects.earlier_calls import FamilyCall, irreversible_calls, relatives
-from orchestrator.executor.fork.making import Draft, Moment, Order, check_order, draft_of, moment_of
+from orchestrator.executor.fork.making import Draft, Moment, check_options, draft_of, moment_of
 from orchestrator.executor.host import Host
+from orchestrator.executor.options import ForkOptions
 from orchestrator.executor.run_tools import irreversible_ahead
 from orchestrator.executor.start import check_new_id
 from orchestrator.graph.limits import Usage
@@ -179,11 +180,11 @@ class ForkPreview:
     """What the version of the graph changes that it continues in."""
 
 
-async def preview(host: Host, order: Order, *, start: bool) -> ForkPreview:
+async def preview(host: Host, options: ForkOptions, *, start: bool) -> ForkPreview:
     """See `ExecutorForks.preview`."""
-    check_order(order)
-    name = os.urandom(8).hex() if order.run_id is None else check_new_id(order.run_id)
-    draft = await draft_of(host, order, name, start=start, hold=not start)
+    check_options(options)
+    name = os.urandom(8).hex() if options.run_id is None else check_new_id(options.run_id)
+    draft = await draft_of(host, options, name, start=start, hold=not start)
     machine = draft.machine
     copied = draft.records[: machine.forked_at - 1]
     family = await relatives(host.store, name, draft.records, _JOURNALS)

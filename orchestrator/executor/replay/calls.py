@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from orchestrator import errors
 from orchestrator.errors import EffectFailed, ModelError
+from orchestrator.executor.call_guard import CallDenied, asks_about
 from orchestrator.executor.commands import Stop
 from orchestrator.executor.effects.decide import NOT_MADE, Ending
 from orchestrator.executor.effects.earlier_calls import question_id
@@ -28,7 +29,6 @@ from orchestrator.executor.effects.under_way import UnderWay, inside
 from orchestrator.executor.interrupts import Refused, TimedOut
 from orchestrator.executor.replay import REPLAYED
 from orchestrator.executor.replay.steps import wait_for_stop
-from orchestrator.executor.trust import CallDenied, asks_about
 from orchestrator.graph.limits import Reserve
 from orchestrator.kernel.ids import hash_id
 from orchestrator.kernel.ledger import EffectEntry

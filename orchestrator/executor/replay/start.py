@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -21,11 +21,10 @@ from orchestrator.errors import (
 from orchestrator.executor.fork import making
 from orchestrator.executor.fork.making import check_same
 from orchestrator.executor.host import Host
+from orchestrator.executor.options import ForkOptions, ReplayOptions, ResumeOptions
 from orchestrator.executor.recovery import check_risk
 from orchestrator.executor.replay import DEFAULT
-from orchestrator.executor.replay.running import Live
 from orchestrator.executor.resources import Resources
-from orchestrator.executor.resuming import Manner
 from orchestrator.executor.run_tools import offered
 from orchestrator.executor.start import Recorded, check_new_id, create, initial_values, join
 from orchestrator.graph.model import GraphDefinition
@@ -46,36 +45,19 @@ if TYPE_CHECKING:
 log = logging.getLogger("orchestrator")
 
 
-@dataclass(frozen=True)
-class Order:
-    """Arguments of a replay, see `Executor.replay`."""
-
-    parent: str
-    live: Live = "never"
-    graph: GraphDefinition | str | None = None
-    models: Mapping[str, Model] | None = None
-    update: Mapping[str, object] | None = None
-    run_id: str | None = None
-    at: int | None = None
-    answer: object = None
-    result: object = None
-    approve: str | None = None
-    context: object = None
-    by: str = ""
-    digests: Collection[str] | None = None
-
-
-async def replay(host: Host, order: Order) -> Replay:
+async def replay(host: Host, options: ReplayOptions) -> Replay:
     """See `Executor.replay`."""
-    check_options(order.live, order.approve, order.at)
-    check_text(order.parent, "run_id")
-    check_mapping(order.update, "update")
-    check_mapping(order.models, "models")
-    name = os.urandom(8).hex() if order.run_id is None else check_new_id(order.run_id)
-    parent = await host.loader.load(order.parent)
-    resources = with_models(host.resources, order.models or {})
-    at = await _moment_of(host, order, parent)
-    live = await (_from_its_start(host, order, parent, name, resources) if at is None else _from(host, order, name, at))
+    check_options(options.live, options.approve, options.at)
+    check_text(options.parent, "run_id")
+    check_mapping(options.update, "update")
+    check_mapping(options.models, "models")
+    name = os.urandom(8).hex() if options.run_id is None else check_new_id(options.run_id)
+    parent = await host.loader.load(options.parent)
+    resources = with_models(host.resources, options.models or {})
+    at = await _moment_of(host, options, parent)
+    live = await (
+        _from_its_start(host, options, parent, name, resources) if at is None else _from(host, options, name, at)
+    )
     if live is None:
         await join(host, name)
     else:
@@ -94,82 +76,83 @@ def check_options(live: str, approve: str | None, at: int | None) -> None:
     check_position(at)
 
 
-async def _moment_of(host: Host, order: Order, parent: Run) -> int | None:
+async def _moment_of(host: Host, options: ReplayOptions, parent: Run) -> int | None:
     """The record that the replay starts behind; None: it starts as the run did.
 
     Raises:
         InvalidValue: it is not clear which answer or result is to be replaced.
     """
-    if order.at is not None:
-        return order.at or None
-    if order.answer is not None or order.result is not None:
-        kind = "answered" if order.answer is not None else "effect_settled"
-        seqs = [record.seq for record in await host.store.read(order.parent) if record.type == kind]
+    if options.at is not None:
+        return options.at or None
+    if options.answer is not None or options.result is not None:
+        kind = "answered" if options.answer is not None else "effect_settled"
+        seqs = [record.seq for record in await host.store.read(options.parent) if record.type == kind]
         if len(seqs) != 1:
-            what = "answers" if order.answer is not None else "results"
+            what = "answers" if options.answer is not None else "results"
             listed = f": records {', '.join(map(str, seqs[:20]))}" if seqs else ""
             raise InvalidValue(
-                f"run {order.parent!r} has {len(seqs)} {what}{listed}; say which one is replaced, at=", where="at"
+                f"run {options.parent!r} has {len(seqs)} {what}{listed}; say which one is replaced, at=", where="at"
             )
         return seqs[0]
     fork = parent.machine.fork
     begun = 0 if fork is None or not fork.at else fork.seq
-    if order.update is None and _graph_of(host, order, parent).structure == parent.machine.structure:
-        records = await host.store.read(order.parent)
+    if options.update is None and _graph_of(host, options, parent).structure == parent.machine.structure:
+        records = await host.store.read(options.parent)
         begun = max([begun, *(record.seq for record in records if isinstance(record, Migrated))])
     return begun or None
 
 
-async def _from(host: Host, order: Order, name: str, at: int) -> Drive | None:
+async def _from(host: Host, options: ReplayOptions, name: str, at: int) -> Drive | None:
     """Begin the replay as a fork; None: another executor drives it."""
-    discards = await _discards(host, order.parent, at)
+    discards = await _discards(host, options.parent, at)
     if discards.was_undone(at):
         raise InvalidValue(
-            f"record {at} of run {order.parent!r} comes after a limit that was raised later, when the run went back to "
-            "where it was before: replay the run from a record before the limit was spent, or after `reopened`",
+            f"record {at} of run {options.parent!r} comes after a limit that was raised later, when the run went back "
+            "to where it was before: replay the run from a record before the limit was spent, or after `reopened`",
             where="at",
         )
-    given = {**_given(order, discards), "limits": discards.limits}
-    fork = making.Order(
-        order.parent,
+    given = {**_given(options, discards), "limits": discards.limits}
+    fork = ForkOptions(
+        options.parent,
         at=at,
-        update=order.update,
-        answer=order.answer,
-        result=order.result,
-        graph=order.graph,
+        update=options.update,
+        answer=options.answer,
+        result=options.result,
+        graph=options.graph,
         run_id=name,
         replay=given,
-        by=order.by,
-        digests=order.digests,
+        by=options.by,
+        digests=options.digests,
     )
-    how = Manner(
-        own=with_models(host.resources, order.models or {}), pause_before=(), pause_after=(), context=order.context
-    )
+    own = with_models(host.resources, options.models or {})
+    resuming = ResumeOptions(resources=own, pause_before=(), pause_after=(), context=options.context)
     draft = await making.draft_of(host, fork, name, start=True)
-    host.contexts.check(order.parent, draft.records[0], order.context)
+    host.contexts.check(options.parent, draft.records[0], options.context)
     try:
         await host.store.create(NewRun(draft.info, draft.records))
     except RunExists:
-        await check_same(host.store, name, draft.records, order.parent)
+        await check_same(host.store, name, draft.records, options.parent)
     try:
-        live = await host.open(name, how)
+        live = await host.open(name, resuming)
     except (RunConflict, RunEnded):
         return None
-    host.resumed(live, order.approve)
+    host.resumed(live, options.approve)
     return live
 
 
-async def _from_its_start(host: Host, order: Order, parent: Run, name: str, resources: Resources) -> Drive | None:
+async def _from_its_start(
+    host: Host, options: ReplayOptions, parent: Run, name: str, resources: Resources
+) -> Drive | None:
     """Start the replay as the run started; None: there is a run of this id, which is the same replay."""
-    graph = _graph_of(host, order, parent)
+    graph = _graph_of(host, options, parent)
     assert parent.machine.started is not None
     resources.check(graph, models=False)
     host.resources.begun[graph.content] = graph
-    context = order.context or await host.contexts.for_new(name, graph.name, {}, None)
-    began = MovedNames(await host.store.read(order.parent), graph.structure).start(parent.machine.started.values)
-    discards = await _discards(host, order.parent, 0)
-    started, forked = _first_records(host, order, parent, graph, name, discards, began)
-    host.contexts.check(order.parent, started, context)
+    context = options.context or await host.contexts.for_new(name, graph.name, {}, None)
+    began = MovedNames(await host.store.read(options.parent), graph.structure).start(parent.machine.started.values)
+    discards = await _discards(host, options.parent, 0)
+    started, forked = _first_records(host, options, parent, graph, name, discards, began)
+    host.contexts.check(options.parent, started, context)
     try:
         live = await create(host, graph, started, forked, own=resources)
     except RunExists:
@@ -198,13 +181,13 @@ def with_models(resources: Resources, models: Mapping[str, Model]) -> Resources:
     return replace(resources, model=own or resources.model, models={**resources.models, **named})
 
 
-def _graph_of(host: Host, order: Order, parent: Run) -> GraphDefinition:
+def _graph_of(host: Host, options: ReplayOptions, parent: Run) -> GraphDefinition:
     """The graph that the replay runs in.
 
     Raises:
         GraphUnknown: its code is missing.
     """
-    given = order.graph
+    given = options.graph
     if isinstance(given, GraphDefinition):
         return given
     own = host.resources.version(parent.graph, parent.machine.structure, parent.machine.content)
@@ -215,7 +198,7 @@ def _graph_of(host: Host, order: Order, parent: Run) -> GraphDefinition:
 
 def _first_records(
     host: Host,
-    order: Order,
+    options: ReplayOptions,
     parent: Run,
     graph: GraphDefinition,
     name: str,
@@ -233,7 +216,7 @@ def _first_records(
     """
     first = parent.machine.started
     assert first is not None
-    values = {**began, **(order.update or {})}
+    values = {**began, **(options.update or {})}
     if graph.structure != first.structure:  # fields that the graph does not have any more are left out
         values = {field: value for field, value in values.items() if field in graph.schema.fields}
     now = host.resources.clock.now()
@@ -248,13 +231,13 @@ def _first_records(
             "refs": dict(host.refs.of(parent.root_id, graph.name, parent.refs)),
             "values": dict(initial_values(graph, Recorded(values))),
             "labels": {},
-            "approve": order.approve,
+            "approve": options.approve,
             "tools": offered(graph, host.resources.tools),
             "holder": str(host.owner),
             "caller": None,
             "pause_before": (),
             "pause_after": (),
-            "by": order.by,
+            "by": options.by,
             "limits": discards.limits or first.limits,
         }
     )
@@ -262,21 +245,21 @@ def _first_records(
         seq=2,
         ts=now,
         run_id=name,
-        parent=order.parent,
+        parent=options.parent,
         at=0,
         root=parent.root_id,
         relation="replay",
-        by=order.by,
-        **_given(order, discards),
+        by=options.by,
+        **_given(options, discards),
     )
     return started, forked
 
 
-def _given(order: Order, discards: Discards) -> dict[str, Any]:
+def _given(options: ReplayOptions, discards: Discards) -> dict[str, Any]:
     """Fields of the record `forked` that only a replay has."""
     return {
-        "live": order.live,
-        "models": {alias: model.name for alias, model in (order.models or {}).items()},
+        "live": options.live,
+        "models": {alias: model.name for alias, model in (options.models or {}).items()},
         "set_aside": discards.set_aside(),
         "raised": discards.raised,
     }
@@ -331,17 +314,17 @@ class ReplayProgress:
     """The reason why the run cannot be replayed, or why its replay was given up."""
 
 
-def begin(host: Host, runs: Mapping[str, str], order: Order, concurrency: int) -> ReplayBatch:
+def begin(host: Host, runs: Mapping[str, str], options: ReplayOptions, concurrency: int) -> ReplayBatch:
     """See `ExecutorReplays.submit`.
 
     Args:
-        order: what each replay is, without its run and its id.
+        options: what each replay is, without its run and its id.
     """
     if concurrency < 1:
         raise ValueError(f"concurrency={concurrency!r}: use 1 or more")
-    check_options(order.live, order.approve, order.at)
+    check_options(options.live, options.approve, options.at)
     batch = ReplayBatch(runs)
-    host.background().start_soon(batch.drive, host, order, concurrency)
+    host.background().start_soon(batch.drive, host, options, concurrency)
     return batch
 
 
@@ -372,7 +355,7 @@ class ReplayBatch:
         """Return when no replay continues, and none will start."""
         await self._over.wait()
 
-    async def drive(self, host: Host, order: Order, concurrency: int) -> None:
+    async def drive(self, host: Host, options: ReplayOptions, concurrency: int) -> None:
         """Replay the runs, at most `concurrency` at the same time."""
         host.mark_task()
         left: Iterator[ReplayProgress] = iter(self.runs)
@@ -380,7 +363,7 @@ class ReplayBatch:
         async def work() -> None:
             await checkpoint()  # the executor may have been left before it started
             for one in left:  # shared: each worker takes the next one
-                await _replay(host, replace(order, parent=one.run_id, run_id=one.replay_id), one)
+                await _replay(host, replace(options, parent=one.run_id, run_id=one.replay_id), one)
 
         try:
             with self._scope:
@@ -394,14 +377,14 @@ class ReplayBatch:
             self._over.set()
 
 
-async def _replay(host: Host, order: Order, one: ReplayProgress) -> None:
+async def _replay(host: Host, options: ReplayOptions, one: ReplayProgress) -> None:
     one.state = "running"
     try:
-        await replay(host, order)
+        await replay(host, options)
     except OrchestratorError as error:
         one.state, one.error = "failed", error
     except Exception as error:  # whatever it is, the other runs continue
-        log.warning("run %s could not be replayed", order.parent, exc_info=error)
+        log.warning("run %s could not be replayed", options.parent, exc_info=error)
         one.state, one.error = "failed", OrchestratorError(f"{type(error).__name__}: {error}")
     else:
         one.state = "over"

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 from orchestrator.late import late
 
 if TYPE_CHECKING:
-    from orchestrator.stores.archive.places import Archive, open_archive
+    from orchestrator.stores.archive.base import Archive, open_archive
     from orchestrator.stores.archive.store import ArchivedStore
 
 _HOMES = {
-    "orchestrator.stores.archive.places": ("Archive", "open_archive"),
+    "orchestrator.stores.archive.base": ("Archive", "open_archive"),
     "orchestrator.stores.archive.store": ("ArchivedStore",),
 }
 

@@ -28,10 +28,9 @@ from orchestrator.errors import (
 )
 from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel.records import FINAL
-from orchestrator.stores.archivable import Archivable, Archiving
+from orchestrator.stores.archive.base import Archive, is_name, new_name
 from orchestrator.stores.archive.lines import GZIP, object_of, records_of
-from orchestrator.stores.archive.places import Archive, is_name, new_name
-from orchestrator.stores.base import Store
+from orchestrator.stores.base import Archivable, Archiving, Store
 from orchestrator.stores.requests import Append
 from orchestrator.stores.rows import Page
 from orchestrator.stores.shared import copy_run, corrupt, graphs_named
@@ -70,7 +69,7 @@ class ArchivedStore(StoreWrapper):
         if not isinstance(inner, Archivable):
             raise InvalidValue(
                 f"store {inner.url} cannot be archived: it has a codec, which belongs around the archive, or lacks the "
-                "methods of `orchestrator.stores.archivable.Archivable`",
+                "methods of `orchestrator.stores.base.Archivable`",
                 where="archive",
             )
         self.archive = archive

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import takewhile
@@ -15,20 +15,22 @@ from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel.records import Record
 from orchestrator.kernel.records.coded import as_coded
 from orchestrator.stores.base import Lease, Message, Page, RunInfo, Schedule, Store
-from orchestrator.stores.codec import Codec
-from orchestrator.stores.coded.items import CodedItems
+from orchestrator.stores.codec import Codec, Damaged
 from orchestrator.stores.coded.values import Values, log
-from orchestrator.stores.presence import held_here
+from orchestrator.stores.items import Area, FoundItem, Item, ItemWrite, Namespace, nearest_of, ranked
+from orchestrator.stores.owner import held_here
 from orchestrator.stores.requests import Append, ClaimRequest, NewRun, QuestionQuery, RunQuery
 from orchestrator.stores.rows import OpenQuestion, QuestionPage
 from orchestrator.stores.shared import copy_run, corrupt
+from orchestrator.stores.wrapper import StoreWrapper
 
 __all__ = ["CodedStore"]
 
 _MOST_KNOWN = 10_000
+_AT_ONCE = 500
 
 
-class CodedStore(CodedItems):
+class CodedStore(StoreWrapper):
     """A store whose values are encoded in another store.
 
     It keeps every promise that the store inside keeps, but one: a search of runs finds labels only.
@@ -242,3 +244,63 @@ class CodedStore(CodedItems):
 
     async def schedules(self) -> list[Schedule]:
         return [self._values.scheduled(one) for one in await self.inner.schedules()]
+
+    # --------------------------------------------------------------------------------- items
+
+    async def put_item(
+        self,
+        area: Area,
+        item: Item,
+        *,
+        lifetime: float | None = None,
+        write: ItemWrite | None = None,
+        most: int | None = None,
+        evict: bool = False,
+    ) -> None:
+        coded = self._values.item(area, item)
+        await self.inner.put_item(area, coded, lifetime=lifetime, write=write, most=most, evict=evict)
+
+    async def item(self, area: Area, namespace: Namespace, key: str) -> Item | None:
+        found = await self.inner.item(area, namespace, key)
+        try:
+            return None if found is None else self._values.kept(area, found)
+        except Damaged as error:
+            raise StoreError(f"item {key!r} in {'/'.join(namespace)} is damaged ({error}); delete it") from error
+
+    async def items(
+        self, area: Area, prefix: Namespace = (), *, after: tuple[str, str] | None = None, limit: int = 100
+    ) -> list[Item]:
+        found: list[Item] = []
+        while len(found) < limit:  # damaged ones are left out, and must not end a list early
+            wanted = limit - len(found)
+            page = await self.inner.items(area, prefix, after=after, limit=wanted)
+            found += self._whole(area, page)
+            if len(page) < wanted:
+                break
+            after = page[-1].place
+        return found
+
+    async def search_items(self, area: Area, prefix: Namespace, text: str, *, limit: int) -> list[FoundItem]:
+        return ranked([item async for item in self._all(area, prefix)], text, limit)
+
+    async def nearest_items(self, area: Area, prefix: Namespace, vector: bytes, *, limit: int) -> list[FoundItem]:
+        return nearest_of([item async for item in self._all(area, prefix)], vector, limit)
+
+    async def add_item(self, area: Area, item: Item) -> bool:
+        return await self.inner.add_item(area, self._values.item(area, item))
+
+    async def _all(self, area: Area, prefix: Namespace) -> AsyncIterator[Item]:
+        after: tuple[str, str] | None = None
+        while page := await self.inner.items(area, prefix, after=after, limit=_AT_ONCE):
+            for item in self._whole(area, page):
+                yield item
+            after = page[-1].place
+
+    def _whole(self, area: Area, page: list[Item]) -> list[Item]:
+        found: list[Item] = []
+        for item in page:
+            try:
+                found.append(self._values.kept(area, item))
+            except Damaged:
+                continue
+        return found

@@ -20,9 +20,10 @@ from orchestrator.stores.items import (
     check_room,
     namespace_of,
     namespace_text,
+    nearest_of,
     prefix_range,
+    ranked,
 )
-from orchestrator.stores.ranking import nearest_of, ranked
 
 _Place: TypeAlias = tuple[str, str]
 

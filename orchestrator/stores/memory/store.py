@@ -1,4 +1,4 @@
-"""The store in memory: runs, graphs and schedules."""
+"""The store in memory: runs, open questions, graphs, schedules, and runs whose records are in an archive."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import itertools
 import json
 import os
 from bisect import bisect_right, insort
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from heapq import nsmallest
 from threading import RLock
+from typing import TYPE_CHECKING
 
-from orchestrator.errors import RunExists, RunUnknown
+from orchestrator.archived import Archived
+from orchestrator.errors import RunArchived, RunConflict, RunExists, RunUnknown
 from orchestrator.jsontypes import PIECE, JsonObject, canonical, json_text
 from orchestrator.kernel.records import FINAL, Record, encode
 from orchestrator.stores.base import (
@@ -19,23 +22,36 @@ from orchestrator.stores.base import (
     Holder,
     Lease,
     Message,
-    Page,
-    RunInfo,
     Schedule,
     Store,
 )
-from orchestrator.stores.memory.archived import MemoryArchived
-from orchestrator.stores.memory.claims import claimable, idle_runs, next_due, parked, selected, unsettled
-from orchestrator.stores.memory.inbox import Inbox
 from orchestrator.stores.memory.items import MemoryItems
-from orchestrator.stores.memory.leases import Holders, MemoryRun
-from orchestrator.stores.memory.questions import in_order, page_of
-from orchestrator.stores.owner import Owner
-from orchestrator.stores.presence import held_here
+from orchestrator.stores.memory.runs import (
+    Holders,
+    Inbox,
+    MemoryRun,
+    claimable,
+    idle_runs,
+    next_due,
+    parked,
+    selected,
+    unsettled,
+)
+from orchestrator.stores.owner import Owner, held_here
 from orchestrator.stores.requests import Append, ClaimRequest, NewRun, QuestionQuery, RunQuery, StatsQuery
-from orchestrator.stores.rows import MAX_DEATHS, NOTICE, OpenQuestion, QuestionPage, RunTotals
+from orchestrator.stores.rows import (
+    MAX_DEATHS,
+    NOTICE,
+    OpenQuestion,
+    Page,
+    QuestionPage,
+    RunInfo,
+    RunTotals,
+    WaitingQuestion,
+)
 from orchestrator.stores.shared import (
     DIED,
+    UNLISTED,
     check_append,
     check_key,
     check_new,
@@ -44,8 +60,11 @@ from orchestrator.stores.shared import (
     graph_unknown,
     is_released,
     moved,
+    out_of_reach,
     page_cursor,
     parse_cursor,
+    parse_question_cursor,
+    question_cursor,
     read_record,
     store_closed,
     taken_over,
@@ -53,10 +72,14 @@ from orchestrator.stores.shared import (
 from orchestrator.stores.statistics import By, Groups, StatsRow, failed_in
 from orchestrator.stores.words import contains
 
+if TYPE_CHECKING:
+    from orchestrator.kernel.records import Record
+
+
 __all__ = ["MemoryStore"]
 
 
-class MemoryStore(MemoryArchived, MemoryItems):
+class MemoryStore(MemoryItems):
     """A store in memory, gone with the process. Safe to use from several threads and event loops.
 
     No method waits for anything, so none of them is a point where a task can be cancelled.
@@ -74,6 +97,10 @@ class MemoryStore(MemoryArchived, MemoryItems):
         self._schedules: dict[str, Schedule] = {}
         self._inbox = Inbox()
         self._holders = Holders()
+        self._objects: dict[str, tuple[str, Archived]] = {}
+        """Name of an object in an archive -> id of the run, and the object."""
+        self._gone: set[str] = set()
+        """Names of the objects of deleted runs."""
         self._closed = False
 
     @property
@@ -406,6 +433,94 @@ class MemoryStore(MemoryArchived, MemoryItems):
         with self._writing():
             return self._schedules.pop(name, None) is not None
 
+    # ------------------------------------------------------------------------------- archive
+
+    async def ended(self, *, before: float | None = None, after: str | None = None, limit: int = 500) -> Page:
+        """See `Archivable`."""
+        least = (-1e300, 0) if after is None else parse_cursor(after)
+        with self._writing():
+            ready = sorted(self._to_archive(before, least), key=lambda run: (run.info.created, run.number))
+            found = ready[: max(limit, 1)]
+            cursor = page_cursor(found[-1].info.created, found[-1].number) if len(ready) > len(found) else None
+            return Page(tuple(self._info(run) for run in found), cursor)
+
+    def _to_archive(self, before: float | None, least: tuple[float, int]) -> Iterator[MemoryRun]:
+        for run in self._runs.values():
+            old = before is None or run.info.updated < before
+            behind = (run.info.created, run.number) > least
+            if old and behind and run.archived is None and run.info.status in FINAL:
+                yield run
+
+    async def note_object(self, run_id: str, noted: Archived) -> Archived:
+        """See `Archivable`."""
+        with self._writing():
+            self._run(run_id)
+            for name, (owner, known) in self._objects.items():
+                same = (owner, known.archive, known.sha256) == (run_id, noted.archive, noted.sha256)
+                if same and name not in self._gone:
+                    return known
+            self._objects[noted.name] = run_id, noted
+            return noted
+
+    async def move_out(self, run_id: str, where: Archived, *, head: int) -> None:
+        """See `Archivable`."""
+        with self._writing():
+            run = self._run(run_id)
+            if run.archived == where:
+                return
+            held, elsewhere = run.token is not None, run.archived is not None
+            why = out_of_reach(run.info.status, run.info.head, head, held=held, elsewhere=elsewhere)
+            if why is None and (where.name in self._gone or self._objects.get(where.name, ("", where))[0] != run_id):
+                why = "the object was not noted for this run"
+            if why is not None:
+                raise RunConflict(run_id, why)
+            run.archived = where
+            run.records.clear()
+            run.snapshots.clear()
+
+    async def move_back(self, run_id: str, records: Sequence[Record], where: Archived) -> None:
+        """See `Archivable`."""
+        encoded = [encode(record) for record in records]
+        with self._writing():
+            run = self._run(run_id)
+            if run.archived is None:
+                return
+            if run.archived != where:
+                raise RunConflict(run_id, "its records are in another object of the archive")
+            run.archived, run.records = None, encoded
+
+    async def objects(self, run_id: str) -> list[Archived]:
+        """See `Archivable`."""
+        with self._writing():
+            return sorted((one for name, one in self._objects.values() if name == run_id), key=lambda one: one.at)
+
+    async def left_objects(self) -> list[Archived]:
+        """See `Archivable`."""
+        with self._writing():
+            return sorted((self._objects[name][1] for name in self._gone), key=lambda one: one.at)
+
+    async def forget_objects(self, names: Collection[str]) -> None:
+        """See `Archivable`."""
+        with self._writing():
+            for name in self._gone.intersection(names):
+                self._gone.remove(name)
+                del self._objects[name]
+
+    def _leave_objects(self, run_id: str) -> None:
+        """Note that a run is deleted whose objects are not."""
+        self._gone.update(name for name, (owner, _) in self._objects.items() if owner == run_id)
+
+    def _check_here(self, run: MemoryRun) -> None:
+        """Refuse to touch records that are in an archive.
+
+        Raises:
+            RunArchived: they are.
+        """
+        if run.archived is not None:
+            raise RunArchived(run.info.run_id, run.archived)
+
+    # --------------------------------------------------------------------------- maintenance
+
     async def compact(self) -> int:
         return 0
 
@@ -463,4 +578,30 @@ def _fits(run: MemoryRun, query: RunQuery, wanted: Sequence[str] | None) -> bool
         and (query.failed_tool is None or failed_in(run.totals, query.failed_tool))
         and (query.waiting is None or (info.waiting > 0) is query.waiting)
         and (wanted is None or contains(wanted, info.input, info.output, *info.labels, *info.labels.values()))
+    )
+
+
+def in_order(questions: Iterable[OpenQuestion]) -> tuple[OpenQuestion, ...]:
+    """Questions of one run, the oldest first."""
+    return tuple(sorted(questions, key=lambda one: (one.asked, one.id)))
+
+
+def page_of(runs: Sequence[MemoryRun], kinds: Collection[str] | None, after: str | None, limit: int) -> QuestionPage:
+    """See `Store.questions`."""
+    limit = max(limit, 1)
+    behind = None if after is None else parse_question_cursor(after)
+    places = (
+        ((one.asked, run.number, one.id), run, one)
+        for run in runs
+        for one in run.questions
+        if kinds is None or one.kind in kinds
+    )
+    found = nsmallest(
+        limit + 1, (one for one in places if behind is None or one[0] > behind), key=lambda found: found[0]
+    )
+    unlisted = sorted((run.info.created, run.number, run.info.run_id) for run in runs if not run.questions)
+    return QuestionPage(
+        tuple(WaitingQuestion(run.info.run_id, run.info.graph, run.info.labels, one) for _, run, one in found[:limit]),
+        question_cursor(*found[limit - 1][0]) if len(found) > limit else None,
+        tuple(run_id for _, _, run_id in unlisted[:UNLISTED]),
     )

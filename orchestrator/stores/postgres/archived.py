@@ -13,8 +13,8 @@ from orchestrator.archived import Archived
 from orchestrator.errors import RunConflict, RunUnknown
 from orchestrator.stores.payloads import Payloads
 from orchestrator.stores.postgres.payloads import keep, let_go
-from orchestrator.stores.postgres.plans import walking
 from orchestrator.stores.postgres.reads import INFO_COLUMNS, INFO_TABLES, info_of
+from orchestrator.stores.postgres.statements import walking
 from orchestrator.stores.rows import Page
 from orchestrator.stores.shared import out_of_reach, page_cursor, parse_cursor
 from orchestrator.stores.stored import Row, archived_of, archived_text

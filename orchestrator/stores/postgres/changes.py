@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from orchestrator.errors import OrchestratorError, RunUnknown, StoreUnavailable
+from orchestrator.stores.postgres.batches import Job
 from orchestrator.stores.postgres.connections import IDLE_SECONDS, WORK, begin
-from orchestrator.stores.postgres.lane import Job
 from orchestrator.stores.postgres.leases import drop, rob
 from orchestrator.stores.postgres.payloads import let_go
 from orchestrator.stores.rows import NOTICE

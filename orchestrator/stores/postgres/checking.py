@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import InvalidValue
 from orchestrator.stores.base import Finding
-from orchestrator.stores.payload_uses import Disorder
-from orchestrator.stores.postgres import items, months, payload_uses, schedules
-from orchestrator.stores.postgres.plans import reading, streamed
-from orchestrator.stores.postgres.texts import index_key
-from orchestrator.stores.postgres.word_keys import keys_of
+from orchestrator.stores.payloads import Disorder
+from orchestrator.stores.postgres import items, payload_uses, record_partitions, schedules
+from orchestrator.stores.postgres.statements import reading, streamed
+from orchestrator.stores.postgres.texts import index_key, keys_of
 from orchestrator.stores.shared import json_object
 from orchestrator.stores.stored import checksum, labels_of
 
@@ -100,8 +99,8 @@ def _spans(connection: Connection, table: str) -> Iterator[tuple[int, int]]:
         row: Any = connection.execute(f"SELECT min(run) FROM {table} WHERE run >= {first}".encode()).fetchone()
         if row[0] is None:
             return
-        month = months.month_of(row[0])
-        first = months.first_number(month + 1)
+        month = record_partitions.month_of(row[0])
+        first = record_partitions.first_number(month + 1)
         yield row[0], first - 1
 
 

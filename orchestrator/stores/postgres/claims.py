@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from orchestrator.jsontypes import canonical
 from orchestrator.stores.base import Lease, RunInfo
+from orchestrator.stores.fair_claims import Selection, Turns, take_turns
+from orchestrator.stores.owner import held_here
 from orchestrator.stores.postgres import reads, turn_index
 from orchestrator.stores.postgres.leases import die, give, hold, present_holders, rob
 from orchestrator.stores.postgres.turn_index import WALL
 from orchestrator.stores.postgres.writes import NOW
-from orchestrator.stores.presence import held_here
 from orchestrator.stores.requests import ClaimRequest
 from orchestrator.stores.rows import MAX_DEATHS
 from orchestrator.stores.shared import DIED
-from orchestrator.stores.turns import Selection, Turns, take_turns
 
 if TYPE_CHECKING:
     from orchestrator.stores.postgres.connections import Connection

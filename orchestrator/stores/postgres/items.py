@@ -20,18 +20,20 @@ from orchestrator.stores.items import (
     ItemUsage,
     ItemWrite,
     Namespace,
+    best,
+    candidate,
     check_room,
     is_whole,
     namespace_of,
     namespace_text,
+    nearest,
     prefix_range,
+    terms_of,
 )
 from orchestrator.stores.postgres.changes import locked
-from orchestrator.stores.postgres.plans import execute, reading, streamed, walking
 from orchestrator.stores.postgres.schema import LOCK
-from orchestrator.stores.postgres.texts import index_key
-from orchestrator.stores.postgres.word_keys import key_of, keys_of
-from orchestrator.stores.ranking import best, candidate, nearest, terms_of
+from orchestrator.stores.postgres.statements import execute, reading, streamed, walking
+from orchestrator.stores.postgres.texts import index_key, key_of, keys_of
 from orchestrator.stores.words import words
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from orchestrator.clock import SYSTEM_CLOCK
 from orchestrator.errors import RunUnknown
 from orchestrator.jsontypes import canonical
 from orchestrator.stores.base import Holder, Lease
+from orchestrator.stores.owner import is_present
 from orchestrator.stores.postgres.connections import LEAST_IDLE
 from orchestrator.stores.postgres.writes import NOW, RELEASED
-from orchestrator.stores.presence import is_present
 from orchestrator.stores.shared import DIED, STEP_LANDED, json_object, retry_delay
 
 if TYPE_CHECKING:

@@ -11,10 +11,9 @@ import socket
 import threading
 from contextlib import suppress
 
-from orchestrator.stores.postgres.connections import WORK, Connection, connect_bare
-from orchestrator.stores.postgres.lane import leave_to_parent
-from orchestrator.stores.postgres.url import Address
-from orchestrator.stores.wake import Bell
+from orchestrator.stores.postgres.batches import leave_to_parent
+from orchestrator.stores.postgres.connections import WORK, Address, Connection, connect_bare
+from orchestrator.stores.threads import Bell
 
 _LOOK = 10.0
 """Seconds between two looks at whether the store was closed, and at the connection."""

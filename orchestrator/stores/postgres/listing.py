@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.stores.base import Page
 from orchestrator.stores.postgres.leases import present_holders
-from orchestrator.stores.postgres.plans import execute, exists, looking_up, walking
 from orchestrator.stores.postgres.reads import INFO_COLUMNS, INFO_TABLES, info_of
-from orchestrator.stores.postgres.texts import index_key
-from orchestrator.stores.postgres.word_keys import key_of
+from orchestrator.stores.postgres.statements import execute, exists, looking_up, walking
+from orchestrator.stores.postgres.texts import index_key, key_of
 from orchestrator.stores.requests import RunQuery
 from orchestrator.stores.shared import page_cursor, parse_cursor
 from orchestrator.stores.statistics import ANY_TOOL

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from orchestrator.stores.postgres import months
+from orchestrator.stores.postgres import record_partitions
 
 if TYPE_CHECKING:
     from orchestrator.stores.postgres.connections import Connection
@@ -30,7 +30,7 @@ def compact(connection: Connection) -> int:
     import psycopg
 
     with suppress(psycopg.Error):
-        months.begin_month(connection)
+        record_partitions.begin_month(connection)
     before = _size(connection)
     all_dropped = _drop_empty(connection)
     for table in TABLES:
@@ -45,7 +45,7 @@ def compact(connection: Connection) -> int:
 
 def _drop_empty(connection: Connection) -> bool:
     with _left_for_later(connection):
-        return months.drop_empty(connection)
+        return record_partitions.drop_empty(connection)
     return True
 
 

@@ -7,9 +7,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from orchestrator.stores.base import Finding
-from orchestrator.stores.payload_uses import Disorder, damage, disorder
+from orchestrator.stores.payloads import Disorder, damage, disorder
 from orchestrator.stores.postgres.payloads import IS_SKELETON, note, remove_unused
-from orchestrator.stores.postgres.plans import streamed
+from orchestrator.stores.postgres.statements import streamed
 
 if TYPE_CHECKING:
     from orchestrator.stores.postgres.connections import Connection

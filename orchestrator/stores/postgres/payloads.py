@@ -17,11 +17,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.stores.payloads import MARK, Assembly, Parted, Payloads, ahead, holes, is_sound, shown
-from orchestrator.stores.postgres.arrays import table
+from orchestrator.stores.postgres.statements import table
 
 if TYPE_CHECKING:
-    from orchestrator.stores.postgres.beside import Statement
     from orchestrator.stores.postgres.connections import Connection
+    from orchestrator.stores.postgres.related_rows import Statement
     from orchestrator.stores.stored import Row
 
 IS_SKELETON = f"substring(data FROM 1 FOR 1) = '\\x{MARK.hex()}'::bytea"

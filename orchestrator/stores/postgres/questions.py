@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import RunUnknown
 from orchestrator.stores.postgres.listing import COUNTED, as_bigint
-from orchestrator.stores.postgres.plans import execute, exists, walking
+from orchestrator.stores.postgres.statements import execute, exists, walking
 from orchestrator.stores.postgres.texts import index_key
 from orchestrator.stores.requests import QuestionQuery
 from orchestrator.stores.rows import OpenQuestion, QuestionPage, WaitingQuestion

@@ -10,9 +10,8 @@ from typing import TypeVar
 from anyio import CapacityLimiter, to_thread
 from anyio.lowlevel import RunVar
 
-from orchestrator.stores.postgres.connections import Connection, connect, is_lost, patiently, store_error
-from orchestrator.stores.postgres.lane import leave_to_parent
-from orchestrator.stores.postgres.url import Address
+from orchestrator.stores.postgres.batches import leave_to_parent
+from orchestrator.stores.postgres.connections import Address, Connection, connect, is_lost, patiently, store_error
 
 T = TypeVar("T")
 

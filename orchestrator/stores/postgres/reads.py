@@ -1,8 +1,12 @@
-"""What is read, as functions of a connection. Each is one statement, so that all of it is of one moment."""
+"""What is read, as functions of a connection. Each is one statement, so that all of it is of one moment.
+
+The numbers of runs that were read: who knows the number of a run can ask for the partition of its month alone.
+"""
 
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
@@ -14,8 +18,7 @@ from orchestrator.stores.base import Message, Parent, RunInfo
 from orchestrator.stores.payloads import MARK, Parted
 from orchestrator.stores.postgres.leases import lease_of
 from orchestrator.stores.postgres.payloads import Joiner
-from orchestrator.stores.postgres.plans import walking
-from orchestrator.stores.postgres.run_numbers import RunNumbers
+from orchestrator.stores.postgres.statements import walking
 from orchestrator.stores.postgres.writes import NOW, run_number
 from orchestrator.stores.rows import MAX_DEATHS
 from orchestrator.stores.shared import corrupt, graph_unknown, json_object
@@ -25,6 +28,31 @@ from orchestrator.values import in_calendar
 if TYPE_CHECKING:
     from orchestrator.kernel.records import Record, RunStarted
     from orchestrator.stores.postgres.connections import Connection
+
+
+_MOST = 10_000
+
+
+class RunNumbers:
+    """Numbers by ids, of the latest runs. A number may be that of a deleted run: what is found by it says so."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._numbers: dict[str, int] = {}
+
+    def get(self, run_id: str) -> int | None:
+        """The number of a run, if it is known."""
+        return self._numbers.get(run_id)
+
+    def keep(self, run_id: str, number: int) -> None:
+        """Note the number of a run."""
+        if self._numbers.get(run_id) == number:
+            return
+        with self._lock:
+            self._numbers[run_id] = number
+            if len(self._numbers) > _MOST:
+                del self._numbers[next(iter(self._numbers))]
+
 
 InfoRow: TypeAlias = tuple[Any, ...]
 """A row of `INFO_COLUMNS`."""

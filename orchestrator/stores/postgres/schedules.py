@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.errors import InvalidValue, StoreError
 from orchestrator.stores.base import Schedule
-from orchestrator.stores.schedule_text import schedule_of, schedule_text
+from orchestrator.stores.stored import schedule_of, schedule_text
 
 if TYPE_CHECKING:
     from orchestrator.stores.postgres.connections import Connection

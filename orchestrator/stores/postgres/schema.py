@@ -8,9 +8,12 @@ was taken over from writing. All times are Unix seconds; those of leases are by 
 Texts of users are escaped (see `texts`), and compared by code points. What is part of an index and may be long is in it
 as `texts.index_key` has it.
 
-`records` has a partition for each month (see `months`); that of runs from before there were months is made here. Long
+`records` has a partition for each month (see `record_partitions`); that of runs from before
+there were months is made here. Long
 strings of records are in `payloads`, once each (see `payloads`); `journal` shows records without their first line,
 which says where payloads were.
+
+Rights: who may do what with a table, and which rows a user sees.
 """
 
 from __future__ import annotations
@@ -18,7 +21,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import StoreError, StoreTooNew
-from orchestrator.stores.postgres.rights import changes_of, withdraw
 from orchestrator.stores.shared import too_old
 
 if TYPE_CHECKING:
@@ -283,3 +285,43 @@ def _set_rights(connection: Connection[tuple[Any, ...]]) -> None:
     for table in ("payloads", "payload_uses", "archive_objects"):
         for right in changes_of(connection, "records", table):
             connection.execute(right.encode(), prepare=False)
+
+
+_ROLE = "CASE WHEN grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) END"
+_GRANTS = (
+    f"SELECT privilege_type, '', {_ROLE} AS role, is_grantable FROM pg_class, aclexplode(relacl)"
+    " WHERE oid = %(table)s::regclass AND grantee <> relowner UNION ALL"
+    f" SELECT privilege_type, ' (' || quote_ident(attname) || ')', {_ROLE}, is_grantable FROM pg_class"
+    " JOIN pg_attribute ON attrelid = pg_class.oid, aclexplode(attacl)"
+    " WHERE pg_class.oid = %(table)s::regclass AND grantee <> relowner"
+)
+
+
+def changes_of(connection: Connection[tuple[Any, ...]], table: str, onto: str) -> list[str]:
+    """The statements that give others rights on the table `onto`, whose rows change with those of another table.
+
+    Args:
+        connection: a connection.
+        table: the name of that table.
+        onto: the name of the table that gets the rights.
+    """
+    return sorted(
+        {
+            f"GRANT {given} ON {onto} TO {role}{' WITH GRANT OPTION' if option else ''}"
+            for right, column, role, option in _granted(connection, table)
+            if not column
+            for given in (right, *(("UPDATE",) if right in ("INSERT", "DELETE") else ()))
+        }
+    )
+
+
+def _granted(connection: Connection[tuple[Any, ...]], table: str) -> list[tuple[str, str, str, bool]]:
+    rows: Any = connection.execute(_GRANTS.encode(), {"table": table}).fetchall()
+    return [*rows]
+
+
+def withdraw(connection: Connection[tuple[Any, ...]], table: str) -> None:
+    """Leave no rights on a table to others than its owner: those that new tables get by default, for example."""
+    rows: Any = connection.execute(f"SELECT DISTINCT role FROM ({_GRANTS}) AS known".encode(), {"table": table})
+    for (role,) in rows.fetchall():
+        connection.execute(f"REVOKE ALL ON {table} FROM {role} CASCADE".encode(), prepare=False)

@@ -12,25 +12,24 @@ from anyio import CancelScope, to_thread
 from orchestrator.archived import Archived
 from orchestrator.jsontypes import JsonObject, canonical, json_text
 from orchestrator.stores.base import Holder, Lease, Message, Page, RunInfo, Store
-from orchestrator.stores.forks import watch
 from orchestrator.stores.owner import Owner
 from orchestrator.stores.postgres import archived, changes, claims, leases, reads
-from orchestrator.stores.postgres.beside import Beside
-from orchestrator.stores.postgres.connections import Connection
+from orchestrator.stores.postgres.batches import LaneStatistics
+from orchestrator.stores.postgres.connections import Connection, address_of
 from orchestrator.stores.postgres.item_store import PostgresItems
-from orchestrator.stores.postgres.lane import LaneStatistics
 from orchestrator.stores.postgres.list_store import PostgresLists
 from orchestrator.stores.postgres.listener import Listener
 from orchestrator.stores.postgres.readers import Readers
-from orchestrator.stores.postgres.run_numbers import RunNumbers
+from orchestrator.stores.postgres.reads import RunNumbers
+from orchestrator.stores.postgres.related_rows import Beside
 from orchestrator.stores.postgres.turn_index import OVERDUE
 from orchestrator.stores.postgres.turn_indexes import TurnIndexes
-from orchestrator.stores.postgres.url import address_of
 from orchestrator.stores.postgres.writer import Writer
 from orchestrator.stores.postgres.writes import AppendJob, CreateJob
 from orchestrator.stores.requests import Append, ClaimRequest, NewRun
 from orchestrator.stores.shared import check_append, check_key, check_new, copy_run
 from orchestrator.stores.stored import rows_of, rows_of_new
+from orchestrator.stores.threads import watch
 
 if TYPE_CHECKING:
     from orchestrator.kernel.records import Record

@@ -3,11 +3,14 @@
 A text of PostgreSQL holds no zero byte and no half of a surrogate pair, and texts of users may. The escapes keep the
 order of texts by code points, so ranges and `ORDER BY` of a column with `COLLATE "C"` are those of Python, except that
 halves of surrogate pairs come directly behind U+0001 and in Python behind U+D7FF. So no range may end at one of them.
+
+Words as the indexes of runs and items hold them.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +18,11 @@ from psycopg.adapt import Buffer
 from psycopg.pq import Format
 from psycopg.types.string import StrBinaryDumper, StrDumper, StrDumperUnknown, TextLoader
 
+from orchestrator.stores.words import words
+
 if TYPE_CHECKING:
     from psycopg import Connection
+
 
 _ESCAPE = "\x01"
 _TO_ESCAPE = re.compile("[\x00\x01\ud800-\udfff]")
@@ -85,3 +91,21 @@ class _Loader(TextLoader):
 
     def load(self, data: Buffer) -> str:
         return unescaped(str(data, "utf-8"))
+
+
+_LONGEST = 200
+"""Bytes of a word that is in an index as it is: an entry of one has 2,700 bytes at most."""
+
+
+def key_of(word: str) -> str:
+    """What stands for a word of `stores.words` in an index."""
+    if len(word) * 4 <= _LONGEST:
+        return word
+    data = word.encode()
+    # the sign is in no word, so no word stands for another one
+    return word if len(data) <= _LONGEST else f"#{blake2b(data, digest_size=32).hexdigest()}"
+
+
+def keys_of(texts: Iterable[str]) -> list[str]:
+    """The keys of the different words of some texts, sorted."""
+    return sorted({key_of(word) for word in words(" ".join(texts))})

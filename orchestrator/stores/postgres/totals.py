@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.errors import RunUnknown
 from orchestrator.stores import parts
-from orchestrator.stores.postgres.plans import reading, streamed
+from orchestrator.stores.postgres.statements import reading, streamed
 from orchestrator.stores.postgres.texts import index_key
 from orchestrator.stores.requests import StatsQuery
 from orchestrator.stores.rows import RunTotals

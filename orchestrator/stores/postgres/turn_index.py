@@ -1,4 +1,4 @@
-"""Runs that wait, by the value of a label that takes turns (see `orchestrator.stores.turns`).
+"""Runs that wait, by the value of a label that takes turns (see `orchestrator.stores.fair_claims`).
 
 The first claim of a store that takes turns by a label has an index made for that label (see `turn_indexes`). It only
 has runs without a holder and that wait to be taken up or for a time, so a walk from one value to the next never meets
@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Literal
 
+from orchestrator.stores.fair_claims import Turns
 from orchestrator.stores.postgres import schema
 from orchestrator.stores.rows import MAX_DEATHS
-from orchestrator.stores.turns import Turns
 
 if TYPE_CHECKING:
     from orchestrator.stores.postgres.connections import Connection

@@ -19,10 +19,9 @@ from typing import Any
 from anyio import move_on_after
 
 from orchestrator.stores.postgres import turn_index
-from orchestrator.stores.postgres.connections import Connection, connect, store_error, will_pass
-from orchestrator.stores.postgres.lane import leave_to_parent
-from orchestrator.stores.postgres.url import Address
-from orchestrator.stores.wake import Bell
+from orchestrator.stores.postgres.batches import leave_to_parent
+from orchestrator.stores.postgres.connections import Address, Connection, connect, store_error, will_pass
+from orchestrator.stores.threads import Bell
 
 _PATIENCE = 2.0
 """Seconds for which claims wait for an index that is made. Without open transactions that takes milliseconds."""

@@ -14,14 +14,13 @@ from functools import partial
 from time import monotonic
 from typing import Any, TypeAlias, TypeVar
 
-from orchestrator.stores.forks import watch
 from orchestrator.stores.payloads import size_of
-from orchestrator.stores.postgres import months
+from orchestrator.stores.postgres import record_partitions
+from orchestrator.stores.postgres.batches import Lane, LaneStatistics
 from orchestrator.stores.postgres.changes import ChangeJob, change_all
-from orchestrator.stores.postgres.connections import IDLE_SECONDS, Connection, idle_within
-from orchestrator.stores.postgres.lane import Lane, LaneStatistics
-from orchestrator.stores.postgres.url import Address
+from orchestrator.stores.postgres.connections import IDLE_SECONDS, Address, Connection, idle_within
 from orchestrator.stores.postgres.writes import AppendJob, CreateJob, append_all, create_all
+from orchestrator.stores.threads import watch
 
 T = TypeVar("T")
 
@@ -89,15 +88,15 @@ class Writer:
         return self._runs.statistics
 
     def _change_all(self, connection: Connection, jobs: list[ChangeJob[Any]]) -> None:
-        months.mending(connection, partial(change_all, connection, jobs, self._idle))
+        record_partitions.mending(connection, partial(change_all, connection, jobs, self._idle))
 
     def _do(self, connection: Connection, jobs: list[_RunJob]) -> None:
         appends = [job for job in jobs if isinstance(job, AppendJob)]
         if appends:
-            months.mending(connection, partial(append_all, connection, appends))
+            record_partitions.mending(connection, partial(append_all, connection, appends))
         news = [job for job in jobs if isinstance(job, CreateJob)]
         if news:
-            has_begun = months.mending(connection, partial(create_all, connection, news))
+            has_begun = record_partitions.mending(connection, partial(create_all, connection, news))
             if has_begun:
                 self._begin_month(connection)
 
@@ -108,7 +107,7 @@ class Writer:
         if monotonic() >= self._next_try:
             self._next_try = monotonic() + _TRY_AGAIN
             with suppress(psycopg.Error):
-                months.begin_month(connection)
+                record_partitions.begin_month(connection)
 
 
 def _take_one(waiting: deque[ChangeJob[Any]]) -> list[ChangeJob[Any]]:

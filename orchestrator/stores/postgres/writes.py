@@ -18,13 +18,12 @@ from orchestrator.errors import RunArchived, RunConflict, RunExists, RunUnknown
 from orchestrator.jsontypes import canonical
 from orchestrator.kernel.records import FINAL
 from orchestrator.stores.base import RunInfo
-from orchestrator.stores.postgres import months
-from orchestrator.stores.postgres.arrays import Table, table
-from orchestrator.stores.postgres.beside import Beside, Statement, add_beside
+from orchestrator.stores.postgres.batches import Job
 from orchestrator.stores.postgres.connections import WORK
-from orchestrator.stores.postgres.lane import Job
-from orchestrator.stores.postgres.texts import index_key
-from orchestrator.stores.postgres.word_keys import keys_of
+from orchestrator.stores.postgres.record_partitions import BITS, THIS_MONTH
+from orchestrator.stores.postgres.related_rows import Beside, Statement, add_beside
+from orchestrator.stores.postgres.statements import Table, table
+from orchestrator.stores.postgres.texts import index_key, keys_of
 from orchestrator.stores.requests import Append, NewRun
 from orchestrator.stores.shared import is_released, moved, taken_over
 from orchestrator.stores.stored import Row, archived_of, checksum
@@ -233,7 +232,7 @@ def create_all(connection: Connection, jobs: Sequence[CreateJob]) -> bool:
     _add_graphs(statement, jobs)
     add_beside(statement, [job.beside for job in jobs], [label_words(one.info) for one in new])
     free = any(one.lease is None and one.info.status == "running" for one in new)
-    done = statement.run(connection, f"SELECT n, id >> {months.BITS} < {months.THIS_MONTH} FROM moved")
+    done = statement.run(connection, f"SELECT n, id >> {BITS} < {THIS_MONTH} FROM moved")
     made = {number for number, _ in done}
     if free and made:
         connection.execute(f"NOTIFY {WORK}".encode())

@@ -15,14 +15,13 @@ from typing import Any, TypeAlias
 from orchestrator.clock import SYSTEM_CLOCK
 from orchestrator.jsontypes import canonical
 from orchestrator.stores.base import Lease, RunInfo
-from orchestrator.stores.presence import held_here
+from orchestrator.stores.fair_claims import Selection, take_turns
+from orchestrator.stores.owner import held_here
 from orchestrator.stores.requests import ClaimRequest
 from orchestrator.stores.rows import MAX_DEATHS
 from orchestrator.stores.shared import DIED
 from orchestrator.stores.sqlite import turn_index
-from orchestrator.stores.sqlite.clock import StoreClock
-from orchestrator.stores.sqlite.leases import IS_NOTICE, die, give, hold, present_holders, rob
-from orchestrator.stores.turns import Selection, take_turns
+from orchestrator.stores.sqlite.leases import IS_NOTICE, StoreClock, die, give, hold, present_holders, rob
 
 Candidate: TypeAlias = tuple[int, str, str | None, str | None, str]
 """Number, id, token, holder and graph of a run."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from orchestrator.errors import StoreUnavailable
 from orchestrator.late import later
 from orchestrator.stores.items import Area, FoundItem, Item, ItemUsage, ItemWrite, Namespace
-from orchestrator.stores.sqlite.clock import StoreClock
+from orchestrator.stores.sqlite.leases import StoreClock
 from orchestrator.stores.sqlite.readers import Readers
 from orchestrator.stores.sqlite.writer import Writer
 

@@ -19,13 +19,16 @@ from orchestrator.stores.items import (
     ItemUsage,
     ItemWrite,
     Namespace,
+    best,
+    candidate,
     check_room,
     is_whole,
     namespace_of,
     namespace_text,
+    nearest,
     prefix_range,
+    terms_of,
 )
-from orchestrator.stores.ranking import best, candidate, nearest, terms_of
 from orchestrator.stores.sqlite.writes import run_number
 from orchestrator.stores.words import words
 

@@ -2,6 +2,11 @@
 
 A lease is in the row of its run (`token`, `holder`), which an append moves and checks in one statement. When it expires
 is in the row of its holder.
+
+The clock of a file's leases, which all processes of one machine share.
+
+It counts from the start of the machine, so it never jumps, and a process whose own wall clock is wrong reckons as all
+others do. What to add to get Unix seconds is noted in the file by the first process of each boot.
 """
 
 from __future__ import annotations
@@ -12,10 +17,45 @@ from orchestrator.clock import SYSTEM_CLOCK
 from orchestrator.errors import RunUnknown
 from orchestrator.jsontypes import canonical
 from orchestrator.stores.base import Holder, Lease
-from orchestrator.stores.presence import is_present
+from orchestrator.stores.owner import boot_id, is_present, namespace
 from orchestrator.stores.rows import NOTICE
 from orchestrator.stores.shared import DIED, STEP_LANDED, json_object, retry_delay
-from orchestrator.stores.sqlite.clock import StoreClock
+
+
+class StoreClock:
+    """The clock of one file."""
+
+    __slots__ = ("_start",)
+
+    def __init__(self) -> None:
+        self._start: float | None = None
+
+    def now(self, connection: sqlite3.Connection, *, write: bool = False) -> float:
+        """Unix seconds by the file's clock.
+
+        Args:
+            connection: a connection to the file.
+            write: whether the connection is in a transaction that may note the start of the clock.
+        """
+        if not boot_id():
+            return SYSTEM_CLOCK.now()
+        steady = SYSTEM_CLOCK.steady()
+        if self._start is not None:
+            return self._start + steady
+        found = connection.execute("SELECT start FROM clocks WHERE boot = ?", (boot_key(),)).fetchone()
+        if found is not None and isinstance(found[0], float):
+            self._start = found[0]
+            return found[0] + steady
+        start = SYSTEM_CLOCK.now() - steady
+        if write:  # remembered only when it is read back: this transaction may be rolled back
+            connection.execute("INSERT OR REPLACE INTO clocks (boot, start) VALUES (?, ?)", (boot_key(), start))
+        return start + steady
+
+
+def boot_key() -> str:
+    """Names this boot of the machine, and the time namespace: a container may count in its own way."""
+    return f"{boot_id()} {namespace('time')}"
+
 
 _KEPT_SECONDS = 3600.0
 """Rows of holders whose leases expired so long ago are deleted if no run names them."""

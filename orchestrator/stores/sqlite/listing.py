@@ -16,8 +16,7 @@ from orchestrator.stores.requests import RunQuery
 from orchestrator.stores.rows import MAX_DEATHS
 from orchestrator.stores.shared import page_cursor, parse_cursor
 from orchestrator.stores.sqlite import searching
-from orchestrator.stores.sqlite.clock import StoreClock
-from orchestrator.stores.sqlite.leases import IS_NOTICE, present_holders
+from orchestrator.stores.sqlite.leases import IS_NOTICE, StoreClock, present_holders
 from orchestrator.stores.sqlite.reads import INFO_COLUMNS, INFO_TABLES, InfoRow, info_of
 from orchestrator.stores.statistics import ANY_TOOL
 

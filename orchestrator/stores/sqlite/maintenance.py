@@ -10,12 +10,11 @@ from collections.abc import Callable, Iterator
 
 from orchestrator.errors import InvalidValue
 from orchestrator.stores.base import Finding
-from orchestrator.stores.payload_uses import Disorder
-from orchestrator.stores.schedule_text import schedule_of
+from orchestrator.stores.payloads import Disorder
 from orchestrator.stores.shared import json_object
 from orchestrator.stores.sqlite import items, payload_uses
 from orchestrator.stores.sqlite.searching import OF_RUNS
-from orchestrator.stores.stored import checksum, labels_of
+from orchestrator.stores.stored import checksum, labels_of, schedule_of
 
 BYTES_AT_ONCE = 2 << 20
 """About so much of the file one write gives back."""

@@ -6,8 +6,7 @@ import sqlite3
 from collections.abc import Callable, Iterator
 
 from orchestrator.stores.base import Finding
-from orchestrator.stores.payload_uses import Disorder, damage, digests_of, disorder
-from orchestrator.stores.payloads import is_sound
+from orchestrator.stores.payloads import Disorder, damage, digests_of, disorder, is_sound
 from orchestrator.stores.sqlite.payloads import IS_SKELETON
 
 

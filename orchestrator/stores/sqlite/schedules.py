@@ -6,7 +6,7 @@ import sqlite3
 
 from orchestrator.errors import InvalidValue, StoreError
 from orchestrator.stores.base import Schedule
-from orchestrator.stores.schedule_text import schedule_of, schedule_text
+from orchestrator.stores.stored import schedule_of, schedule_text
 
 
 def put(connection: sqlite3.Connection, schedule: Schedule) -> None:

@@ -18,7 +18,7 @@ from functools import cache
 
 from orchestrator.errors import StoreError, StoreTooNew
 from orchestrator.stores.shared import too_old
-from orchestrator.stores.sqlite.clock import StoreClock
+from orchestrator.stores.sqlite.leases import StoreClock
 
 APPLICATION_ID = 0x4F524348
 """SQLite's header field that says whose database a file is: "ORCH"."""

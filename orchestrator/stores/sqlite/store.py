@@ -27,7 +27,6 @@ from orchestrator.stores.base import (
     Schedule,
     Store,
 )
-from orchestrator.stores.forks import watch
 from orchestrator.stores.owner import Owner
 from orchestrator.stores.payloads import Payloads, size_of
 from orchestrator.stores.requests import Append, ClaimRequest, NewRun, QuestionQuery, RunQuery, StatsQuery
@@ -40,17 +39,23 @@ from orchestrator.stores.shared import (
     page_cursor,
 )
 from orchestrator.stores.sqlite import leases, reads, writes
-from orchestrator.stores.sqlite.clock import StoreClock
-from orchestrator.stores.sqlite.files import StoreFile, open_to_write, patiently, store_error
-from orchestrator.stores.sqlite.filesystems import check_filesystem
+from orchestrator.stores.sqlite.files import (
+    StoreFile,
+    check_filesystem,
+    check_log,
+    open_to_write,
+    patiently,
+    store_error,
+)
 from orchestrator.stores.sqlite.item_store import SQLiteItems
+from orchestrator.stores.sqlite.leases import StoreClock
 from orchestrator.stores.sqlite.payloads import UnreadablePayload
 from orchestrator.stores.sqlite.payloads import replace as replace_payload
 from orchestrator.stores.sqlite.readers import Readers
-from orchestrator.stores.sqlite.wal import check_log
 from orchestrator.stores.sqlite.writer import BYTES_HERE, Write, Writer, WriterStatistics
 from orchestrator.stores.statistics import By, StatsRow
 from orchestrator.stores.stored import rows_of, rows_of_new
+from orchestrator.stores.threads import watch
 
 if TYPE_CHECKING:
     from orchestrator.kernel.records import Record

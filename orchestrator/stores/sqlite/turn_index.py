@@ -1,4 +1,4 @@
-"""Runs that wait, by the value of a label that takes turns (see `orchestrator.stores.turns`).
+"""Runs that wait, by the value of a label that takes turns (see `orchestrator.stores.fair_claims`).
 
 The first claim that takes turns by a label adds an index for that label. It has only runs without a holder and that
 wait to be taken up or for a time, so a walk from one value to the next never meets runs that have ended, wait for
@@ -11,8 +11,8 @@ import sqlite3
 from dataclasses import dataclass
 from typing import Any
 
+from orchestrator.stores.fair_claims import Turns
 from orchestrator.stores.rows import MAX_DEATHS
-from orchestrator.stores.turns import Turns
 
 VISITED = 1000
 """Values that one claim visits at most."""

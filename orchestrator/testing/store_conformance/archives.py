@@ -8,8 +8,7 @@ from uuid import uuid4
 from orchestrator.archived import Archived
 from orchestrator.errors import RunArchived, RunConflict, RunUnknown
 from orchestrator.kernel.records import Ended, Record
-from orchestrator.stores.archivable import Archivable
-from orchestrator.stores.base import RunInfo, Store
+from orchestrator.stores.base import Archivable, RunInfo, Store
 from orchestrator.stores.requests import Append, NewRun, RunQuery
 from orchestrator.testing.store_conformance.helpers import a_lease, equal, event, new_run, raises, that
 

@@ -9,8 +9,8 @@ from typing import Any
 from uuid import uuid4
 
 from orchestrator.stores.base import RunInfo, Store
+from orchestrator.stores.fair_claims import Turns
 from orchestrator.stores.requests import ClaimRequest, NewRun
-from orchestrator.stores.turns import Turns
 from orchestrator.testing.store_conformance.helpers import a_lease, an_owner, equal, new_run, that
 
 

@@ -14,10 +14,9 @@ from orchestrator.jsontypes import canonical
 from orchestrator.stores import parts
 from orchestrator.stores.base import RunSummary
 from orchestrator.stores.payloads import Payloads
-from orchestrator.stores.postgres.arrays import Table, table
 from orchestrator.stores.postgres.payloads import add_payloads
-from orchestrator.stores.postgres.texts import index_key
-from orchestrator.stores.postgres.word_keys import keys_of
+from orchestrator.stores.postgres.statements import Table, table
+from orchestrator.stores.postgres.texts import index_key, keys_of
 from orchestrator.stores.rows import OpenQuestion, RunTotals
 from orchestrator.stores.statistics import numbers_of
 from orchestrator.stores.stored import Row

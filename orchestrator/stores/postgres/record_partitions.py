@@ -21,14 +21,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from orchestrator.errors import StoreUnavailable
-from orchestrator.stores.postgres.plans import walking
-from orchestrator.stores.postgres.rights import withdraw
 from orchestrator.stores.postgres.schema import LOCK as SCHEMA_LOCK
+from orchestrator.stores.postgres.schema import withdraw
+from orchestrator.stores.postgres.statements import walking
 
 if TYPE_CHECKING:
     import psycopg
 
     from orchestrator.stores.postgres.connections import Connection
+
 
 T = TypeVar("T")
 log = logging.getLogger("orchestrator")

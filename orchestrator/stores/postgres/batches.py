@@ -17,10 +17,9 @@ from queue import SimpleQueue
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from orchestrator.errors import OrchestratorError, StoreError
-from orchestrator.stores.postgres.connections import Connection, connect, is_lost, patiently, store_error
-from orchestrator.stores.postgres.url import Address
+from orchestrator.stores.postgres.connections import Address, Connection, connect, is_lost, patiently, store_error
 from orchestrator.stores.shared import store_closed
-from orchestrator.stores.wake import Pending, tell
+from orchestrator.stores.threads import Pending, tell
 
 T = TypeVar("T")
 J = TypeVar("J", bound="Job[Any]")

@@ -1,0 +1,124 @@
+"""The options of runs, resumes, forks and replays.
+
+`Executor` has them as keyword arguments, and says there what each means. Below it they are one object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.executor.resources import Resources
+from orchestrator.graph.limits import Limits
+from orchestrator.graph.model import GraphDefinition
+from orchestrator.graph.versions import Migration
+from orchestrator.kernel.records import Caller
+from orchestrator.models.base import Model
+from orchestrator.values import check_kind, check_seconds, check_text
+
+if TYPE_CHECKING:
+    from orchestrator.executor.replay.running import Live
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """Options of a run that is started, see `Executor.start`."""
+
+    run_id: str | None = None
+    labels: Mapping[str, str] | None = None
+    approve: str | None = None
+    limits: Limits | None = None
+    refs: Mapping[str, object] | None = None
+    pause_before: Collection[str] | None = None
+    pause_after: Collection[str] | None = None
+    context: object = None
+    by: str = ""
+
+    def __post_init__(self) -> None:
+        check_text(self.by, "by")
+
+    def for_existing(self) -> ResumeOptions:
+        """Those that also count where a run has the id already, and is continued."""
+        return ResumeOptions(
+            pause_before=self.pause_before, pause_after=self.pause_after, context=self.context, by=self.by
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeOptions:
+    """Options of a run that is taken up, see `Executor.resume`."""
+
+    retry: bool = False
+    limits: Limits | None = None
+    approve: str | None = None
+    accept_changes: bool = False
+    wait: float = 0.0
+    trust_answers: bool = True
+    migrate: Migration | None = None
+    pause_before: Collection[str] | None = None
+    pause_after: Collection[str] | None = None
+    context: object = None
+    by: str = ""
+    resources: Resources | None = None
+    """What the run is driven with in place of what the executor was given: a replay may have other models."""
+
+    def __post_init__(self) -> None:
+        check_kind(self.limits, Limits, "limits")
+        check_kind(self.migrate, Migration, "migrate")
+        check_text(self.by, "by")
+        check_seconds(self.wait, "wait")
+
+    @property
+    def changes_nothing(self) -> bool:
+        """True if the run stays as it is in the journal."""
+        changes = (self.approve, self.limits, self.pause_before, self.pause_after)
+        return not self.retry and all(one is None for one in changes)
+
+
+NO_OPTIONS = ResumeOptions()
+"""The run is taken up as it is."""
+
+
+@dataclass(frozen=True)
+class ForkOptions:
+    """The run that is forked, and what the fork changes; see `Executor.fork`."""
+
+    parent: str
+    _: KW_ONLY
+    at: int | None = None
+    update: Mapping[str, object] | None = None
+    branch: str | None = None
+    answer: object = None
+    answers: Mapping[str, object] | None = None
+    result: object = None
+    graph: GraphDefinition | str | None = None
+    migrate: Migration | None = None
+    run_id: str | None = None
+    labels: Mapping[str, str] | None = None
+    by: str = ""
+    digests: Collection[str] | None = None
+    caller: Caller | None = None
+    """The call of a graph as a tool that waits for the fork; its parent was begun by the same call of another run."""
+    replay: Mapping[str, Any] | None = None
+    """Fields that only the record `forked` of a replay has. A replay inherits no labels, and needs no models."""
+
+
+@dataclass(frozen=True)
+class ReplayOptions:
+    """The run that is replayed, and what is changed; see `Executor.replay`."""
+
+    parent: str = ""
+    _: KW_ONLY
+    graph: GraphDefinition | str | None = None
+    models: Mapping[str, Model] | None = None
+    update: Mapping[str, object] | None = None
+    answer: object = None
+    result: object = None
+    at: int | None = None
+    approve: str | None = None
+    context: object = None
+    live: Live = "never"
+    run_id: str | None = None
+    by: str = ""
+    digests: Collection[str] | None = None
