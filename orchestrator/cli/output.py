@@ -81,11 +81,18 @@ def out_bytes(data: bytes) -> None:
 
 @contextmanager
 def written(path: str | None) -> Iterator[Callable[[bytes], object]]:
-    """Write to a file that only its owner may read, or to stdout. It appears there when all of it is written."""
+    """Write lines to a file that only its owner may read, or to stdout. They appear there when all of them are written.
+
+    On a terminal, nothing in them can command it.
+    """
     if path is None:
         with tempfile.TemporaryFile() as whole:
             yield whole.write
             whole.seek(0)
+            if sys.stdout.isatty():
+                for line in whole:
+                    out(line.decode().removesuffix("\n"))
+                return
             sys.stdout.flush()
             shutil.copyfileobj(whole, sys.stdout.buffer)
             sys.stdout.buffer.flush()

@@ -78,14 +78,16 @@ def runs(
 
     async def listed(store: Store) -> Sequence[RunInfo]:
         from orchestrator.executor.run_list import run_list
+        from orchestrator.stores.requests import RunQuery
 
         found: list[RunInfo] = []
         cursor: str | None = None
         while len(found) < limit:
-            page = await run_list(
-                store, status=wanted, graph=graph, labels=labels, search=search, q=anywhere, since=after,
-                waiting=waiting or None, failed_tool=failed_tool, after=cursor, limit=limit - len(found),
+            query = RunQuery(
+                status=wanted, graph=graph, labels=labels, search=search, since=after, waiting=waiting or None,
+                failed_tool=failed_tool, after=cursor, limit=limit - len(found),
             )  # fmt: skip
+            page = await run_list(store, query, q=anywhere)
             found += page.runs
             cursor = page.cursor
             scans.extend([page.scanned] if page.scanned is not None else [])

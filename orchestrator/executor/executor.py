@@ -41,6 +41,7 @@ from orchestrator.models.base import Model
 from orchestrator.seals import Seal
 from orchestrator.stores import Codec, open_store, with_archive, with_codec
 from orchestrator.stores.base import Page, Relation, Reopening, StatsRow, Store
+from orchestrator.stores.requests import RunQuery
 from orchestrator.tasks import OwnTask
 from orchestrator.tools.collect import ToolsLike, toolbox_of
 from orchestrator.tools.result import Risk
@@ -1046,11 +1047,11 @@ class Executor:
             ValueError: a status is unknown, or both `search` and `q` are given.
             StoreError: `after` is not a cursor of this store, or of this kind of search.
         """
-        return await run_list.run_list(
-            self._host.store, status=status, graph=graph, labels=labels, parent=parent, relation=relation,
-            search=search, q=q, since=since, begun_since=begun_since, begun_before=begun_before, waiting=waiting,
-            failed_tool=failed_tool, after=after, limit=limit,
+        query = RunQuery(
+            status=status, graph=graph, labels=labels or {}, parent=parent, relation=relation, search=search,
+            since=since, waiting=waiting, failed_tool=failed_tool, after=after, limit=limit,
         )  # fmt: skip
+        return await run_list.run_list(self._host.store, query, q=q, begun_since=begun_since, begun_before=begun_before)
 
     async def questions(
         self,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from orchestrator.graph.model import GraphDefinition
-from orchestrator.graph.versions import Renames, inside, state_shape
+from orchestrator.graph.versions import Renames, inside, state_shape, without_looks
 from orchestrator.jsontypes import JsonObject
 
 ChangeKind: TypeAlias = Literal[
@@ -38,6 +38,7 @@ class Change:
 
 def content_changes(old: JsonObject, new: JsonObject) -> tuple[str, ...]:
     """Node by node, what of two versions of a graph's data differs."""
+    old, new = without_looks(old), without_looks(new)
     found = [f"{name} changed" for name in sorted({*old, *new} - {"nodes"}) if old.get(name) != new.get(name)]
     before, after = _mapping(old.get("nodes")), _mapping(new.get("nodes"))
     for name in {**before, **after}:

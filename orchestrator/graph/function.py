@@ -43,6 +43,8 @@ Names: TypeAlias = tuple[str, ...] | list[str] | AbstractSet[str]
 class FunctionNode(Erased, Node, Generic[P, R], kind="function"):
     """A node made of a function, usually by `@node`. Calling it calls the function."""
 
+    look = "code"
+
     fn: Callable[..., R] = Field(repr=False)
     """The function; sync or async."""
     declared: tuple[str, ...] = (DONE,)

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, NoReturn, Self, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, NoReturn, Self, TypeAlias, get_args
 
 from pydantic import (
     BaseModel,
@@ -62,6 +62,12 @@ if TYPE_CHECKING:
 Effect: TypeAlias = Literal["pure", "idempotent", "irreversible"]
 Asked: TypeAlias = Literal["model", "person"]
 """What the steps of a node ask."""
+NodeLook: TypeAlias = Literal["code", "model", "tool", "human", "time", "event", "graph", "custom"]
+"""How drawings show a node."""
+LOOKS: tuple[NodeLook, ...] = get_args(NodeLook)
+DRAWN = "$drawn"
+"""In the data of a node of a user's kind: its look, what it asks, and what it does. Runs are drawn without their code.
+Digests do not cover it."""
 ITEM = "$item"
 """In a subgraph's `inputs`: the item of the map that the node runs in."""
 
@@ -125,6 +131,9 @@ class Node(BaseModel, metaclass=Spelled):
     asks: ClassVar[Asked | None] = None
     """What each step asks, unless it finds that it need not: a model, or a person. Drawings tell the steps that asked
     from those that did not. None: not declared."""
+
+    look: ClassVar[NodeLook | None] = None
+    """How drawings show the kind; None: by what it asks, else as `custom`. A kind with a graph inside is a `graph`."""
 
     waits: ClassVar[bool] = False
     """Whether each step only waits, for a time or an event."""
@@ -251,6 +260,20 @@ class Node(BaseModel, metaclass=Spelled):
     def _asks(self) -> Asked | None:
         """What its steps ask; of a stored node of the library also where its code is not loaded."""
         return self.asks
+
+    @property
+    def _look(self) -> NodeLook | None:
+        """See `look`; of a stored node also where its code is not loaded."""
+        found = getattr(type(self), "look", None)
+        return found if found in LOOKS else None
+
+    @property
+    def _drawn(self) -> JsonObject:
+        """For drawings without its code, of a kind of the user's: look, what it asks, and what it does."""
+        if is_shipped(type(self)):
+            return {}
+        told = {"look": self._look, "asks": self.asks, "does": self.does}
+        return {key: value for key, value in told.items() if value}
 
     @property
     def approves(self) -> Approval | None:
@@ -680,7 +703,7 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT], metaclass=Spelled):
             "state": self.schema.data(),
             "input": list(self.input) if isinstance(self.input, tuple) else self.input,
             "output": list(self.output) if isinstance(self.output, tuple) else self.output,
-            "nodes": {name: node_data(node) for name, node in self.nodes.items()},
+            "nodes": {name: _graph_node(node) for name, node in self.nodes.items()},
             "edges": format_edges(self.edges),
             "limits": self.limits.model_dump(mode="json", exclude_defaults=True),
             **({"pools": dict(self.pools)} if self.pools else {}),
@@ -715,6 +738,11 @@ def node_data(node: Node) -> JsonObject:
         NotSerialisable: a field of the node has no JSON form.
     """
     return node._as_data()
+
+
+def _graph_node(node: Node) -> JsonObject:
+    """A node's data in that of its graph."""
+    return {**node_data(node), DRAWN: node._drawn} if node._drawn else node_data(node)
 
 
 def _data_of(node: Node) -> JsonObject:

@@ -27,7 +27,7 @@ from orchestrator.graph.faults import (
 )
 from orchestrator.graph.function import function_node
 from orchestrator.graph.limits import Limits
-from orchestrator.graph.model import Asked, GraphDefinition, Node, is_shipped
+from orchestrator.graph.model import DRAWN, LOOKS, Asked, GraphDefinition, Node, NodeLook
 from orchestrator.graph.node_tools import node_tools
 from orchestrator.graph.refs import Trust, Trusted, code_refs, refuse_impossible
 from orchestrator.graph.state import StateSchema
@@ -68,17 +68,39 @@ class UnresolvedNode(Node, kind="unresolved"):
 
     @property
     def _asks(self) -> Asked | None:
-        kind = Node.kinds.get(self.original)
-        return kind.asks if kind is not None and is_shipped(kind) else None
+        if self._kind_class is not None:
+            return self._kind_class.asks
+        asks = self._drawn.get("asks")
+        return asks if asks in ("model", "person") else None
+
+    @cached_property
+    def _kind_class(self) -> type[Node] | None:
+        """The class of a kind of the library."""
+        shipped = None if "class" in self.stored else _shipped_kinds().get(self.original)
+        found: type[Node] | None = None if shipped is None else getattr(above("nodes"), shipped)
+        return found
+
+    @property
+    def _drawn(self) -> JsonObject:
+        drawn = self.stored.get(DRAWN)
+        return drawn if isinstance(drawn, Mapping) else {}
+
+    @property
+    def _look(self) -> NodeLook | None:
+        if self.original == "function":
+            return "code"
+        look = self._drawn.get("look") if self._kind_class is None else self._kind_class.look
+        return look if look in LOOKS else None
 
     def _as_data(self) -> JsonObject:
-        return self.stored
+        return {key: value for key, value in self.stored.items() if key != DRAWN}
 
     @property
     def does(self) -> str:
         """See `Node.does`. Of a function the same as when it is loaded."""
         if self.original != "function":
-            return ""
+            does = self._drawn.get("does")
+            return does if isinstance(does, str) else ""
         if self.model is not None or self.stored.get("model") is not None:
             return "asks a model, calls tools" if self.calls_tools else "asks a model"
         return "calls tools" if self.calls_tools else "runs code"
@@ -202,7 +224,11 @@ def _from_data(data: JsonObject, trust: Trust | None, strict: bool) -> Node:
 
 
 def _of_kind(cls: type[Node], data: JsonObject, trust: Trust | None, strict: bool) -> Node:
-    about = {"kind", "class"} if cls.outcomes_field is not None else {"kind", "class", "outcomes"} - {*cls.model_fields}
+    about = (
+        {"kind", "class", DRAWN}
+        if cls.outcomes_field is not None
+        else {"kind", "class", DRAWN, "outcomes"} - {*cls.model_fields}
+    )
     fields: dict[str, Any] = {key: value for key, value in data.items() if key not in about}
     calls = data.get(cls.calls_code) if cls.calls_code is not None else None
     if isinstance(calls, str):

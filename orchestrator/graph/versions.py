@@ -190,9 +190,26 @@ def content_digest(data: JsonObject) -> str:
         InvalidValue: a text or a number in it has no JSON form, so that no run of the graph could be stored.
     """
     try:
-        return digest(data)
+        return digest(without_looks(data))
     except (ValueError, RecursionError) as error:  # a UnicodeEncodeError is a ValueError
         raise InvalidValue(f"a graph's data: {fault_in(data, _LEVELS) or error}", where="graph") from None
+
+
+def without_looks(data: JsonObject) -> JsonObject:
+    """A graph's data without what only drawings need, also of the graphs inside it."""
+    nodes = data.get("nodes")
+    if not isinstance(nodes, Mapping) or not all(isinstance(node, Mapping) for node in nodes.values()):
+        return data
+    return {**data, "nodes": {name: _node_without_look(node) for name, node in nodes.items()}}
+
+
+def _node_without_look(node: Mapping[str, Any]) -> Mapping[str, Any]:
+    plain = {key: value for key, value in node.items() if key != "$drawn"}
+    if isinstance(inner := plain.get("graph"), Mapping):
+        plain["graph"] = without_looks(inner)
+    if isinstance(tools := plain.get("tools"), list):
+        plain["tools"] = [_node_without_look(tool) if isinstance(tool, Mapping) else tool for tool in tools]
+    return plain
 
 
 def state_shape(schema: StateSchema) -> JsonObject:

@@ -255,5 +255,11 @@ class RunState:
         return found
 
     def copy(self) -> RunState:
-        """An independent state at the same record, without observers. Versions, plans and records are shared."""
-        return deepcopy(self, {id(self.observers): ()})
+        """An independent state at the same record, without observers, in time that its values have no part in.
+
+        Versions, plans, records, results, questions and the items of maps are shared.
+        """
+        shared: dict[int, object] = {id(one): one for one in self.questions.values()}
+        for token in self.live_tokens():
+            shared[id(token.stack)] = token.stack
+        return deepcopy(self, {**shared, id(self.observers): ()})

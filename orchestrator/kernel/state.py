@@ -223,6 +223,9 @@ class FrameResult:
     entered: tuple[str, ...] = ()
     """The outcomes by which END or STOP was entered, sorted; only of a graph inside another one."""
 
+    def __deepcopy__(self, memo: object) -> FrameResult:
+        return self
+
 
 @dataclass(slots=True, eq=False)
 class FrozenTokens:

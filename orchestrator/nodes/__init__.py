@@ -6,6 +6,7 @@ class to inherit from, with the fields that the ports name by default.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from orchestrator.late import late
@@ -44,25 +45,6 @@ if TYPE_CHECKING:
     from orchestrator.nodes.wait import Wait
     from orchestrator.nodes.work import Work
 
-KINDS = {
-    "advance": "Advance", "ask": "Ask", "call": "Call", "call_model": "CallModel", "check_call": "CheckCall",
-    "choose_args": "ChooseArgs", "choose_tool": "ChooseTool", "classify": "Classify", "complete": "Complete",
-    "confirm": "Confirm", "execute": "Execute", "extract": "Extract", "fill": "Fill", "observe": "Observe",
-    "plan": "Plan", "read_plan": "ReadPlan", "read_reply": "ReadReply", "record": "Record", "repeat": "Repeat",
-    "respond": "Respond", "route": "Route", "sleep": "Sleep", "solve": "Solve", "subgraph": "Subgraph",
-    "think": "Think", "vote": "Vote", "wait": "Wait", "work": "Work",
-}  # fmt: skip
-"""Name of a kind -> its class. The module has the name of the kind."""
-
-_HOMES = {
-    "orchestrator.graph.model": ("ITEM",),
-    **{f"{__name__}.{kind}": (name,) for kind, name in KINDS.items()},
-    "orchestrator.nodes.continuation": ("CallProtocol",),
-    "orchestrator.nodes.extract": ("AnswerForm", "Extract"),
-    "orchestrator.nodes.state_types": ("STATE_TYPES",),
-    "orchestrator.nodes.steps": ("Step",),
-}
-
 __all__ = [
     "ITEM",
     "STATE_TYPES",
@@ -99,5 +81,22 @@ __all__ = [
     "Work",
 ]
 
+_OTHERS = {
+    "orchestrator.graph.model": ("ITEM",),
+    "orchestrator.nodes.continuation": ("CallProtocol",),
+    "orchestrator.nodes.extract": ("AnswerForm", "Extract"),
+    "orchestrator.nodes.state_types": ("STATE_TYPES",),
+    "orchestrator.nodes.steps": ("Step",),
+}
+KINDS = {
+    re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower(): name
+    for name in __all__
+    if name == "Extract" or not any(name in names for names in _OTHERS.values())
+}
+"""Name of a kind -> its class. The module has the name of the kind."""
+
 if not TYPE_CHECKING:  # a type checker knows the names from the imports above, and reports all others
-    __getattr__, __dir__ = late(__name__, _HOMES)
+    __getattr__, __dir__ = late(
+        __name__,
+        {**{f"{__name__}.{kind}": (name,) for kind, name in KINDS.items()}, **_OTHERS},
+    )

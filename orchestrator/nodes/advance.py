@@ -37,6 +37,8 @@ class Advance(Node, kind="advance"):
         StepError: the plan has no steps.
     """
 
+    look = "code"
+
     fills = ("answer", "step", "messages")
 
     class State(BaseModel):

@@ -26,6 +26,8 @@ class Call(Node, kind="call"):
         InvalidUpdate: `result` names no field, and the function did not return an update.
     """
 
+    look = "code"
+
     calls_code: ClassVar[str | None] = "ref"
 
     ref: str

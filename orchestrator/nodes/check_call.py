@@ -25,6 +25,8 @@ class CheckCall(Node, kind="check_call"):
         AgentError: the call cannot be made, and `on_error` is `raise`.
     """
 
+    look = "code"
+
     fills = ("tool", "args", "message")
 
     class State(BaseModel):

@@ -51,6 +51,8 @@ class Execute(Node, kind="execute"):
         InvalidOutcome: a tool chose an outcome that `outcomes=` does not name.
     """
 
+    look = "tool"
+
     model_config = ConfigDict(validate_by_name=True)
 
     fills = ("result", "steps", "message", "results")

@@ -97,6 +97,8 @@ class Extract(Node, kind="extract"):
         AgentError: there is no answer, and one is `required`.
     """
 
+    look = "code"
+
     fills = ("answer", "fault")
 
     class State(BaseModel):

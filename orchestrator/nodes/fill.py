@@ -41,6 +41,8 @@ class Fill(Node, kind="fill"):
         StepError: the node is not in a map of planned calls.
     """
 
+    look = "code"
+
     fills = ("tool", "args", "result")
 
     class State(PlannedCallState):

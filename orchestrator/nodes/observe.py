@@ -22,6 +22,8 @@ class Observe(Node, kind="observe"):
     after that many rounds. It needs no tools, because the results say whether they end the work.
     """
 
+    look = "code"
+
     fills = ("answer", "rounds")
 
     class State(BaseModel):

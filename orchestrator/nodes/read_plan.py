@@ -28,6 +28,8 @@ class ReadPlan(Node, kind="read_plan"):
         AgentError: the plan cannot be used, and `retries` are spent.
     """
 
+    look = "code"
+
     fills = ("steps", "drafts", "faults")
 
     class State(BaseModel):

@@ -33,6 +33,8 @@ class ReadReply(Interpretation, Node, kind="read_reply"):
         AgentError: the reply was refused or cut, or it cannot be used and `retries` are spent.
     """
 
+    look = "code"
+
     fills = ("messages", "calls", "answer", "reply", "corrections")
 
     class State(BaseModel):

@@ -20,6 +20,8 @@ class Record(Node, kind="record"):
         StepError: the node is not in a map of planned calls.
     """
 
+    look = "code"
+
     fills = ("evidence", "tool", "result", "denial")
 
     class State(PlannedCallState):

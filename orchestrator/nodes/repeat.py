@@ -12,6 +12,8 @@ from orchestrator.graph.model import Effect, Node, Port
 class Repeat(Node, kind="repeat"):
     """Write the numbers from 1 to `times`, so that a map over them does the same so many times."""
 
+    look = "code"
+
     fills = ("into",)
 
     class State(BaseModel):

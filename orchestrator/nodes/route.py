@@ -31,6 +31,8 @@ class Route(Node, kind="route"):
         AgentError: no guard is true and there is no `default`, or one before the first true guard cannot be evaluated.
     """
 
+    look = "code"
+
     in_order = ("cases",)
     fills = ()
 

@@ -22,6 +22,8 @@ class Sleep(Node, kind="sleep"):
         InvalidValue: the field of `until` holds no time.
     """
 
+    look = "time"
+
     fills = ()
     waits = True
 

@@ -31,6 +31,8 @@ class Subgraph(Node, kind="subgraph"):
     again. After a crash, time continues from the last record of the dead process.
     """
 
+    look = "graph"
+
     model_config = ConfigDict(validate_by_name=True)
 
     outcomes_field = "entered"

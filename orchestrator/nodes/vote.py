@@ -24,6 +24,8 @@ class Vote(Node, kind="vote"):
         StepError: there are no answers.
     """
 
+    look = "code"
+
     fills = ("answer",)
 
     class State(BaseModel):

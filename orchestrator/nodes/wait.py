@@ -29,6 +29,8 @@ class Wait(Node, kind="wait", outcomes=("received",)):
         StepTimeout: no such event came in time.
     """
 
+    look = "event"
+
     fills = ("into",)
 
     timed_by = "deadline"

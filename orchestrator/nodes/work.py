@@ -46,6 +46,8 @@ class Work(Node, kind="work"):
         StepError: the node is not in a map of planned calls.
     """
 
+    look = "code"
+
     fills = ("evidence", "tool", "args", "result", "denial")
 
     class State(PlannedCallState):

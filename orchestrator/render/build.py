@@ -16,29 +16,6 @@ from orchestrator.views.safe_text import plain, told
 MOST_NODES = 5_000
 """Subgraphs whose nodes would exceed it are drawn closed, as one node: nesting can multiply without end."""
 
-_LOOKS: dict[str, Look] = {
-    "function": "code",
-    "call": "code",
-    "read_plan": "code",
-    "read_reply": "code",
-    "route": "code",
-    "execute": "tool",
-    "tool": "tool",
-    "sleep": "time",
-    "wait": "event",
-    "subgraph": "graph",
-    "advance": "code",
-    "check_call": "code",
-    "extract": "code",
-    "observe": "code",
-    "repeat": "code",
-    "vote": "code",
-    "work": "code",
-    "fill": "code",
-    "record": "code",
-    "model": "model",
-    "reflect": "model",
-}
 _ASKING: dict[Asked, Look] = {"model": "model", "person": "human"}
 _TERMINALS: dict[str, Look] = {START: "start", END: "end", STOP: "stop", ANY: "any"}
 _TELLING = ("outcomes", "model", "tools", "reads", "writes", "retry", "timeout", "effect", "cache", "version")
@@ -242,7 +219,7 @@ def _look(node: Node) -> Look:
     asked, original = node._asks, _original(node)
     if asked is not None:
         return _ASKING[asked]
-    look = _LOOKS.get(original, "custom")
+    look = node._look or "custom"
     declared = _setting(node, "model") is not None  # that its code asks one: a kind of the library's own says so itself
     return "model" if declared and (look == "custom" or original == "function") else look
 

@@ -59,6 +59,17 @@ def test_no_text_commands_the_terminal(shell: Shell) -> None:
     assert "\\u001b]0;owned\\u0007" in terminal.shown
 
 
+def test_an_export_on_a_terminal_does_not_command_it(shell: Shell) -> None:
+    assert shell("run", "trial:writer", "x", "--tools", "trial", "--run-id", "one").code == 3
+    raw = shell("export", "one").out
+    with shell.terminal("export", "one") as terminal:
+        assert terminal.end() == 0
+    for sign in ("\u202e", "\x9b"):
+        assert sign in raw
+        assert sign not in terminal.shown
+    assert '"type":"run","run_id":"one"' in terminal.shown
+
+
 def test_a_list_is_cut_and_coloured_on_a_terminal_only(shell: Shell) -> None:
     with shell.terminal("tools", "terminal", env={"COLUMNS": "80"}) as terminal:
         assert terminal.end() == 0

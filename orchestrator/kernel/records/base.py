@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeAlias, TypedDict
+from typing import Annotated, Any, Literal, Self, TypeAlias, TypedDict
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -49,6 +49,10 @@ class RecordBase(BaseModel):
     v: int = RECORD_VERSION
     seal: str = ""
     """Proof that the owner of a key wrote the journal up to here; see `orchestrator.executor.Seal`."""
+
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
+        """The record itself, within a copy of what points to it; `model_copy(deep=True)` makes another one."""
+        return self if memo is not None else super().__deepcopy__()
 
 
 class ActivationRecord(RecordBase):
