@@ -74,10 +74,10 @@ is one run while a process drives it, and `executor/runs` are all runs of an exe
 """
 
 GROUND = """
-    answers commands concurrency failures interrupts journal lease os_signals resources run_list
-    run_log run_search run_status run_tools snapshots trust worker_health worker_probes
-    replay/__init__ replay/recording replay/running replay/steps
-    versions/__init__ versions/comparison versions/migrated_state versions/migrations versions/remedies
+    answers call_guard commands concurrency failures interrupts journal lease os_signals resources
+    run_list run_log run_search run_status run_tools snapshots trust worker_health worker_probes replay/__init__
+    replay/recording replay/running replay/steps versions/__init__ versions/comparison versions/migrated_state
+    versions/migrations versions/remedies
 """
 OF_A_DRIVE = "drive attempt node_call node_results step_context step_tasks"
 """Files of the executor that make up these two rooms; all others that are in no room's folder are `executor/runs`."""
