@@ -14,7 +14,7 @@ import pytest
 
 from orchestrator.stores import open_store
 from orchestrator.stores.owner import Owner
-from orchestrator.stores.postgres import claims, turn_index
+from orchestrator.stores.postgres import claims, fair_index
 from orchestrator.stores.postgres.connections import address_of, connect
 from orchestrator.stores.requests import ClaimRequest, NewRun, RunQuery
 from orchestrator.stores.sqlite import SQLiteStore
@@ -228,7 +228,7 @@ async def test_the_database_finds_what_is_due_by_an_index_without_new_runs(postg
             await anyio.sleep(0.05)
     plan = postgres.execute(
         "EXPLAIN SELECT id FROM runs WHERE graph = 'g' AND due <= extract(epoch FROM statement_timestamp())"
-        f"::double precision AND {turn_index.OVERDUE} ORDER BY due LIMIT 3"
+        f"::double precision AND {fair_index.OVERDUE} ORDER BY due LIMIT 3"
     )
     assert "runs_overdue" in str(plan)
     await store.close()

@@ -10,7 +10,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from orchestrator.errors import StoreError, StoreTooNew
 from orchestrator.stores.places import shown_url
-from orchestrator.stores.postgres import turn_index
+from orchestrator.stores.postgres import fair_index
 from orchestrator.stores.postgres.connections import address_of, connect
 from orchestrator.stores.postgres.schema import VERSION, version_of
 from orchestrator.stores.postgres.texts import escaped, index_key, unescaped
@@ -145,7 +145,7 @@ def test_labels_with_the_same_beginning_have_indexes_of_their_own(postgres: Post
     labels = [f"customer-organisation-identifier-{name}{'x' * 60}" for name in ("alpha", "beta")]
     with connect(address_of(postgres.url)) as connection:
         for label in (*labels, "tenant", *labels):
-            turn_index.make(connection, label)
+            fair_index.make(connection, label)
     made = postgres.execute("SELECT indexdef FROM pg_indexes WHERE indexname LIKE 'runs_in_turn%'")
     assert len(made) == 3
     assert all(any(f'"{label}"' in text for (text,) in made) for label in labels)

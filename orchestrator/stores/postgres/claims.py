@@ -17,9 +17,9 @@ from orchestrator.jsontypes import canonical
 from orchestrator.stores.base import Lease, RunInfo
 from orchestrator.stores.fair_claims import Selection, Turns, take_turns
 from orchestrator.stores.owner import held_here
-from orchestrator.stores.postgres import reads, turn_index
+from orchestrator.stores.postgres import fair_index, reads
+from orchestrator.stores.postgres.fair_index import WALL
 from orchestrator.stores.postgres.leases import die, give, hold, present_holders, rob
-from orchestrator.stores.postgres.turn_index import WALL
 from orchestrator.stores.postgres.writes import NOW
 from orchestrator.stores.requests import ClaimRequest
 from orchestrator.stores.rows import MAX_DEATHS
@@ -105,12 +105,12 @@ def _selected(
 
 def _in_turn(connection: Connection, ways: Ways, names: list[str], found: Selection[Candidate], turns: Turns) -> None:
     """Select runs of the values whose turn it is."""
-    values, visited = turn_index.ready_values(connection, turns, names, found.limit)
+    values, visited = fair_index.ready_values(connection, turns, names, found.limit)
     each = -(-found.limit // max(len(values), 1))
-    waiting = turn_index.runs_of(connection, turns, values, names, each) if values else []
+    waiting = fair_index.runs_of(connection, turns, values, names, each) if values else []
     bounds = {name: found.bound(name) for name in names}
     first = list(ways(bounds, found.limit, _LOCKED, (_ADDRESSED, _LAPSED)))
-    of = turn_index.values_of(connection, turns, [row[0] for row in first]) if first else {}
+    of = fair_index.values_of(connection, turns, [row[0] for row in first]) if first else {}
     rows = [*((of.get(row[0], ""), row) for row in first), *waiting]
     take_turns(turns, rows, lambda row: found.add(row[0], row[4], row), lambda: found.full)
     if not found.full and visited is not None:
@@ -198,7 +198,7 @@ _POSTED = (
     " ORDER BY posted.first LIMIT %(limit)s"
 )
 _ENQUEUED = _Kind(f"{_SOME} AND {_UNHELD} AND {_READY}", "due", ((f"due <= {WALL}", "due"),))
-_OVERDUE = replace(_ENQUEUED, where=f"{_ENQUEUED.where} AND {turn_index.OVERDUE}")
+_OVERDUE = replace(_ENQUEUED, where=f"{_ENQUEUED.where} AND {fair_index.OVERDUE}")
 _LEFT = _Kind(
     f"(status = 'running') IS TRUE AND {_KNOWN} AND (due IS NULL OR due <= {WALL}) AND {_READY}",
     "created",

@@ -16,14 +16,13 @@ from orchestrator.stores.owner import Owner
 from orchestrator.stores.postgres import archived, changes, claims, leases, reads
 from orchestrator.stores.postgres.batches import LaneStatistics
 from orchestrator.stores.postgres.connections import Connection, address_of
+from orchestrator.stores.postgres.fair_index import OVERDUE, TurnIndexes
 from orchestrator.stores.postgres.item_store import PostgresItems
 from orchestrator.stores.postgres.list_store import PostgresLists
 from orchestrator.stores.postgres.listener import Listener
 from orchestrator.stores.postgres.readers import Readers
 from orchestrator.stores.postgres.reads import RunNumbers
 from orchestrator.stores.postgres.related_rows import Beside
-from orchestrator.stores.postgres.turn_index import OVERDUE
-from orchestrator.stores.postgres.turn_indexes import TurnIndexes
 from orchestrator.stores.postgres.writer import Writer
 from orchestrator.stores.postgres.writes import AppendJob, CreateJob
 from orchestrator.stores.requests import Append, ClaimRequest, NewRun
