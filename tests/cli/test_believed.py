@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.support.shell import Shell
 
 CODE = ("--graph", "trial:noted", "--tools", "trial:note", "--model", "offline")
 
 
+@pytest.mark.full
 def test_what_a_stranger_approved_is_shown_and_asked_for_again(shell: Shell) -> None:
     stranger = {"HOME": str(shell.place / "stranger")}
     run = ("run", "trial:noted", "--tools", "trial:note", "--run-id", "n")

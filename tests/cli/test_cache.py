@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.support.shell import Shell
 
 GRAPH = """
@@ -21,6 +23,7 @@ graph = Graph(name="looking", state=State, input="question", output="answer", no
 """
 
 
+@pytest.mark.full
 def test_hits_are_shown_and_results_are_listed_and_removed(shell: Shell) -> None:
     (shell.place / "looking.py").write_text(GRAPH)
     assert shell("cache", "list").out == ""

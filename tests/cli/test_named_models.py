@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.support.shell import Shell
 
 GRAPH = """
@@ -78,6 +80,7 @@ def test_a_run_of_others_needs_each_of_them_again(shell: Shell, tmp_path: Path) 
     assert "--model cheap=" in done.err.partition("It refers to")[2]
 
 
+@pytest.mark.full
 def test_a_replay_needs_no_model_and_replaces_named_ones(shell: Shell) -> None:
     begun(shell)
     assert shell("approve", "r").code == 0

@@ -128,6 +128,7 @@ def test_a_graph_in_a_file_of_yaml_is_known_code(tmp_path: Path) -> None:
     assert ended(tmp_path, "check", "tool_user.yaml").endswith("OK exit handler ")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("before", "after"),
     [
@@ -145,6 +146,7 @@ def test_a_program_that_calls_the_command_goes_on(tmp_path: Path) -> None:
     assert ended(tmp_path, "--version", name="mine.py", after=after).endswith(" goes on exit handler taken apart ")
 
 
+@pytest.mark.full
 def test_a_profiler_writes_what_it_found(tmp_path: Path) -> None:
     words = ("-m", "cProfile", "-o", "found", "-m", "orchestrator", "--version")
     subprocess.run([sys.executable, *words], cwd=tmp_path, timeout=60, check=True, stdout=subprocess.DEVNULL)

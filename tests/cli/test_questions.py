@@ -7,6 +7,7 @@ import pytest
 from tests.support.shell import Shell
 
 
+@pytest.mark.full
 def test_of_several_questions_one_is_named(shell: Shell) -> None:
     begun = shell("run", "trial:two", "roses", "--run-id", "two")
     assert begun.code == 3

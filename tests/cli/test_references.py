@@ -34,6 +34,7 @@ def test_a_run_goes_on_from_another_directory(shell: Shell) -> None:
     assert (done.code, done.out) == (0, "4\n")
 
 
+@pytest.mark.full
 def test_a_store_from_elsewhere_is_not_trusted(shell: Shell) -> None:
     shell("run", "trial:number", "--run-id", "n")
     (shell.place / "evil.py").write_text("open('owned', 'w')")

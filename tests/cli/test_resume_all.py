@@ -169,6 +169,7 @@ def test_a_terminal_shows_a_bar_whatever_runs_are_called(tmp_path: Path, monkeyp
     orders.all_is_done_once()
 
 
+@pytest.mark.full
 def test_runs_are_chosen_by_label_and_what_cannot_go_on_is_reported(orders: Orders) -> None:
     orders.write(0)
     one = orders.shell.process(

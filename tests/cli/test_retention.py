@@ -20,6 +20,7 @@ def ran(shell: Shell) -> Shell:
     return shell
 
 
+@pytest.mark.full
 def test_runs_go_from_one_store_to_another(ran: Shell) -> None:
     file = ran.place / "runs.jsonl"
     exported, printed, unknown = (

@@ -171,6 +171,7 @@ graph = Graph(name="fails", state=State, input="question", nodes={"look_up": loo
 """
 
 
+@pytest.mark.full
 def test_traceback_prints_where_a_node_failed_to_stderr_and_only_then(shell: Shell) -> None:
     (shell.place / "fails.py").write_text(FAILS)
     plain, told = shell.all(

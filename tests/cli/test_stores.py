@@ -259,6 +259,7 @@ def written_to(shell: Shell, url: str) -> Iterator[None]:
         assert not process.ended
 
 
+@pytest.mark.full
 def test_a_store_that_another_process_writes_to_is_in_order(shell: Shell) -> None:
     url = f"sqlite:///{shell.place}/busy.db"
     with written_to(shell, url):

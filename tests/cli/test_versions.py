@@ -110,6 +110,7 @@ def test_what_does_not_fit_is_refused_and_changes_nothing(
     assert paused("show", "r", "--json").json == before
 
 
+@pytest.mark.full
 def test_check_lists_the_runs_that_a_new_version_would_refuse(paused: Shell) -> None:
     assert paused("run", "old:graph", "cake", "--run-id", "s", "--approve", "dangerous").code == 3
     assert paused("approve", "s").code == 0  # it has ended, so no version matters to it
@@ -160,6 +161,7 @@ def test_code_that_is_named_with_an_answer_is_in_the_command_that_continues(paus
     assert paused.go_on(kept).json == ["priced", "shipped"]
 
 
+@pytest.mark.full
 def test_recover_and_forks_find_the_graph_that_a_run_has_at_that_record(paused: Shell) -> None:
     paused("resume", "r", "--graph", "new:graph", "--rename", "ask=confirm", "--rename", "state.price=cents")
     assert paused("approve", "r", "--no-resume").code == 0
@@ -245,6 +247,7 @@ def test_a_fork_sets_fields_that_only_the_new_version_has(paused: Shell) -> None
     assert (state["cents"], state["item"]) == (900, "milk")
 
 
+@pytest.mark.full
 def test_where_several_fields_may_be_meant_the_choice_is_named_and_no_command(paused: Shell) -> None:
     (paused.place / "many.py").write_text(MANY)
     for words in (("resume", "r", "--graph", "many:graph"), ("fork", "r", "--graph", "many:graph")):

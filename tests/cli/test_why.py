@@ -30,6 +30,7 @@ def page_data(text: str) -> Any:
     return json.loads(found[1])
 
 
+@pytest.mark.full
 def test_why_tells_where_a_run_stands(ran: Shell) -> None:
     waits, failed, unknown, wrong = ran.look(
         ("why", "writer"), ("why", "bad", "--json"), ("why", "nosuch"), ("why", "writer", 9999)

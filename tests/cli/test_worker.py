@@ -149,6 +149,7 @@ def test_an_enqueued_run_says_when_it_begins(shell: Shell) -> None:
     assert "due" not in shell("show", "r", "--json").json
 
 
+@pytest.mark.full
 def test_a_worker_serves_probes_and_drains_and_a_second_signal_interrupts(shell: Shell) -> None:
     shell.place.joinpath("shop.py").write_text(APP)
     with socket.create_server(("127.0.0.1", 0)) as free:

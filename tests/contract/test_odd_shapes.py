@@ -92,6 +92,7 @@ def test_odd_fields_are_mapped_over() -> None:
 MANY = sized(400, 2000)
 
 
+@pytest.mark.full
 def test_a_long_chain_in_one_statement(tmp_path: Path) -> None:
     names = [f"n{place}" for place in range(MANY)]
     made = graph(f"START -> {' -> '.join(names)} -> END", **dict.fromkeys(names, say))

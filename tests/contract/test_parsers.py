@@ -105,6 +105,7 @@ def test_the_table_names_no_pattern_that_is_gone() -> None:
     assert [site for site in OWN if site not in found] == []
 
 
+@pytest.mark.full
 def test_no_module_takes_a_regular_expression_by_another_way() -> None:
     """`from re import ...` would pass by the table."""
     for module, tree in trees().items():
@@ -203,6 +204,7 @@ def test_a_megabyte_of_a_token_is_read_in_proportion(name: str) -> None:
         assert slow(parser, repeated(size // _TIMES**2), repeated(size)) is None, token
 
 
+@pytest.mark.full
 def test_a_step_with_very_many_labels_is_read_in_proportion() -> None:
     """A megabyte: what is copied once for each label shows only beside very long texts."""
     assert slow(PARSERS["plan of steps"], "Step 1: " * 8_000, "Step 1: " * 125_000) is None

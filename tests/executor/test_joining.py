@@ -157,6 +157,7 @@ async def test_who_joins_a_run_goes_on_with_it_or_gets_what_it_waits_for(
     assert status == ("paused" if what == "deadline to come" else "interrupted" if left else "completed")
 
 
+@pytest.mark.full
 @kinds("sqlite")
 @pytest.mark.parametrize("what", ["sleeping", "deadline passed"])
 async def test_an_executor_that_sleeps_joins_as_it_resumes(url: str, what: str) -> None:

@@ -182,6 +182,7 @@ model = None
 """
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", [Starlette, FastAPI])
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_the_application_of_the_page_is_started_twice(

@@ -57,6 +57,7 @@ async def test_every_kept_run_that_ended_goes_on_and_comes_to_its_answer(unpacke
             assert run.to_mermaid().startswith("flowchart")
 
 
+@pytest.mark.full
 async def test_an_answer_that_a_cancelled_run_had_asked_for_is_stale(unpacked: bytes, tmp_path: Path) -> None:
     (tmp_path / "runs.db").write_bytes(unpacked)
     async with opened(f"sqlite:///{tmp_path}/runs.db", "completed") as executor:

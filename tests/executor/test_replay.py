@@ -1045,6 +1045,7 @@ async def test_a_killed_replay_is_resumed_and_takes_the_same(tmp_path: Path, las
     assert (replay.made, replay.saved.calls) == (3, 3)
 
 
+@pytest.mark.full
 @quick_on("trio")
 async def test_a_replay_that_two_begin_under_one_id_is_one_run(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/runs.db"

@@ -80,6 +80,7 @@ async def recorded(store: MemoryStore, graph: Graph, order: str) -> Run:
     return runs[0]
 
 
+@pytest.mark.full
 @quick_on("trio")
 @pytest.mark.parametrize("rest", ["", "run"])
 @pytest.mark.parametrize("join", [1, 2, 3])

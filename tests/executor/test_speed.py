@@ -64,6 +64,7 @@ def test_a_step_in_memory_makes_few_calls() -> None:
     assert 20 < more(steps(ours.PURE, 50), steps(ours.PURE, 250), 200, "memory://") < 55  # 45
 
 
+@pytest.mark.full
 def test_a_durable_step_makes_few_calls_more(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path}/{{}}.db"
     assert 40 < more(steps(ours.DEFAULT, 50), steps(ours.DEFAULT, 250), 200, store) < 108  # 90
@@ -155,6 +156,7 @@ def cpu(work: Callable[[], object]) -> float:
     return min(found)
 
 
+@pytest.mark.full
 def test_a_durable_step_stays_near_a_bare_commit(tmp_path: Path) -> None:
     files = iter(range(100))
 

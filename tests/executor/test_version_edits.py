@@ -97,6 +97,7 @@ def go_on(begun: Simulation, plan: Plan, order: Order, values: dict[str, Any]) -
     return simulation
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["structured", "unstructured", "mutated"])
 def test_an_edited_graph_refuses_a_run_with_a_grade_or_takes_it_to_one_end(kind: str) -> None:
     met = Counter[str]()

@@ -529,6 +529,7 @@ with collector_waits(10_000):
 """
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes of this system have no forks")
 def test_a_fork_of_the_process_collects_although_a_thread_of_its_parent_copies_many_values() -> None:
     """That thread is not there to have the collector go on."""

@@ -34,6 +34,7 @@ def test_prompt_tokens_of_react_grow_with_the_square_of_the_steps_and_those_of_r
         assert of_rewoo == pytest.approx(extra[0][1], rel=0.02)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
 def test_react_takes_a_round_for_each_step_and_one_to_answer_rewoo_takes_two(task: Task) -> None:
     for steps in (1, 5):

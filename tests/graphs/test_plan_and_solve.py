@@ -277,6 +277,7 @@ async def test_inside_another_graph_and_as_a_tool() -> None:
         assert run.output == "The final answer is 28."
 
 
+@pytest.mark.full
 @quick_on("trio")
 async def test_it_survives_a_crash_at_any_write() -> None:
     replies = {PLAN.splitlines()[number][3:]: (calls, result) for number, calls, result in [

@@ -330,6 +330,7 @@ async def crashed(graph: Graph, setup: Any, tools: Any, status: str, most: int |
     assert report.status == status
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("graph", "setup", "tools", "status"), CRASHES)
 async def test_it_survives_crashes(graph: Graph, setup: Any, tools: Any, status: str) -> None:
     await crashed(graph, setup, tools, status, 2)

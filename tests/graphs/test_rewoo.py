@@ -386,6 +386,7 @@ def paying() -> dict[str, Any]:
 CRASHES = [(graph, offline), (graph, paying)]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("definition", "setup"), CRASHES)
 async def test_it_survives_crashes(definition: Graph, setup: Any) -> None:
     assert (

@@ -6,6 +6,8 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 
+import pytest
+
 from orchestrator.errors import InvalidGraph
 from orchestrator.kernel import records as r
 from orchestrator.kernel.machine import apply, fold
@@ -112,6 +114,7 @@ def watched(graph: Plan, records: list[r.Record]) -> tuple[RunState, Watch]:
     return run, watch
 
 
+@pytest.mark.full
 def test_spans_balance_and_a_watched_fold_gives_the_same_state() -> None:
     seen: Counter[str] = Counter()
     for trace in (trace for make in KINDS for trace in runs(make, sized(range(8, 13), range(25)))):

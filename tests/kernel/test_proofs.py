@@ -142,6 +142,7 @@ def compared_writes(seed: int, nodes: int) -> Counter[str]:
     return counts
 
 
+@pytest.mark.full
 def test_a_witness_is_replayed_where_a_loop_writes_the_field_without_end() -> None:
     assert compared_writes(2053, 8)["replayed"] == 2
 

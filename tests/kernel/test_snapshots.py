@@ -172,6 +172,7 @@ def reloaded(make: Callable[[int], Sketch], seed: int, count: int) -> int:
     return walked
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_loaded_snapshot_is_the_machine_it_was_taken_of(kind: str) -> None:
     seeds = sized(range(3_002, 3_006), range(3_000, 3_010))

@@ -176,6 +176,7 @@ FAULTS: list[dict[str, Any]] = [
 """What a damaged record may say."""
 
 
+@pytest.mark.full
 @quick
 @given(kind=st.sampled_from(sorted(DRAWN)), seed=seeds, fault=st.sampled_from(FAULTS))
 def test_both_paths_refuse_the_same_records_with_the_same_words(kind: str, seed: int, fault: dict[str, Any]) -> None:

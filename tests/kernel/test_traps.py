@@ -354,6 +354,7 @@ def test_h19_a_conflict_with_a_branch_that_ended(values: str) -> None:
     assert trace.count("d") == 1, "it shows when the graph ends"
 
 
+@pytest.mark.full
 def test_h20_a_loop_inside_a_branch_keeps_what_the_outer_join_needs() -> None:
     graph = plan("z -> a, q; a -> b, c -> j; j -> a : again; j -> k : ok; q -> k")
     trace = agree(many(graph, Script(j=times(5, "again", "ok"))))

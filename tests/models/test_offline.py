@@ -80,6 +80,7 @@ def near(answer: str, value: Fraction) -> bool:
 # -- the value -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @given(expressions())
 def test_its_answers_are_those_of_exact_fractions(text: str) -> None:
     assert same(ask(text).text, known(text))
@@ -252,6 +253,7 @@ AROUND = st.sampled_from([
 ])  # fmt: skip
 
 
+@pytest.mark.full
 @given(expressions(), AROUND)
 def test_the_words_around_a_calculation_make_no_difference(text: str, around: str) -> None:
     known(text)

@@ -114,6 +114,7 @@ def test_what_is_planned_comes_to_the_value(text: str, order: int) -> None:
     assert carried_out(f"What is {text}?", order=order)[0] == str(known(text).numerator)
 
 
+@pytest.mark.full
 @quick
 @given(expressions())
 def test_with_tools_that_round_it_comes_to_the_same(text: str) -> None:

@@ -184,6 +184,7 @@ _odd = st.recursive(
 _fields = ("content", "tool_calls", "reasoning_content", "refusal", "role")
 
 
+@pytest.mark.full
 @settings(max_examples=sized(20, 60))
 @given(st.lists(st.fixed_dictionaries({}, optional=dict.fromkeys(_fields, _odd)), max_size=5))
 def test_whatever_a_delta_holds_it_costs_no_error(deltas: list[dict[str, Any]]) -> None:

@@ -117,6 +117,7 @@ OPTIONS = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.full
 @settings(deadline=None)
 @given(OPTIONS, st.lists(REPLIES, min_size=1, max_size=5))
 def test_two_nodes_ask_answer_and_fail_as_one_does(options: dict[str, Any], replies: list[Any]) -> None:

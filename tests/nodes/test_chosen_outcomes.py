@@ -248,6 +248,7 @@ async def test_graphs_that_nodes_have_as_tools_are_part_of_the_data(tmp_path: Pa
     assert found.values["messages"][2]["content"] == "A mistake."
 
 
+@pytest.mark.full
 def test_graphs_that_are_tools_of_each_other_stay_small_as_data(tmp_path: Path) -> None:
     """Two nodes with one tool double what is inside with each level."""
     graph = expert()

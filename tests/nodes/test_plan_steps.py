@@ -188,6 +188,7 @@ def own_words(text: str) -> None:
     assert END_OF_PLAN not in "".join(steps)
 
 
+@pytest.mark.full
 @settings(max_examples=40)
 @given(PLANS)
 def test_any_steps_in_any_marks_are_read_as_they_were_written(plan: tuple[list[str], str, str, str, str, str]) -> None:

@@ -75,6 +75,7 @@ REPLIES = st.sampled_from(
 )
 
 
+@pytest.mark.full
 @settings(deadline=None)
 @given(st.sampled_from(["steps", "blueprint"]), st.integers(0, 2), st.lists(REPLIES, min_size=1, max_size=4))
 def test_two_nodes_plan_and_fail_as_one_does(form: Form, retries: int, replies: list[Any]) -> None:

@@ -19,6 +19,7 @@ def test_doubled_braces_are_braces() -> None:
     assert fill('{{"x": {x}}}', x=1) == '{"x": 1}'
 
 
+@pytest.mark.full
 @given(st.text())
 def test_what_is_filled_in_is_never_read_as_a_template(text: str) -> None:
     assert fill("<{a}>{b}", a=text, b="{a}") == f"<{text}>{{a}}"

@@ -111,6 +111,7 @@ def test_one_layout_for_all_runs_of_a_structure() -> None:
     assert lay_out(draw(essay()), engine="wasi") is lay_out(draw(essay()), engine="wasi")
 
 
+@pytest.mark.full
 def test_what_takes_too_long_is_laid_out_simply() -> None:
     svg = to_svg(large(210), timeout=0.001)
     assert 'data-layout="simple"' in svg

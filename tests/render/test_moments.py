@@ -248,6 +248,7 @@ async def test_a_long_run_costs_what_it_changed() -> None:
     assert len(told) / run.steps < 250
 
 
+@pytest.mark.full
 def test_plans_of_any_size_and_number() -> None:
     wide = [PlannedStep(f"s{number}", (), {"tool": "look"}) for number in range(300)]
     same = "x" * 200

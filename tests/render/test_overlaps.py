@@ -29,6 +29,7 @@ def covering(graph: GraphDefinition, run: Overlay, engine: Engine, direction: Di
     return [said for svg in drawn for said in collisions(parts(svg))]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("part", range(8))
 def test_nothing_covers_anything_in_generated_graphs(part: int) -> None:
     for seed in SEEDS[part::8]:

@@ -70,6 +70,7 @@ def shown(shape: Plan, records: list[r.Record]) -> tuple[dict[str, Any], Timelin
 SEEDS = {"structured": (8_000, 8_050), "unstructured": (8_024, 8_045), "mutated": (8_036, 8_048)}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", SEEDS)
 def test_a_reopened_run_and_its_forks_look_like_one_that_never_failed(kind: str) -> None:
     met: Counter[str] = Counter()

@@ -95,6 +95,7 @@ def drawn(kind: str, seed: int) -> None:
     check(trial.plan.graph, trace.records)
 
 
+@pytest.mark.full
 @some
 @given(st.sampled_from(sorted(KINDS)), st.integers(0, 1_000_000))
 def test_any_run_at_any_moment(kind: str, seed: int) -> None:

@@ -192,6 +192,7 @@ def test_always_well_formed_and_in_its_frame(make_graph: object, run: RunLike | 
             assert 0 <= y <= height
 
 
+@pytest.mark.full
 def test_three_hundred_nodes_are_quick() -> None:
     graph = large(300)
     began = time.perf_counter()

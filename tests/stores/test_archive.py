@@ -307,6 +307,7 @@ async def test_only_the_runs_that_are_meant_are_archived(store: ArchivedStore) -
         assert {info.run_id for info in (await executor.runs()).runs if info.archived} == {"other", "r1", "r3"}
 
 
+@pytest.mark.full
 async def test_two_who_archive_the_same_runs_and_one_who_reopens_them(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:

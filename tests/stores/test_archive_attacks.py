@@ -311,6 +311,7 @@ def url_of(server: Server, timeout: float = 0.4) -> str:
     return f"s3://bucket/x?endpoint=http://{place}&region=eu-central-1&timeout={timeout}"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("act", ["fails", "is silent", TRICKLES, "forgets", "other bytes", "is no S3 server"])
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_a_bucket_that_fails_or_lies_loses_nothing(act: str, server: Server, tmp_path: Path) -> None:

@@ -161,6 +161,7 @@ def test_items_in_memory_are_those_of_a_dict(steps: list[Any]) -> None:
     followed("asyncio", "memory://", steps)
 
 
+@pytest.mark.full
 @MANY(max_examples=sized(15, 300))
 @given(STEPS)
 def test_items_in_a_file_are_those_of_a_dict(tmp_path: Path, steps: list[Any]) -> None:

@@ -445,6 +445,7 @@ async def test_a_run_and_its_forks_take_the_room_of_one(place: Place) -> None:
         assert place.counts == (0, 0)
 
 
+@pytest.mark.full
 @quick_on("trio")
 async def test_exports_copies_and_archives_have_the_same_bytes(place: Place, tmp_path: Path) -> None:
     """As a store that keeps records whole: the one in memory."""

@@ -271,6 +271,7 @@ async def runs_of_all_kinds(rounds: int, seed: int) -> None:
     assert (shells.most <= 2, shells.idle) == (True, True)
 
 
+@pytest.mark.full
 @quick_on("asyncio")
 async def test_runs_of_all_kinds_leave_nothing_behind() -> None:
     await runs_of_all_kinds(25, 1)

@@ -343,6 +343,7 @@ def test_long_lists_are_checked_in_a_time_that_goes_with_their_length() -> None:
         assert faults(other, {"uniqueItems": True}, {}, "it") == []
 
 
+@pytest.mark.full
 def test_not_all_of_very_many_faults_are_told() -> None:
     @tool
     def take_list(a: list[int]) -> None: ...
@@ -417,6 +418,7 @@ class Raw(Tool):
         return "called"
 
 
+@pytest.mark.full
 def test_a_tool_with_such_a_schema_refuses_the_call() -> None:
     with pytest.raises(AgentError, match="takes too many steps to check"):
         Raw().validate({"a": nested(40, "x")})

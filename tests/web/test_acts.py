@@ -78,6 +78,7 @@ def denied(server: Api, run_id: str) -> tuple[int, Any]:
     return next(one["seq"] for one in records(server, run_id) if one["type"] == "answered"), question
 
 
+@pytest.mark.full
 def test_who_may_not_answer_does_not_fork_or_replay_with_an_answer(server: Api, rules: Rules) -> None:
     question = begun(server, "one")
     yes = {"approve": True, "digest": question["digest"]}

@@ -274,6 +274,7 @@ def test_an_event_is_sent_once_by_its_id() -> None:
 # -- who ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_an_application_decides_who_may_do_what_and_names_who_did() -> None:
     asked: list[tuple[str, str | None]] = []
 
@@ -389,6 +390,7 @@ async def test_the_application_works_on_both_event_loops() -> None:
             assert (await client.post("/api/graphs/check", json={"text": "name: x"})).status_code == 200
 
 
+@pytest.mark.full
 @pytest.mark.anyio
 @quick_on("asyncio")
 async def test_the_application_is_mounted_in_another_one() -> None:

@@ -179,6 +179,7 @@ def test_authorize_is_asked_about_each_run() -> None:
             assert found.client.get(path).status_code == 404
 
 
+@pytest.mark.full
 def test_what_a_run_says_is_text() -> None:
     with api() as found:
         for run_id, text in (("one", HOSTILE), ("two", f"{HOSTILE} {HOSTILE}")):

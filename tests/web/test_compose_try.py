@@ -110,6 +110,7 @@ def test_a_policy_of_the_server_holds_for_tries(server: Api) -> None:
     server.post("graphs/try", 403, text=CALL, input="x", approve="dangerous")
 
 
+@pytest.mark.full
 def test_a_call_in_a_graph_that_is_a_tool_of_the_text_is_asked_about(server: Api) -> None:
     inner = CALL.replace("\n", "\n          ").strip()
     text = f"""\
@@ -172,6 +173,7 @@ def test_a_try_is_limited_whatever_its_text_says(server: Api, monkeypatch: pytes
     assert server.post("graphs/try", 201, text=text, input="x", limits={"steps": 2}, wait=True)["steps"] == 2
 
 
+@pytest.mark.full
 def test_the_oldest_tries_make_room(server: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scratch, "MOST_RUNS", 3)
     made = [server.post("graphs/try", 201, text=CALL, input="x", wait=True)["run_id"]]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from orchestrator.stores.aes_gcm import AESGCMCodec
 from tests.web.api import Api, api
 
@@ -16,6 +18,7 @@ def text_of(served: Api, path: str, status: int = 200) -> str:
     return answer.text.replace("&#39;", "'").replace("&#x27;", "'")
 
 
+@pytest.mark.full
 def test_who_has_the_key_sees_everything_and_who_has_not_is_told_which_one_is_missing(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/runs.db"
     with api(store=url, codec=AESGCMCodec({"k1": bytes(range(32))})) as served:

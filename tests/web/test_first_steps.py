@@ -30,6 +30,7 @@ def test_the_column_of_links_has_a_title_that_says_what_it_is() -> None:
         assert '<span class="sr">Actions</span>' in httpx2.get(f"{served.url}/graphs", timeout=60).text
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("width", ["80", "120"])
 def test_the_folder_of_graphs_has_to_exist_and_the_help_says_so(width: str) -> None:
     words = [sys.executable, "-m", "orchestrator", "serve", "--help"]

@@ -42,6 +42,7 @@ def test_the_form_has_the_state_of_that_moment_with_all_digits(served: Api) -> N
     assert found["labels"] == {"team": "a"}
 
 
+@pytest.mark.full
 def test_where_the_record_is_a_result_or_an_answer_the_form_has_it(served: Api) -> None:
     at = pay(served, "one")
     result = served.get(f"runs/one/fork/form?at={at['looked']}")["result"]
@@ -86,6 +87,7 @@ def test_secrets_are_blanked_in_a_form_that_says_so() -> None:
         assert SECRET not in json.dumps(found.get("runs/one/family"))
 
 
+@pytest.mark.full
 def test_a_record_that_cannot_be_forked_is_refused_with_the_words_of_the_executor(served: Api) -> None:
     pay(served, "one")
     head = served.get("runs/one")["seq"]
@@ -99,6 +101,7 @@ def test_a_record_that_cannot_be_forked_is_refused_with_the_words_of_the_executo
 # -- the preview -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_a_preview_makes_no_run(served: Api) -> None:
     at = pay(served, "one")["looked"]
     before = served.get("runs")["runs"]
@@ -149,6 +152,7 @@ def test_a_call_without_a_result_counts_as_not_made_and_an_approval_of_it_does_n
     assert approved["withdrawn"] == 1
 
 
+@pytest.mark.full
 def test_calls_of_other_forks_are_announced_too(served: Api) -> None:
     at = pay(served, "one", approve=False)
     assert served.post("runs/one/fork/preview", at=at["looked"])["asks"] == []
@@ -160,6 +164,7 @@ def test_calls_of_other_forks_are_announced_too(served: Api) -> None:
     assert [(one["name"], one["run_id"]) for one in found["asks"]] == [("pay", "two")]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("body", "where"),
     [
@@ -257,6 +262,7 @@ def test_a_parent_that_is_deleted_is_named(served: Api) -> None:
     assert [(one["run_id"], one["deleted"]) for one in runs] == [("one", True), ("two", False), ("three", False)]
 
 
+@pytest.mark.full
 def test_a_family_is_bounded_and_its_runs_are_found_by_an_index() -> None:
     with api() as found:
         found.start("plain", run_id="one")

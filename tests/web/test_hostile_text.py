@@ -191,6 +191,7 @@ def test_a_download_has_a_harmless_name(hostile: Api) -> None:
         assert "set-cookie" not in answer.headers
 
 
+@pytest.mark.full
 def test_half_a_character_in_a_text_of_a_model_breaks_no_screen() -> None:
     half = "\ud800<b>\udfff"
 

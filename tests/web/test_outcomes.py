@@ -167,6 +167,7 @@ def test_an_answer_that_does_not_fit_is_refused_with_422(
     assert bank.called.count(run_id) == 1
 
 
+@pytest.mark.full
 def test_a_fork_has_the_result_that_is_given_with_it(asking: Api, bank: Bank) -> None:
     (question,) = asking.get("runs/text")["waiting"]
     value = {"choice": "happened", "result": "by hand"}

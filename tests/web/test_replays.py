@@ -41,6 +41,7 @@ def over(found: Api, batch: str, *runs: str) -> Any:
     raise AssertionError("the replays are not over")
 
 
+@pytest.mark.full
 def test_runs_are_replayed_on_an_edited_graph_and_the_table_says_what_it_changed(served: Api) -> None:
     begun = served.post("replays", 201, runs=[*TOPICS, "tea"], graph="edited")
     assert [row["run_id"] for row in begun["replays"]] == [*TOPICS], "each run once"
@@ -113,6 +114,7 @@ def test_what_does_not_fit_is_refused(served: Api) -> None:
     assert (row["outcome"], row["status"]) == ("absent", "")
 
 
+@pytest.mark.full
 def test_a_batch_is_followed_stopped_and_gone_on_with() -> None:
     with held(settings={"poll": 0.05}) as (found, gate):
         found.start("plain", run_id="two")
@@ -141,6 +143,7 @@ def test_a_batch_is_followed_stopped_and_gone_on_with() -> None:
         assert [row["outcome"] for row in over(found, "b1", "two", "one")["replays"]] == ["same", "same"]
 
 
+@pytest.mark.full
 def test_where_a_replay_asks_a_person_answers_and_what_cannot_be_undone_is_never_called_by_itself() -> None:
     sent = []
 
@@ -233,6 +236,7 @@ def test_what_a_run_says_is_text() -> None:
             assert faults(text) == []
 
 
+@pytest.mark.full
 def test_no_more_than_a_few_batches_go_on_at_the_same_time() -> None:
     with held() as (found, gate):
         found.portal.call(gate.go.set)

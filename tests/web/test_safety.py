@@ -619,6 +619,7 @@ def test_a_session_ends_after_its_time() -> None:
         pytest.fail("the session does not end")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("path", ["/api/runs", "/api/questions", "/api/runs/one/events", "/api/stats"])
 def test_a_stream_ends_with_the_session_that_opened_it(path: str) -> None:
     with api(settings={"token": TOKEN, "recheck": 0.05, "heartbeat": 300.0}) as found:
@@ -815,6 +816,7 @@ def test_a_page_may_run_only_its_own_script(open_api: Api) -> None:
     assert "script-src" not in open_api.client.get("/api/runs/one/drawing.svg").headers["content-security-policy"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("secret", ["sk-abcdefghijklmnopqrstuvwxyz", "ACME-1234"])
 def test_secrets_are_blanked_except_in_what_is_approved(secret: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redaction, "_own", [])

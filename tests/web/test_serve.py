@@ -57,6 +57,7 @@ def served(shell: Shell, *words: object) -> Iterator[tuple[Process, str]]:
         yield process, found[1]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("number", sized([signal.SIGTERM], [signal.SIGTERM, signal.SIGINT]))
 def test_a_signal_ends_it_at_once_and_its_runs_go_on_with_the_next_one(place: Shell, number: int) -> None:
     with served(place, "shop:graph") as (process, url):

@@ -160,6 +160,7 @@ MANY = ("/api/openapi.json",) * 8
 """They are answered one after the other, until no further byte finds room."""
 
 
+@pytest.mark.full
 def test_a_client_that_reads_no_answer_is_left(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -168,6 +169,7 @@ def test_a_client_that_reads_no_answer_is_left(
         Shell.until(lambda: "an answer is not read" in capfd.readouterr().err)
 
 
+@pytest.mark.full
 def test_a_client_that_reads_slowly_gets_the_whole_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "READ_TIME", 3.0)
     with api() as found:

@@ -38,6 +38,7 @@ export function say(word) { return word + " import from export " + hidden; }
 }
 
 
+@pytest.mark.full
 def test_the_script_does_what_the_modules_do(tmp_path: Path) -> None:
     node = shutil.which("node")
     if node is None:

@@ -129,6 +129,7 @@ def opened(browser: Browser, file: Path, text: str) -> Page:
     return page
 
 
+@pytest.mark.full
 def test_a_record_costs_the_same_however_long_the_run_is(tmp_path: Path) -> None:
     def sent(steps: int) -> int:
         run = made(run_count, f"sqlite:///{tmp_path}/runs.db", steps)

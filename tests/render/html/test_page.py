@@ -249,6 +249,7 @@ def test_every_part_that_a_moment_names_is_in_the_picture(page: str) -> None:
     assert {f"a-{step['part']}" for step in data_of(page)[0]["steps"]} <= ids
 
 
+@pytest.mark.full
 def test_fifty_steps_are_small_and_pages_grow_with_their_runs(tmp_path: Path) -> None:
     runs = [anyio.run(run_count, f"sqlite:///{tmp_path}/{steps}.db", steps) for steps in (50, 150, 250)]
     sizes = [len(run.to_html().encode()) for run in runs]

@@ -18,6 +18,7 @@ from tests.tools.builtin.editing import fresh, graph
 LINES = ["zero", "one", "x", "x"]
 
 
+@pytest.mark.full
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_a_run_that_stops_at_any_write_edits_each_file_once(

@@ -205,6 +205,7 @@ async def test_calls_are_made_one_after_the_other(tmp_path: Path) -> None:
 # -- what goes in --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @on_one_loop
 async def test_only_listed_variables_are_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
@@ -300,6 +301,7 @@ def all_escapes(word: str) -> str:
     return "\n".join(one.replace("{word}", word) for one in ESCAPES)
 
 
+@pytest.mark.full
 @on_one_loop
 async def test_a_command_that_takes_too_long_is_killed_with_all_that_was_started(tmp_path: Path) -> None:
     word = token()
@@ -413,6 +415,7 @@ def each_command(name: str = "commands") -> Graph:
     return Graph(name=name, state=Commands, nodes={"work": work}, edges="START -> work -> END", output="texts")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("last", "status", "anyio_backend"), [("true", "completed", "asyncio"), ("fail", "failed", "trio")]
 )
@@ -426,6 +429,7 @@ async def test_the_end_of_a_run_is_the_end_of_its_shell(last: str, status: str, 
             assert run.output[1] == "1\n"
 
 
+@pytest.mark.full
 @on_one_loop
 async def test_each_run_has_a_shell_of_its_own(tmp_path: Path) -> None:
     async with Executor(tools=[Terminal(cwd=tmp_path)]) as executor:
@@ -452,6 +456,7 @@ async def test_a_cancelled_run_leaves_nothing(tmp_path: Path) -> None:
         await anyio.to_thread.run_sync(wait_until_gone, word)
 
 
+@pytest.mark.full
 @on_one_loop
 async def test_the_end_of_the_executor_leaves_nothing_and_the_next_one_says_that_the_shell_is_new(
     tmp_path: Path,

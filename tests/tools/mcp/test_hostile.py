@@ -22,6 +22,7 @@ pytestmark = pytest.mark.anyio
 Rough = Callable[..., McpToolbox]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "words"),
     [
