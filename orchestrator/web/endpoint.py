@@ -275,9 +275,9 @@ class Call(Generic[QueryT, BodyT]):
             raise await refused_for(self.settings.authorize, self.request, self.action, await self.labelled(info))
         return info
 
-    def waiting(self) -> AbstractAsyncContextManager[None]:
+    def waiting(self, least: float = 0.0) -> AbstractAsyncContextManager[None]:
         """Count the request among the streams while it waits for a run, see `OpenStreams.waiting`."""
-        return self.service.streams.waiting(self.request.receive, self.settings.wait)
+        return self.service.streams.waiting(self.request.receive, self.settings.wait, least)
 
     def stream(self, events: AsyncIterator[str], runs: Iterable[str] = ()) -> EventStream:
         """Answer with a stream, which ends with the session that opened it, and once `authorize` refuses it.

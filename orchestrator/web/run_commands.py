@@ -29,6 +29,9 @@ from orchestrator.web.requests import (
     StopBody,
 )
 
+_STOPPING = 10.0
+"""Seconds in which a pause or a cancellation reaches its run, though nobody waits for what becomes of it."""
+
 
 async def start(call: Call[NoQuery, StartBody]) -> RunResult:
     """Start a run; with `wait`, return when it ends or pauses, or after a while."""
@@ -114,7 +117,7 @@ async def cancel(call: Call[NoQuery, StopBody]) -> RunResult:
 
 async def _stopped(call: Call[NoQuery, StopBody], stop: Callable[..., Awaitable[Run]]) -> RunResult:
     by = call.by(call.body.by)
-    async with call.waiting():
+    async with call.waiting(_STOPPING):
         return await result_of(await stop(call.run_id, by=by, reason=call.body.reason))
     return await result_of(await call.executor.load(call.run_id))
 

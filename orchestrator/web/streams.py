@@ -23,8 +23,6 @@ RECONNECT = "retry: 1000\n\n"
 """The first line of a stream: milliseconds after which a browser connects again."""
 _AHEAD = 64
 """Events that are read ahead of a reader."""
-_BRIEFLY = 1.0
-"""Seconds for which a request waits for a run while as many streams are open as there may be."""
 
 
 class OpenStreams:
@@ -52,17 +50,18 @@ class OpenStreams:
             raise HttpProblem(503, "streams-full", f"this server opens no further stream: {why}", headers=_LATER)
 
     @asynccontextmanager
-    async def waiting(self, receive: Receive, seconds: float) -> AsyncIterator[None]:
+    async def waiting(self, receive: Receive, seconds: float, least: float = 0.0) -> AsyncIterator[None]:
         """Count a request that waits for a run. It waits until its time is over, or the client or the server ends.
 
         Args:
             receive: tells when the client disconnects.
-            seconds: the longest that it waits.
+            seconds: the longest that it waits; while as many streams are open as there may be, `least`.
+            least: for how long it goes on behind its client: what it does takes a moment.
         """
-        longest = seconds if len(self._scopes) < self._limit else min(seconds, _BRIEFLY)
+        longest = seconds if len(self._scopes) < self._limit else min(seconds, least)
         with self.opened() as scope:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(_disconnected, receive, scope)
+                tasks.start_soon(_disconnected, receive, scope, min(seconds, least))
                 with anyio.move_on_after(longest):
                     yield
                 tasks.cancel_scope.cancel()
@@ -188,8 +187,9 @@ class EventStream:
         self._over = True
 
 
-async def _disconnected(receive: Receive, scope: anyio.CancelScope) -> None:
-    """Cancel a scope when the client has gone."""
+async def _disconnected(receive: Receive, scope: anyio.CancelScope, seconds: float = 0.0) -> None:
+    """Cancel a scope so many seconds after the client has gone."""
     while (await receive())["type"] != "http.disconnect":
         pass
+    await anyio.sleep(seconds)
     scope.cancel()

@@ -12,15 +12,17 @@ from itertools import pairwise
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import httpx2
 import pytest
 
 from orchestrator import Executor
-from orchestrator.web import configured, connections
+from orchestrator.web import configured, connections, run_commands
 from orchestrator.web import server as server_module
 from orchestrator.web.server import serve
 from orchestrator.web.settings import Settings
 from orchestrator.web.store_watch import StoreWatch
+from orchestrator.web.streams import OpenStreams
 from tests.support.shell import Shell
 from tests.support.sizes import sized
 from tests.web.api import Api, api, held, plain
@@ -210,6 +212,7 @@ def test_a_body_that_does_not_come_gives_way_to_the_next_request(monkeypatch: py
 
 def test_requests_that_wait_for_a_run_leave_connections_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_module, "most_connections", lambda: 8)
+    monkeypatch.setattr(run_commands, "_STOPPING", 0.2)
     body = {"graph": "held", "run_id": "one", "input": None, "wait": True}
     with held() as (found, gate), ExitStack() as stack:
         for _ in range(4):
@@ -233,6 +236,20 @@ def test_streams_leave_connections_for_other_requests(monkeypatch: pytest.Monkey
         assert found.get("runs/one/events", 503)["type"].endswith("streams-full")
         assert found.get("runs/one")["status"] == "running"
         found.portal.call(gate.go.set)
+
+
+@pytest.mark.anyio
+async def test_what_a_client_asked_for_is_done_though_it_leaves_at_once() -> None:
+    async def left() -> dict[str, str]:
+        return {"type": "http.disconnect"}
+
+    done: list[str] = []
+    for name, least in (("wait", 0.0), ("stop", 60.0)):
+        async with OpenStreams(1).waiting(left, 60.0, least):
+            for _ in range(10):
+                await anyio.lowlevel.checkpoint()
+            done.append(name)
+    assert done == ["stop"]
 
 
 def test_a_request_that_comes_with_the_one_before_may_take_long(monkeypatch: pytest.MonkeyPatch) -> None:
