@@ -6,7 +6,7 @@
 The events follow from the journal alone, so they are the same live and years later. The publisher of an event is the
 run's id for the agent itself, the activation for an agent inside it, and the effect's key for a model or tool call.
 
-`executor.events(style="embedia")` loads this module through `orchestrator.upward`; no other module imports it.
+`executor.events(style="embedia")` loads this module through `orchestrator._lazy`; no other module imports it.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orchestrator.late import late
+from orchestrator._lazy import lazy_names
 
 if TYPE_CHECKING:
     from orchestrator.engines.base import Delivered, Deliveries, Engine, EngineStatus, ServedEngine
@@ -29,4 +29,4 @@ _HOMES = {
 __all__ = ["POLL", "Delivered", "Deliveries", "Engine", "EngineStatus", "ServedEngine", "engine_at", "work"]
 
 if not TYPE_CHECKING:  # a type checker knows the names from the imports above, and reports all others
-    __getattr__, __dir__ = late(__name__, _HOMES)
+    __getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from orchestrator._lazy import lazy_modules
 from orchestrator.errors import QuestionUnknown, RunConflict, RunEnded, RunUnknown, StaleAnswer
 from orchestrator.executor import recovery
 from orchestrator.executor.answers import as_answer, is_answerable
@@ -21,7 +22,6 @@ from orchestrator.graph.model import GraphDefinition
 from orchestrator.kernel.ids import hash_id
 from orchestrator.kernel.question import Answer, Value
 from orchestrator.kernel.records import FINAL, Caller, Record, Reopened
-from orchestrator.late import later
 from orchestrator.views.run import Run
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from orchestrator.executor.drive import Drive
     from orchestrator.executor.fork import called_runs
 else:
-    (delivery,) = later("orchestrator.executor", "delivery")
-    (called_runs,) = later("orchestrator.executor.fork", "called_runs")
+    (delivery,) = lazy_modules("orchestrator.executor", "delivery")
+    (called_runs,) = lazy_modules("orchestrator.executor.fork", "called_runs")
 
 
 class ChildRuns:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import anyio
 from anyio.abc import TaskGroup
 
+from orchestrator._lazy import lazy_modules
 from orchestrator.containment import as_error, cancels_of, contained, native_task
 from orchestrator.errors import InvalidUpdate
 from orchestrator.executor.answers import about, by_policy, policy_answers
@@ -49,14 +50,13 @@ from orchestrator.kernel.records import (
 )
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.state import Activation
-from orchestrator.late import later
 from orchestrator.seals import Chain
 from orchestrator.values import Unfit
 
 if TYPE_CHECKING:
     from orchestrator.executor.replay import steps
 else:
-    (steps,) = later("orchestrator.executor.replay", "steps")
+    (steps,) = lazy_modules("orchestrator.executor.replay", "steps")
 
 
 async def end_if_over(log: RunLog) -> None:

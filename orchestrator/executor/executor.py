@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 import anyio
 
+from orchestrator._lazy import lazy_modules
 from orchestrator.clock import SYSTEM_CLOCK, Clock
 from orchestrator.executor import reader, recovery, start
 from orchestrator.executor.child_runs import ChildRuns
@@ -35,7 +36,6 @@ from orchestrator.executor.resuming import MakeContext, NameCode
 from orchestrator.graph.limits import Limits
 from orchestrator.graph.model import GraphDefinition
 from orchestrator.graph.versions import Migration
-from orchestrator.late import later
 from orchestrator.memory import MemoryOptions
 from orchestrator.models.base import Model
 from orchestrator.seals import Seal
@@ -81,12 +81,14 @@ if TYPE_CHECKING:
     from orchestrator.views.replay_result import Replay
     from orchestrator.views.run_diff import RunDiff
 else:
-    checking, delivery, executor_cache, executor_memory, open_questions, retention, run_list = later(
+    checking, delivery, executor_cache, executor_memory, open_questions, retention, run_list = lazy_modules(
         "orchestrator.executor", "checking delivery executor_cache executor_memory open_questions retention run_list"
     )
-    streaming, transfer, work_queue, worker = later("orchestrator.executor", "streaming transfer work_queue worker")
-    (making,) = later("orchestrator.executor.fork", "making")
-    (replays,) = later("orchestrator.executor.replay", "start")
+    streaming, transfer, work_queue, worker = lazy_modules(
+        "orchestrator.executor", "streaming transfer work_queue worker"
+    )
+    (making,) = lazy_modules("orchestrator.executor.fork", "making")
+    (replays,) = lazy_modules("orchestrator.executor.replay", "start")
 
 
 class Executor:

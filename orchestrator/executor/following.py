@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import anyio
 
+from orchestrator._lazy import above
 from orchestrator.clock import Clock
 from orchestrator.errors import StoreCorrupt
 from orchestrator.executor.host import Host
 from orchestrator.kernel.records import FINAL, Record
-from orchestrator.upward import above
 from orchestrator.views.events import Event, EventStyle, event_of
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from orchestrator._lazy import lazy_modules
 from orchestrator.errors import GraphChanged, GraphUnknown, StoreError
 from orchestrator.executor.options import ResumeOptions
 from orchestrator.executor.resources import Resources
@@ -25,7 +26,6 @@ from orchestrator.kernel.machine import apply_stored
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.records import Migrated, Record
 from orchestrator.kernel.run_state import RunState
-from orchestrator.late import later
 from orchestrator.stores.base import RunInfo, Store
 from orchestrator.views.run import Run
 
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from orchestrator.graph import diff
     from orchestrator.views.history import LateCursor, Point, StepFold
 else:
-    (migrations,) = later("orchestrator.executor.versions", "migrations")
-    (diff,) = later("orchestrator.graph", "diff")
+    (migrations,) = lazy_modules("orchestrator.executor.versions", "migrations")
+    (diff,) = lazy_modules("orchestrator.graph", "diff")
 
 _MOST_READ = 32
 """How many stored graphs are kept in memory, by the process and by each loader."""

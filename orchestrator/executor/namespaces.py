@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 from anyio.abc import TaskStatus
 
+from orchestrator._lazy import lazy_modules
 from orchestrator.executor import reader, recovery
 from orchestrator.executor.host import Host
 from orchestrator.executor.options import ForkOptions, ReplayOptions
 from orchestrator.graph.model import GraphDefinition
 from orchestrator.graph.versions import Migration
-from orchestrator.late import later
 from orchestrator.stores.base import RunInfo, Schedule
 from orchestrator.values import check_position
 
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from orchestrator.views.replay_result import Replay
     from orchestrator.views.worker_info import WorkerInfo
 else:
-    schedules, work_queue, workers = later("orchestrator.executor", "schedules work_queue workers")
-    making, preview = later("orchestrator.executor.fork", "making preview")
-    (replays,) = later("orchestrator.executor.replay", "start")
-    (check,) = later("orchestrator.executor.versions", "check")
+    schedules, work_queue, workers = lazy_modules("orchestrator.executor", "schedules work_queue workers")
+    making, preview = lazy_modules("orchestrator.executor.fork", "making preview")
+    (replays,) = lazy_modules("orchestrator.executor.replay", "start")
+    (check,) = lazy_modules("orchestrator.executor.versions", "check")
 
 
 class ExecutorSchedules:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 import anyio
 from anyio.abc import TaskGroup
 
+from orchestrator._lazy import lazy_modules
 from orchestrator.containment import as_error, is_cancelled, native_task, outside, take_back_cancels
 from orchestrator.executor.attempt import run_step
 from orchestrator.executor.concurrency import YieldBudget
@@ -28,12 +29,11 @@ from orchestrator.executor.resources import Resources
 from orchestrator.executor.run_log import RunLog
 from orchestrator.kernel.records import Record
 from orchestrator.kernel.state import Activation
-from orchestrator.late import later
 
 if TYPE_CHECKING:
     from orchestrator.executor.replay import steps as replayed_steps
 else:
-    (replayed_steps,) = later("orchestrator.executor.replay", "steps")
+    (replayed_steps,) = lazy_modules("orchestrator.executor.replay", "steps")
 
 
 class Steps(Protocol):

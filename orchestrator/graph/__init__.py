@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orchestrator.late import late
-from orchestrator.upward import above
+from orchestrator._lazy import above, lazy_names
 
 if TYPE_CHECKING:
     from orchestrator.graph.edges import Edge, format_edges, parse_edges
@@ -98,7 +97,7 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:  # a type checker knows the names from the imports above, and reports all others
-    _get, __dir__ = late(__name__, _HOMES)
+    _get, __dir__ = lazy_names(__name__, _HOMES)
 
     def __getattr__(name: str) -> object:
         if name == "Graph":  # its name in 0.1.0; type checkers see it in `orchestrator` only

@@ -27,6 +27,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticSerializationError
 
+from orchestrator._lazy import above
 from orchestrator.errors import GraphUnknown, InvalidInput, NotSerialisable
 from orchestrator.graph.edges import Edge, format_edges
 from orchestrator.graph.faults import Spelled
@@ -41,7 +42,6 @@ from orchestrator.graph.topology import Join, NodeShape, Rest, Topology, counts
 from orchestrator.graph.versions import Migration
 from orchestrator.jsontypes import JsonObject
 from orchestrator.typevars import Erased, StateT
-from orchestrator.upward import above
 from orchestrator.values import MAX_LIFETIME
 
 if TYPE_CHECKING:

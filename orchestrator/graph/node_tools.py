@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from orchestrator.upward import above
+from orchestrator._lazy import above
 
 
 class NodeTool(Protocol):

@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 
 from pydantic import TypeAdapter, ValidationError
 
+from orchestrator._lazy import above
 from orchestrator.errors import GraphError, GraphUnknown, InvalidGraph, UntrustedCode
 from orchestrator.graph.codec import explain
 from orchestrator.graph.edges import Edge, parse_edges
@@ -35,7 +36,6 @@ from orchestrator.graph.text.places import located
 from orchestrator.graph.text.source import read_source
 from orchestrator.graph.topology import DONE, FAILED, IF_NAMED
 from orchestrator.jsontypes import JsonObject
-from orchestrator.upward import above
 
 # -- Nodes as data, and back -----------------------------------------------------------------------------------
 

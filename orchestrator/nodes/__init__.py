@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from orchestrator.late import late
+from orchestrator._lazy import lazy_names
 
 if TYPE_CHECKING:
     from orchestrator.graph.model import ITEM
@@ -96,7 +96,7 @@ KINDS = {
 """Name of a kind -> its class. The module has the name of the kind."""
 
 if not TYPE_CHECKING:  # a type checker knows the names from the imports above, and reports all others
-    __getattr__, __dir__ = late(
+    __getattr__, __dir__ = lazy_names(
         __name__,
         {**{f"{__name__}.{kind}": (name,) for kind, name in KINDS.items()}, **_OTHERS},
     )

@@ -12,7 +12,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from orchestrator.late import late
+from orchestrator._lazy import lazy_names
 
 if TYPE_CHECKING:
     from orchestrator.graph.model import GraphDefinition
@@ -82,7 +82,7 @@ _HOMES = {
 }
 
 if not TYPE_CHECKING:  # a type checker knows the names from the imports above, and reports all others
-    __getattr__, __dir__ = late(__name__, _HOMES)
+    __getattr__, __dir__ = lazy_names(__name__, _HOMES)
 
 
 def render(

@@ -15,8 +15,8 @@ from __future__ import annotations
 from os import environ
 from typing import TYPE_CHECKING
 
+from orchestrator._lazy import lazy_names
 from orchestrator.errors import StoreError
-from orchestrator.late import late
 from orchestrator.stores.places import file_of, is_database
 
 if TYPE_CHECKING:
@@ -146,4 +146,4 @@ def with_codec(store: Store, codec: Codec | None) -> Store:
 
 
 if not TYPE_CHECKING:  # a type checker knows the names from the imports above, and reports all others
-    __getattr__, __dir__ = late(__name__, _HOMES)
+    __getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orchestrator.late import late
+from orchestrator._lazy import lazy_names
 
 if TYPE_CHECKING:
     from orchestrator.tools.collect import ToolLike, ToolsLike, toolbox_of
@@ -55,4 +55,4 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:  # a type checker knows the names from the imports above, and reports all others
-    __getattr__, __dir__ = late(__name__, _HOMES)
+    __getattr__, __dir__ = lazy_names(__name__, _HOMES)

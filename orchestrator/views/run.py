@@ -12,6 +12,7 @@ import anyio
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_json
 
+from orchestrator._lazy import above
 from orchestrator.errors import InvalidValue, RunFailed, RunUnknown, StoreError
 from orchestrator.graph.codec import explain
 from orchestrator.graph.isolation import isolated, json_copy
@@ -26,7 +27,6 @@ from orchestrator.kernel.run_state import RunState
 from orchestrator.redaction import redact
 from orchestrator.stores.requests import RunQuery
 from orchestrator.typevars import StateT
-from orchestrator.upward import above
 from orchestrator.views.reader import read
 
 if TYPE_CHECKING:

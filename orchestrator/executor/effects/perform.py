@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import anyio
 import anyio.lowlevel
 
+from orchestrator._lazy import lazy_modules
 from orchestrator.containment import contained
 from orchestrator.errors import ModelError, ReplayMismatch, ResultRefused, message_of
 from orchestrator.executor.answers import outcome_answer
@@ -36,7 +37,6 @@ from orchestrator.executor.interrupts import in_step_task
 from orchestrator.fence import current_fence
 from orchestrator.kernel.ledger import EffectEntry
 from orchestrator.kernel.records import EffectSettled
-from orchestrator.late import later
 from orchestrator.redaction import without_known_in
 from orchestrator.tools.truncation import in_words
 
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from orchestrator.executor.effects import earlier_calls
     from orchestrator.executor.replay import calls
 else:
-    (earlier_calls,) = later("orchestrator.executor.effects", "earlier_calls")
-    (calls,) = later("orchestrator.executor.replay", "calls")
+    (earlier_calls,) = lazy_modules("orchestrator.executor.effects", "earlier_calls")
+    (calls,) = lazy_modules("orchestrator.executor.replay", "calls")
 
 T = TypeVar("T")
 

@@ -12,9 +12,9 @@ from pydantic import Field as PydanticField
 from pydantic import TypeAdapter, ValidationError, create_model
 from pydantic.errors import PydanticUserError
 
+from orchestrator._lazy import above
 from orchestrator.errors import GraphError
 from orchestrator.graph.faults import close_to, explain_data
-from orchestrator.upward import above
 
 # -- The small type language of states that are written as data: `str`, `list[str]`, `Literal["a", "b"] | None`
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orchestrator.late import late
+from orchestrator._lazy import lazy_names
 
 if TYPE_CHECKING:
     from orchestrator.models.text.protocol import TextProtocol
@@ -18,4 +18,4 @@ if TYPE_CHECKING:
 __all__ = ["TextProtocol"]
 
 if not TYPE_CHECKING:  # a type checker knows the name from the import above, and reports all others
-    __getattr__, __dir__ = late(__name__, {"orchestrator.models.text.protocol": ("TextProtocol",)})
+    __getattr__, __dir__ = lazy_names(__name__, {"orchestrator.models.text.protocol": ("TextProtocol",)})

@@ -7,8 +7,8 @@ from functools import partial
 from sqlite3 import Connection
 from typing import TYPE_CHECKING
 
+from orchestrator._lazy import lazy_modules
 from orchestrator.errors import StoreUnavailable
-from orchestrator.late import later
 from orchestrator.stores.items import Area, FoundItem, Item, ItemUsage, ItemWrite, Namespace
 from orchestrator.stores.sqlite.leases import StoreClock
 from orchestrator.stores.sqlite.readers import Readers
@@ -17,7 +17,7 @@ from orchestrator.stores.sqlite.writer import Writer
 if TYPE_CHECKING:
     from orchestrator.stores.sqlite import items
 else:
-    (items,) = later("orchestrator.stores.sqlite", "items")
+    (items,) = lazy_modules("orchestrator.stores.sqlite", "items")
 
 
 class SQLiteItems:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 from anyio import CancelScope, to_thread
 
+from orchestrator._lazy import lazy_modules
 from orchestrator.archived import Archived
 from orchestrator.errors import StoreError, StoreUnavailable
 from orchestrator.jsontypes import PIECE, JsonObject, canonical, is_small, json_text
-from orchestrator.late import later
 from orchestrator.private import keep_private
 from orchestrator.stores.base import (
     Finding,
@@ -71,7 +71,7 @@ if TYPE_CHECKING:
         totals,
     )
 else:
-    archived, claims, listing, maintenance, payload_uses, questions, schedules, searching, totals = later(
+    archived, claims, listing, maintenance, payload_uses, questions, schedules, searching, totals = lazy_modules(
         "orchestrator.stores.sqlite",
         "archived claims listing maintenance payload_uses questions schedules searching totals",
     )

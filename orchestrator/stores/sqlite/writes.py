@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import astuple
 from typing import TYPE_CHECKING, TypeAlias
 
+from orchestrator._lazy import lazy_modules
 from orchestrator.errors import RunArchived, RunExists, RunUnknown
 from orchestrator.jsontypes import canonical
 from orchestrator.kernel.records import FINAL
-from orchestrator.late import later
 from orchestrator.stores import parts
 from orchestrator.stores.base import RunSummary
 from orchestrator.stores.payloads import Payloads
@@ -28,7 +28,7 @@ from orchestrator.stores.stored import Row, archived_of, checksum, labels_of
 if TYPE_CHECKING:
     from orchestrator.stores.sqlite import searching
 else:
-    (searching,) = later("orchestrator.stores.sqlite", "searching")
+    (searching,) = lazy_modules("orchestrator.stores.sqlite", "searching")
 
 
 def run_number(connection: sqlite3.Connection, run_id: str) -> int:

@@ -103,11 +103,11 @@ def test_no_kind_of_others_has_the_name_of_one_of_the_library() -> None:
         type("Sleep", (Node,), {"__module__": "mine"})
 
 
-def test_a_late_module_is_imported_when_something_in_it_is_used() -> None:
+def test_a_lazy_module_is_imported_when_something_in_it_is_used() -> None:
     code = (
         "import sys\n"
-        "from orchestrator.late import later\n"
-        "forms, screen = later('orchestrator.models.text', 'forms screen')\n"
+        "from orchestrator._lazy import lazy_modules\n"
+        "forms, screen = lazy_modules('orchestrator.models.text', 'forms screen')\n"
         "assert 'orchestrator.models.text.forms' not in sys.modules\n"
         "found = forms.__name__\n"
         "assert found in sys.modules and 'orchestrator.models.text.screen' not in sys.modules\n"
@@ -117,11 +117,11 @@ def test_a_late_module_is_imported_when_something_in_it_is_used() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
 
 
-def test_late_modules_are_those_that_type_checkers_see() -> None:
+def test_lazy_modules_are_those_that_type_checkers_see() -> None:
     found = 0
     for file in sorted(ROOT.rglob("*.py")):
-        for package, names in re.findall(r'later\(\s*"([\w.]+)", "([\w ]+)"', text_of(file)):
-            if file.name == "late.py":
+        for package, names in re.findall(r'lazy_modules\(\s*"([\w.]+)", "([\w ]+)"', text_of(file)):
+            if file.name == "_lazy.py":
                 continue
             seen = {
                 alias.name

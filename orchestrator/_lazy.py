@@ -1,6 +1,9 @@
-"""Packages that load what they name when it is first used.
+"""Code that is loaded when it is first used.
 
-A package so made costs next to nothing to import, and its modules can be imported one by one without the others.
+- `lazy_names`: the names of a package, which then costs next to nothing to import, and whose modules can be imported
+  one by one without the others;
+- `lazy_modules`: modules that most processes do not come to;
+- `above`: what a room uses of rooms above it.
 """
 
 from __future__ import annotations
@@ -8,15 +11,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from pkgutil import resolve_name
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal
 
 
-def late(package: str, homes: Mapping[str, tuple[str, ...]]) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
+def lazy_names(
+    package: str, homes: Mapping[str, tuple[str, ...]]
+) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
     """Make `__getattr__` and `__dir__` of a package.
 
         if not TYPE_CHECKING:  # a type checker knows the names from imports, and reports all others
-            __getattr__, __dir__ = late(__name__, {"shapes.circle": ("Circle",), "shapes.square": ("Square",)})
+            __getattr__, __dir__ = lazy_names(__name__, {"shapes.circle": ("Circle",), "shapes.square": ("Square",)})
 
     A name stands for the thing in its module from its first use on, as if the package had imported it. A name that a
     submodule has, too, is that thing and never the module. The modules of `homes` are attributes as if imported, too.
@@ -51,13 +57,13 @@ def late(package: str, homes: Mapping[str, tuple[str, ...]]) -> tuple[Callable[[
     return get, names
 
 
-def later(package: str, modules: str) -> tuple[Any, ...]:
+def lazy_modules(package: str, modules: str) -> tuple[Any, ...]:
     """Modules that are imported when something in them is first used, for code that most processes do not come to.
 
         if TYPE_CHECKING:
             from shapes import circle, square
         else:
-            circle, square = later("shapes", "circle square")
+            circle, square = lazy_modules("shapes", "circle square")
 
     Args:
         package: the package that they are in.
@@ -102,3 +108,32 @@ class _Kept:
 
     def __delete__(self, face: object) -> None:
         self._value = ()
+
+
+# -- What rooms use of rooms above them ------------------------------------------------------------------------
+# Imports point downward, for types too. Six conveniences run the other way:
+#
+# - a `GraphDefinition` is always made as a `Graph`, which runs and draws itself;
+# - a run draws itself;
+# - a node takes functions and toolboxes as its own tools;
+# - an executor gives the events of a run in another style;
+# - a stored graph finds the kinds of nodes that come with the library;
+# - the fields of a state that is written as data can be messages, calls and results.
+#
+# The lower room declares what it gets (a base class, or a protocol), and the door loads it when it is first used.
+
+
+_ABOVE = {
+    "Graph": "orchestrator.verbs:Graph",
+    "drawings": "orchestrator.render:",
+    "embedia": "orchestrator.embedia:Embedia",
+    "messages": "orchestrator.models.messages:",
+    "node_tools": "orchestrator.tools.node_tools:",
+    "nodes": "orchestrator.nodes:",
+}
+"""Name -> class or module."""
+
+
+def above(name: Literal["Graph", "drawings", "embedia", "messages", "node_tools", "nodes"]) -> Any:
+    """What a higher room has under this name. The caller annotates it with the type that its own room declares."""
+    return resolve_name(_ABOVE[name])
