@@ -21,6 +21,7 @@ import pytest
 from orchestrator import Context, Executor, Graph, Outcome, Run, Update, node
 from orchestrator.errors import RunUnknown, StoreUnavailable
 from orchestrator.stores import open_store
+from orchestrator.stores.requests import RunQuery
 from tests.support.disks import KINDS, Disk, SmallDisk, can_mount, disk_of, mounted
 from tests.support.executors import Log, says, single
 from tests.support.shell import Shell
@@ -415,7 +416,7 @@ async def test_what_one_store_opens_and_closes_takes_no_locks_from_another(tmp_p
     async with Executor(url, graphs=[work.graph]) as executor:
         question = (await work.begin(executor)).waiting[0].id
         second = open_store(url)
-        assert len((await second.runs()).runs) == 1
+        assert len((await second.runs(RunQuery())).runs) == 1
         await second.put_graph("digest", {})
         await second.close()
         look = "import sqlite3, sys; f = sqlite3.connect(sys.argv[1]); f.execute('SELECT * FROM runs'); f.close()"

@@ -17,6 +17,7 @@ import pytest
 from orchestrator import Executor, node
 from orchestrator.errors import RunUnknown
 from orchestrator.stores.memory import MemoryStore
+from orchestrator.stores.requests import Append
 from orchestrator.stores.rows import MAX_DEATHS, RunInfo
 from orchestrator.testing import MockClock
 from tests.support.executors import chain, says
@@ -120,11 +121,11 @@ async def test_a_run_whose_records_end_the_store_is_parked(
 ) -> None:
     append, tries = MemoryStore.append, list[str]()
 
-    async def ending(self: MemoryStore, run_id: str, records: Any, **options: Any) -> int:
-        if run_id == "bad" and any(record.type == "step_done" for record in records):
-            tries.append(run_id)
+    async def ending(self: MemoryStore, request: Append) -> int:
+        if request.run_id == "bad" and any(record.type == "step_done" for record in request.records):
+            tries.append(request.run_id)
             end()
-        return await append(self, run_id, records, **options)
+        return await append(self, request)
 
     monkeypatch.setattr(MemoryStore, "append", ending)
     async with Executor(store, clock=clock, graphs=[GRAPH]) as executor:

@@ -13,6 +13,7 @@ import pytest
 from orchestrator import Executor, Graph
 from orchestrator.errors import OrchestratorError, StoreError, StoreUnavailable
 from orchestrator.stores.memory import MemoryStore
+from orchestrator.stores.requests import Append
 from orchestrator.stores.rows import MAX_DEATHS
 from orchestrator.stores.sqlite import SQLiteStore
 from orchestrator.testing import MockClock
@@ -39,10 +40,10 @@ def refuse_long(monkeypatch: pytest.MonkeyPatch, kind: type[Any], error: StoreEr
     """Have stores of a kind refuse records with long strings; everything else works."""
     append = kind.append
 
-    async def refusing(self: Any, run_id: str, records: Any, **options: Any) -> int:
-        if any(LONG in record.model_dump_json() for record in records):
+    async def refusing(self: Any, request: Append) -> int:
+        if any(LONG in record.model_dump_json() for record in request.records):
             raise error
-        seq: int = await append(self, run_id, records, **options)
+        seq: int = await append(self, request)
         return seq
 
     monkeypatch.setattr(kind, "append", refusing)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from orchestrator.graph.limits import Limits, Usage
 from orchestrator.kernel.question import Answer
@@ -12,6 +12,13 @@ from orchestrator.kernel.records.base import Failure, JsonDict, RecordBase
 
 RULES: Final = 2
 """The version of the execution rules in `docs/kernel.md`."""
+
+
+def _known(rules: int) -> int:
+    if rules != RULES:
+        hint = "; update the library" if rules > RULES else ""
+        raise ValueError(f"the run follows rules {rules}, and this version knows rules {RULES} alone{hint}")
+    return rules
 
 
 class Caller(BaseModel):
@@ -46,7 +53,7 @@ class RunStarted(RecordBase):
     tools: dict[str, str] = Field(default_factory=dict)
     """Every tool that the run's nodes may call, with the digest of its schema; `node/name` for a node's own."""
     holder: str = ""
-    rules: Literal[2]
+    rules: Annotated[int, AfterValidator(_known)]
     """The version of the execution rules that the run follows, `RULES`: a journal of other rules is refused."""
     caller: Caller | None = None
     """The call that began it, if its graph was called as a tool."""
