@@ -293,11 +293,16 @@ def redacted(value: object, redact: Callable[[str], str] = redact) -> object:
 
 
 def _under(name: str, value: object, redact: Callable[[str], str]) -> object:
-    """A value that has a name, which may say that it is a secret (`password`)."""
-    if not isinstance(value, str) or value.startswith("env:"):
-        return redacted(value, redact)
-    secret = len(value) >= _LEAST and _says_secret(name[-_NAME:])
-    return BLANK if secret else redact(value)
+    """A value that has a name, which may say that it is a secret (`password`), or that each item of a list is one."""
+    if isinstance(value, str):
+        secret = len(value) >= _LEAST and not value.startswith("env:") and _says_secret(name[-_NAME:])
+        return BLANK if secret else redact(value)
+    words = name.lower().endswith("tokens")  # parts of a text
+    if isinstance(value, list | tuple) and not words and _says_secret(name[-_NAME:]):
+        return [_under(name, part, redact) for part in value]
+    if isinstance(value, int | float) and not isinstance(value, bool) and _says_secret(name[-_NAME:]):
+        return BLANK if redact(f"{name[-_NAME:]}: {value}").endswith(BLANK) else value
+    return redacted(value, redact)
 
 
 @lru_cache(1024)

@@ -141,6 +141,26 @@ def test_what_a_name_in_an_object_says() -> None:
     assert redacted(given) == shown
 
 
+def test_a_name_in_an_object_says_it_of_numbers_and_of_items_too() -> None:
+    given = {
+        "password": 12345678,
+        "pin": 1234,
+        "api_keys": ["abcd1234", ["efgh5678", 7]],
+        "secret": True,
+        "token": None,
+    }
+    shown = {"password": BLANK, "pin": 1234, "api_keys": [BLANK, [BLANK, 7]], "secret": True, "token": None}
+    assert redacted(given) == shown
+    assert redacted(shown) == shown
+    harmless = {
+        "input_tokens": 123456,
+        "tokens": ["Hello", "world"],
+        "secrets": ["env:A", "a"],
+        "token": {"kind": "word"},
+    }
+    assert redacted(harmless) == harmless
+
+
 def test_names_in_an_object_are_blanked_too() -> None:
     key, other = f"ghp_{'a1B2' * 9}", "password: hunter2secret"
     assert redacted({key: 1, "a": {other: [{key: 2}]}}) == {BLANK: 1, "a": {f"password: {BLANK}": [{BLANK: 2}]}}

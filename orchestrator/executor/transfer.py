@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import IO, TypeAlias
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from orchestrator.away import away
@@ -52,6 +52,7 @@ VERSION = 1
 _TIMES = ("ts", "started", "ended", "next_at")
 _MOST = 3
 """Faults of one record that an error names."""
+_LARGEST = (1 << 63) - 1
 
 
 @dataclass(slots=True)
@@ -129,12 +130,24 @@ def _record(line: bytes, number: int, seq: int) -> Record:
         record = decode(line)
     except (ValueError, RecursionError) as error:
         raise InvalidExport(number, _fault_of(line, error)) from error
-    fault = _odd_number(json.loads(line))
+    fault = _too_large(record) or _odd_number(json.loads(line))
     if fault:
         raise InvalidExport(number, f"record {record.seq} ({record.type}): {fault}")
     if record.seq != seq:
         raise InvalidExport(number, f"record {record.seq} is where record {seq} belongs")
     return record.model_copy(update={"seal": ""}) if record.seal else record
+
+
+def _too_large(record: BaseModel, place: str = "") -> str:
+    """Which number that a record has by its type, and not in a value, no store takes; empty for none."""
+    for name, info in type(record).model_fields.items():
+        value = getattr(record, name)
+        if isinstance(value, BaseModel):
+            if fault := _too_large(value, f"{place}{name}."):
+                return fault
+        elif info.annotation in (int, int | None) and value is not None and not -_LARGEST <= value <= _LARGEST:
+            return f"field '{place}{name}': a number of at most 19 digits is expected"
+    return ""
 
 
 def _odd_number(fields: JsonObject) -> str:

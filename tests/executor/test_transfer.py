@@ -125,6 +125,7 @@ SPENT = {
     "type": "spent", "seq": 2, "ts": 1.0, "activation": "a", "path": "", "node": "n", "key": "k", "run": "x",
     "usage": {"calls": 1, "cost": -0.5},
 }  # fmt: skip
+FORKED = {"type": "forked", "seq": 2, "ts": 1.0, "run_id": "r", "parent": "x", "at": 1}
 FORGERIES: dict[str, tuple[Callable[[list[str]], list[str]], str]] = {
     "empty": (lambda lines: [], "cut off"),
     "no export": (lambda lines: ["hello"], "not JSON"),
@@ -180,6 +181,14 @@ FORGERIES: dict[str, tuple[Callable[[list[str]], list[str]], str]] = {
     "negative usage": (
         lambda lines: sealed([*lines[:4], json.dumps(SPENT), *lines[5:]]),
         r"^line 5 .* record 2 \(spent\): field 'usage.cost': a number of 0 or more is expected, and it is -0.5$",
+    ),
+    "usage that no store takes": (
+        lambda lines: sealed([*lines[:4], json.dumps({**SPENT, "usage": {"calls": 10**400}}), *lines[5:]]),
+        r"^line 5 .* record 2 \(spent\): field 'usage.calls': a number of at most 19 digits is expected$",
+    ),
+    "a fork at a record that no run has": (
+        lambda lines: sealed([*lines[:4], json.dumps({**FORKED, "at": 10**30}), *lines[5:]]),
+        r"^line 5 .* record 2 \(forked\): field 'at': a number of at most 19 digits is expected$",
     ),
     "deep": (lambda lines: [lines[0], '{"type":"graph","digest":"x","data":' + "[" * 100_000], "not JSON"),
     "an update of no step": (lambda lines: changed(lines, 4, update="x"), r"record 2 \(step_done\): field 'update'"),
