@@ -198,12 +198,12 @@ def show(
     from orchestrator.cli.words import visible
     from orchestrator.render.terminal.run_report import run_text, with_colours
     from orchestrator.values import shown_labels
-    from orchestrator.views.explainer import reasons
+    from orchestrator.views.run import explainer_of
 
     async def look(executor: Executor) -> tuple[Run, list[Point], RunReasons, list[str]]:
         found = await loaded(executor, run, at)
         points = await executor.history(run, at=found.seq)
-        return found, points, reasons(found), await approvals(executor, found)
+        return found, points, explainer_of(found).reasons(), await approvals(executor, found)
 
     url = store_url(store)
     found, points, why, approved = one_run(url, run, look)

@@ -38,12 +38,11 @@ def why(
     from orchestrator.cli.output import out, out_json
     from orchestrator.cli.run_lookup import loaded, one_run
     from orchestrator.cli.storage import store_url
-    from orchestrator.views.explainer import why as reasons
 
     async def look(executor: Executor) -> RunExplanation:
         found = await loaded(executor, run)
         try:
-            return reasons(found, seq)
+            return found.why(seq)
         except ValueError as error:
             raise UsageError(str(error)) from None
 

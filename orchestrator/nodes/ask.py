@@ -36,7 +36,7 @@ class Ask(Node, kind="ask"):
         reply: str = ""
         """What was answered."""
 
-    prompt: str
+    prompt: Annotated[str, Field(examples=["What should be done?"])]
     """What is asked. `{field}` stands for each shown field."""
     show: Annotated[tuple[str, ...], Port()] = ()
     """Fields that the question shows."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Annotated, ClassVar
 
-from pydantic import field_validator
+from pydantic import Field, field_validator
 
 from orchestrator.context import Context
 from orchestrator.errors import GraphUnknown, InvalidUpdate
@@ -30,7 +30,7 @@ class Call(Node, kind="call"):
 
     calls_code: ClassVar[str | None] = "ref"
 
-    ref: str
+    ref: Annotated[str, Field(examples=["module:function"])]
     """`module:attr`."""
     args: Mapping[str, str] = {}
     """Its parameter -> the state field that fills it, or `ITEM`."""

@@ -96,31 +96,15 @@ def category(cls: type[Node]) -> Category:
     return "code and tools" if calls else "state"
 
 
-def sample(kind: str) -> Mapping[str, Any]:
-    """The data of a node of a kind with what a node of it must have, and nothing else."""
-    return {"kind": kind, **_SAMPLES.get(kind, {})}
+def sample(cls: type[Node]) -> Mapping[str, Any]:
+    """The data of a node of a kind with what a node of it must have, and nothing else: its fields' first examples."""
+    examples = {info.alias or name: info.examples[0] for name, info in cls.model_fields.items() if info.examples}
+    return {"kind": cls.kind, **dict(sorted(examples.items(), key=_is_graph))}
 
 
-_SAMPLES: Mapping[str, Mapping[str, Any]] = {
-    "ask": {"prompt": "What should be done?"},
-    "call": {"ref": "module:function"},
-    "classify": {"choices": {"billing": "about money", "other": "everything else"}},
-    "repeat": {"times": 3},
-    "route": {"cases": {"long": "size(question) > 200"}, "default": "short"},
-    "sleep": {"seconds": 60},
-    "subgraph": {
-        "inputs": {"question": "question"},
-        "outputs": {"answer": "reply"},
-        "graph": {
-            "name": "inner",
-            "state": {"fields": {"question": "str", "reply": {"type": "str", "default": ""}}},
-            "nodes": {"write": {"kind": "complete"}},
-            "edges": "START -> write -> END",
-        },
-    },
-    "wait": {"event": "received"},
-}
-"""Values for the fields that kinds need."""
+def _is_graph(item: tuple[str, Any]) -> bool:
+    """Sorts the graph inside to the end, as in files."""
+    return item[0] == "graph"
 
 
 def _docstring(cls: type[Node]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated
 
-from pydantic import BaseModel, JsonValue, NonNegativeInt, field_validator
+from pydantic import BaseModel, Field, JsonValue, NonNegativeInt, field_validator
 
 from orchestrator.context import Context
 from orchestrator.errors import AgentError
@@ -58,7 +58,7 @@ class Classify(Node, kind="classify"):
         question: str
         """The text."""
 
-    choices: Mapping[str, str]
+    choices: Annotated[Mapping[str, str], Field(examples=[{"billing": "about money", "other": "everything else"}])]
     """Outcome -> what belongs to this class, in the order in which a model sees them."""
     system: str = SYSTEM
     """The system message, verbatim."""

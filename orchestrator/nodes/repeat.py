@@ -24,7 +24,7 @@ class Repeat(Node, kind="repeat"):
 
     effect: Effect = "pure"
     """It looks at nothing."""
-    times: Annotated[int, Field(ge=1, le=100_000)]
+    times: Annotated[int, Field(ge=1, le=100_000, examples=[3])]
     """How many, at most 100,000."""
     into: Annotated[str, Port(list)] = "rounds"
     """Field that gets the numbers."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Annotated
 
-from pydantic import field_validator
+from pydantic import Field, field_validator
 
 from orchestrator.context import Context
 from orchestrator.errors import GraphUnknown
@@ -38,9 +38,9 @@ class Route(Node, kind="route"):
 
     effect: Effect = "pure"
     """It looks at the state only."""
-    cases: Annotated[Mapping[str, str], Port()]
+    cases: Annotated[Mapping[str, str], Port(), Field(examples=[{"long": "size(question) > 200"}])]
     """Outcome -> guard, in the order in which they are tried."""
-    default: str | None = None
+    default: Annotated[str | None, Field(examples=["short"])] = None
     """The outcome where no guard is true. None: the step fails, and an edge for `error` has to take that."""
 
     @field_validator("cases")

@@ -27,7 +27,7 @@ class Sleep(Node, kind="sleep"):
     fills = ()
     waits = True
 
-    seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = Field(default=None, examples=[60])
     """How many seconds to wait."""
     until: Annotated[str | None, Port()] = None
     """Field with the time to wait for: Unix seconds, or a date and time, as ISO 8601 text or `datetime`; UTC if it

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, SkipValidation, field_validator
 
 from orchestrator.errors import GraphUnknown
 from orchestrator.graph.model import ITEM, GraphDefinition, Node, Port
 from orchestrator.graph.outcome import DONE
+
+_EXAMPLE = {
+    "name": "inner",
+    "state": {"fields": {"question": "str", "reply": {"type": "str", "default": ""}}},
+    "nodes": {"write": {"kind": "complete"}},
+    "edges": "START -> write -> END",
+}
 
 
 class Subgraph(Node, kind="subgraph"):
@@ -38,11 +45,11 @@ class Subgraph(Node, kind="subgraph"):
     outcomes_field = "entered"
     fills = ("outputs",)
 
-    graph: SkipValidation[GraphDefinition]
+    graph: Annotated[SkipValidation[GraphDefinition], Field(examples=[_EXAMPLE])]
     """The graph inside; a file may also name it as `module:attr`."""
-    inputs: Mapping[str, str] = {}
+    inputs: Annotated[Mapping[str, str], Field(examples=[{"question": "question"}])] = {}
     """Inner field -> the field of ours that fills it, or `ITEM`, the item of the map that the node runs in."""
-    outputs: Mapping[str, str] = {}
+    outputs: Annotated[Mapping[str, str], Field(examples=[{"answer": "reply"}])] = {}
     """Our field -> the inner field whose last value updates it."""
     entered: tuple[str, ...] = Field(default=(), alias="outcomes")
     """Outcomes by which the inner graph's END is entered, and that the node takes; given as `outcomes=`."""

@@ -36,7 +36,7 @@ class Wait(Node, kind="wait", outcomes=("received",)):
     timed_by = "deadline"
     waits = True
 
-    event: str
+    event: Annotated[str, Field(examples=["received"])]
     """Name of the event."""
     match: Annotated[Mapping[str, str], Port()] = {}
     """Key of the event's data -> field of the state, or `ITEM`, the item of the map that the node runs in: an event is

@@ -13,50 +13,13 @@ from orchestrator.values import check_position
 from orchestrator.views.causes import Cause, Drop, Origin, Transition, TransitionEdge
 from orchestrator.views.explanation import RunExplanation, RunReasons, StepExplanation
 from orchestrator.views.pool_waits import executor_pool, pool_waits
-from orchestrator.views.run import Run
 from orchestrator.views.safe_text import plain, told
-from orchestrator.views.timeline import Timeline, TimelineRow, timeline
+from orchestrator.views.standby import Standby
+from orchestrator.views.timeline import Timeline, TimelineRow
 
 _MOST = 6
 """Names that a line lists; further ones are counted."""
 _ANSWERS = {"approve": "approved", "deny": "denied", "value": "answered"}
-
-
-def why(run: Run, seq: int | None = None) -> RunExplanation:
-    """Why a run is where it is, or why a step of it ran and led where it led.
-
-    Args:
-        run: the run, whose records are read from its store; blocks meanwhile.
-        seq: a record: the step that it ended, or that ran at that time. None: the run itself.
-
-    Raises:
-        ValueError: the run has no such record.
-    """
-    check_position(seq, "seq")
-    records = run.records()
-    found = timeline(run.plan, records)
-    explainer = Explainer(found, run)
-    if seq is None or (seq == run.seq and records[-1].type == "ended"):
-        steps = (*map(explainer.why, explainer.current_steps()), *explainer.waiting_steps())
-        return RunExplanation(run.run_id, run.seq, run.status, explainer.run_reason(), steps)
-    if not 1 <= seq <= run.seq:
-        raise ValueError(f"run {run.run_id!r} has no record {seq}: it has 1 to {run.seq}")
-    row = found.row_at(seq)
-    if row is None:  # before the first step
-        return RunExplanation(run.run_id, run.seq, run.status, "nothing had begun yet")
-    one = explainer.why(row)
-    return RunExplanation(run.run_id, run.seq, run.status, one.line, (one,))
-
-
-def reasons(run: Run) -> RunReasons:
-    """The reasons of a run and of all its ended steps.
-
-    Args:
-        run: the run, whose records are read from its store; blocks meanwhile.
-    """
-    explainer = Explainer(timeline(run.plan, run.records()), run)
-    ended = [row for row in explainer.rows.rows if row.seq is not None and row.status != "dropped"]
-    return RunReasons(explainer.run_reason(), {row.seq or 0: explainer.why(row) for row in ended})
 
 
 class Explainer:
@@ -64,13 +27,42 @@ class Explainer:
 
     Args:
         rows: the run's timeline.
-        run: the run. The journal does not say whether a process drives it.
+        status: the run's status, as `Run.status`. The journal does not say whether a process drives it.
+        queued: see `Run.queued`.
+        standby: see `Run.standby`.
     """
 
-    def __init__(self, rows: Timeline, run: Run) -> None:
-        self.rows, self.status, self.queued, self.standby = rows, run.status, run.queued, run.standby
+    def __init__(self, rows: Timeline, *, status: str, queued: bool = False, standby: Standby | None = None) -> None:
+        self.rows, self.status, self.queued, self.standby = rows, status, queued, standby
         self.causes = rows.causes
         self.pool_waits = tuple(pool_waits(rows.causes.run, rows))
+
+    def explain(self, seq: int | None = None) -> RunExplanation:
+        """Explain why the run is where it is, or why a step of it ran and led where it led.
+
+        Args:
+            seq: a record: the step that it ended, or that ran at that time. None: the run itself.
+
+        Raises:
+            ValueError: the run has no such record.
+        """
+        check_position(seq, "seq")
+        run = self.causes.run
+        if seq is None or (seq == run.head and run.ended is not None):
+            steps = (*map(self.why, self.current_steps()), *self.waiting_steps())
+            return RunExplanation(run.run_id, run.head, self.status, self.run_reason(), steps)
+        if not 1 <= seq <= run.head:
+            raise ValueError(f"run {run.run_id!r} has no record {seq}: it has 1 to {run.head}")
+        row = self.rows.row_at(seq)
+        if row is None:  # before the first step
+            return RunExplanation(run.run_id, run.head, self.status, "nothing had begun yet")
+        one = self.why(row)
+        return RunExplanation(run.run_id, run.head, self.status, one.line, (one,))
+
+    def reasons(self) -> RunReasons:
+        """The reasons of the run and of all its ended steps."""
+        ended = [row for row in self.rows.rows if row.seq is not None and row.status != "dropped"]
+        return RunReasons(self.run_reason(), {row.seq or 0: self.why(row) for row in ended})
 
     # -- steps ----------------------------------------------------------------------------------------------------
 

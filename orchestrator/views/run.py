@@ -31,9 +31,11 @@ from orchestrator.views.reader import read
 
 if TYPE_CHECKING:
     from orchestrator.archived import Archived
+    from orchestrator.views.explainer import Explainer
     from orchestrator.views.explanation import RunExplanation
     from orchestrator.views.overlay import Overlay
     from orchestrator.views.standby import Standby
+    from orchestrator.views.timeline import Timeline
 
 T = TypeVar("T")
 
@@ -337,9 +339,7 @@ class Run(Generic[StateT]):
         Raises:
             ValueError: the run has no record `seq`.
         """
-        from orchestrator.views.explainer import why
-
-        return why(self, seq)
+        return explainer_of(self).explain(seq)
 
     def to_svg(self, at: int | None = None) -> str:
         """Draw the graph with the run laid over it, as SVG.
@@ -396,3 +396,17 @@ class Run(Generic[StateT]):
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         """For notebooks: the drawing as SVG and text. JupyterLab would draw Mermaid text rather than show an SVG."""
         return {"image/svg+xml": self.to_svg(), "text/plain": _drawings().to_text(self.definition, self)}
+
+
+def explainer_of(run: Run[Any], rows: Timeline | None = None) -> Explainer:
+    """Make the explainer of a run.
+
+    Args:
+        run: the run.
+        rows: its timeline; None: it is made of the run's records, which are read from its store; blocks meanwhile.
+    """
+    from orchestrator.views.explainer import Explainer  # runs are driven without it
+    from orchestrator.views.timeline import timeline
+
+    found = timeline(run.plan, run.records()) if rows is None else rows
+    return Explainer(found, status=run.status, queued=run.queued, standby=run.standby)

@@ -21,7 +21,7 @@ from orchestrator.web.documents import Document
 from orchestrator.web.principals import Act, answering, labelled, name_of, refused, refused_for, tools_of
 from orchestrator.web.problems import HttpProblem
 from orchestrator.web.requests import Body, LimitChanges, NoQuery, Query
-from orchestrator.web.sessions import SESSION
+from orchestrator.web.sessions import SESSION, Sessions
 from orchestrator.web.settings import Risk, Settings
 from orchestrator.web.streams import EventStream
 
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from orchestrator.web.compose.texts import Texts
     from orchestrator.web.replay_batches import ReplayBatches
     from orchestrator.web.screens.run_feed import RunFeeds
-    from orchestrator.web.sessions import Sessions
     from orchestrator.web.streams import OpenStreams
 
 QueryT = TypeVar("QueryT", bound=Query, default=Query)

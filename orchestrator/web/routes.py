@@ -18,7 +18,6 @@ from orchestrator.web import (
     run_changes,
     run_commands,
     runs,
-    sessions,
     statistics,
     streams,
     workers,
@@ -26,11 +25,18 @@ from orchestrator.web import (
 from orchestrator.web.compose import documents as compose_documents
 from orchestrator.web.compose import kinds, saving, tries
 from orchestrator.web.compose import requests as compose_requests
-from orchestrator.web.endpoint import Endpoint
+from orchestrator.web.endpoint import Call, Endpoint
+from orchestrator.web.sessions import cookies
 
 _RUN = "/api/runs/{run_id}"
 TRIES = "/try"
 """The path before the routes of tries."""
+
+
+async def _log_out(call: Call) -> documents.LoggedOut:
+    """End the session of the browser that asks."""
+    return documents.LoggedOut(ended=call.service.sessions.close(cookies(call.request.headers, call.settings.cookie)))
+
 
 ROUTES: tuple[Endpoint, ...] = (
     Endpoint(
@@ -171,7 +177,7 @@ ROUTES: tuple[Endpoint, ...] = (
         "GET", "/api/diff/step", "compare_step", aligned_runs.texts, "Compare the texts of one step of runs.",
         comparison_documents.RowTexts, query=comparison_documents.TextsQuery, problems=(404,),
     ),
-    Endpoint("POST", "/api/logout", "log_out", sessions.log_out, "End the session of a browser.", documents.LoggedOut),
+    Endpoint("POST", "/api/logout", "log_out", _log_out, "End the session of a browser.", documents.LoggedOut),
 )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from orchestrator.errors import OrchestratorError, StoreError
 from orchestrator.executor import Point, Run
 from orchestrator.jsontypes import cut_up, encoded
 from orchestrator.views.events import event_of
-from orchestrator.views.explainer import reasons
+from orchestrator.views.run import explainer_of
 from orchestrator.web.bodies import response_of
 from orchestrator.web.documents import (
     Records,
@@ -90,7 +90,7 @@ async def show(call: Call[NoQuery]) -> RunDocument:
     return await away(
         lambda: RunDocument(
             **result_fields(run, answerable=not call.settings.read_only), state=blank(run.values),
-            branches=branches_of(run), why=str(blank(reasons(run).run)),
+            branches=branches_of(run), why=str(blank(explainer_of(run).run_reason())),
             limits=None if root is None else root.limits.model_dump(mode="json"), driver=driver_of(call.run),
             created=call.run.created, updated=call.run.updated, archived=archived_of(run.archived),
         )

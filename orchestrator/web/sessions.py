@@ -1,4 +1,4 @@
-"""Sessions of browsers: each has an id of its own in a cookie, an end, and a log-out.
+"""Sessions of browsers: each has an id of its own in a cookie, and an end.
 
 A browser sends a cookie to every port of its host. So the cookie is not the token, and other servers of the host learn
 no more than an id that ends.
@@ -10,15 +10,8 @@ import secrets
 import time
 from collections.abc import Iterable
 from hashlib import sha256
-from typing import TYPE_CHECKING
 
 from starlette.datastructures import Headers
-
-from orchestrator.web.documents import LoggedOut
-
-if TYPE_CHECKING:
-    from orchestrator.web.endpoint import Call
-    from orchestrator.web.requests import NoQuery
 
 SESSION = "orchestrator.session"
 """Key in the scope of a request that was admitted because of its session: the ids that it brought."""
@@ -70,8 +63,3 @@ def cookies(headers: Headers, name: str) -> list[str]:
     """All cookies of a name: another server of this host may have set one, too, which a browser sends along."""
     pairs = (part.strip().partition("=") for line in headers.getlist("cookie") for part in line.split(";"))
     return [value.strip('"') for key, _, value in pairs if key == name]
-
-
-async def log_out(call: Call[NoQuery, None]) -> LoggedOut:
-    """End the session of the browser that asks."""
-    return LoggedOut(ended=call.service.sessions.close(cookies(call.request.headers, call.settings.cookie)))

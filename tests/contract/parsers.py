@@ -557,6 +557,7 @@ OWN: Mapping[str, str] = {
     "orchestrator.cli.moments:_AGE": "an option that the user types",
     "orchestrator.cli.project.names:suggestion()": "an argument that the user types",
     "orchestrator.graph.model:__init_subclass__()": "names of classes in the program",
+    "orchestrator.nodes:KINDS": "names of classes of ours",
     "orchestrator.nodes.guards:_PLACE": "what the library of guards says of a fault",
     "orchestrator.nodes.guards:_CODE": "what the library of guards says of a fault",
     "orchestrator.stores.postgres.record_partitions:_missing()": "what the database says of a fault",

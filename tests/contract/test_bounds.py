@@ -22,7 +22,7 @@ from orchestrator.render.terminal.texts import ago
 from orchestrator.stores import Store, open_store
 from orchestrator.stores.requests import NewRun
 from orchestrator.values import EARLIEST, LATEST, MAX_LABEL, MAX_LABELS, MAX_NAME, in_calendar, new_labels, utc
-from orchestrator.views.explainer import reasons
+from orchestrator.views.run import explainer_of
 from orchestrator.views.standby import Standby
 from orchestrator.web.documents import result_of, row_of
 from tests.support import stores
@@ -161,7 +161,7 @@ async def test_a_store_with_more_labels_opens_and_shows_them_cut(url: str) -> No
         assert (await result_of(run)).labels == shown
         assert len(shown) == MAX_LABELS
         assert (shown["a-team"], max(map(len, shown))) == ("v" * 999 + "…", 200)
-        for text in (run_table([info]), run_text(run, [], reasons(run), [], "", "")):
+        for text in (run_table([info]), run_text(run, [], explainer_of(run).reasons(), [], "", "")):
             assert len(text) < 5000
             assert "a-team=" + "v" * 999 + "…" in text
     await store.close()

@@ -29,8 +29,7 @@ from orchestrator.render import to_html, to_mermaid, to_svg, to_text
 from orchestrator.render.terminal.run_report import run_text
 from orchestrator.render.terminal.run_table import run_table
 from orchestrator.stores.stored import checksum
-from orchestrator.views.explainer import reasons
-from orchestrator.views.explainer import why as stand_of
+from orchestrator.views.run import explainer_of
 from tests.support.sizes import sized
 
 ODD: list[Any] = [
@@ -162,10 +161,10 @@ async def read(executor: Executor, name: str) -> None:
     async for event in executor.events(name):
         _json(event.to_json())
     points = await executor.history(name, at=run.seq)
-    why = reasons(run)
+    why = explainer_of(run).reasons()
     waiting = waiting_text(run.run_id, run.waiting, NextCommands(None))
     run_text(run, points, why, await approvals(executor, run), waiting)
-    stand = stand_of(run)
+    stand = run.why()
     _json([stand.to_json(), stand.to_text(), (await _compared(executor, run)).cells()])
     _json([document(run), [point.to_json() for point in points]])
     for draw in (to_svg, to_text, to_mermaid, to_html):

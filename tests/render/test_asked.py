@@ -18,8 +18,8 @@ from orchestrator.render.overlaid import asked_text
 from orchestrator.render.terminal.run_report import step_line
 from orchestrator.render.terminal.tree import left_behind
 from orchestrator.testing import ScriptedModel
-from orchestrator.views.explainer import Explainer
 from orchestrator.views.reader import Reader
+from orchestrator.views.run import explainer_of
 from orchestrator.views.step_tree import StepTree
 from orchestrator.views.timeline import timeline
 from tests.render.counts import drawn_calls, journaled_calls
@@ -205,4 +205,4 @@ async def test_a_confirmation_that_passed_is_explained_by_its_rule() -> None:
     for run, rule in ((passed, True), (asked, False)):
         rows = timeline(Plan.of(run.definition), run.records())
         row = next(row for row in rows.rows if row.node == "confirm")
-        assert ("decided by its rule, without asking a person" in Explainer(rows, run).why(row).went) is rule
+        assert ("decided by its rule, without asking a person" in explainer_of(run, rows).why(row).went) is rule

@@ -18,7 +18,6 @@ from orchestrator.kernel.records import decode
 from orchestrator.models.messages import Reply
 from orchestrator.nodes import Confirm, Subgraph
 from orchestrator.testing import ScriptedModel
-from orchestrator.views.explainer import why
 from orchestrator.views.timeline import Timeline, TimelineRow, timeline
 from tests.kernel.test_forks_of_runs import Written
 
@@ -132,7 +131,7 @@ async def test_time_in_which_nobody_drove_it(tmp_path: Path) -> None:
         lost = await ex.load("r")
         assert lost.status == "interrupted"
         assert by_node(rows_of(lost))["work"].status == "running"
-        told = why(lost)
+        told = lost.why()
         assert told.why.endswith("at work")
         assert told.steps[0].status == "interrupted"
     async with Executor(store=url, graphs=[made], tools=[quick]) as ex:

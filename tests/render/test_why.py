@@ -13,8 +13,8 @@ from orchestrator import Approve, Context, Executor, Graph, Limits, Outcome, Ret
 from orchestrator.executor import Run
 from orchestrator.kernel.plan import Plan
 from orchestrator.nodes import Ask, Confirm, Subgraph
-from orchestrator.views.explainer import Explainer, reasons, why
 from orchestrator.views.explanation import StepExplanation
+from orchestrator.views.run import explainer_of
 from orchestrator.views.timeline import TimelineRow, timeline
 
 pytestmark = pytest.mark.anyio
@@ -74,7 +74,7 @@ async def ran(made: Graph, tmp_path: Path, parts: list[dict[str, Any]] | None = 
 def told(run: Run) -> dict[str, StepExplanation]:
     """Every step's reasons, by path and node; of several the last."""
     rows = timeline(Plan.of(run.definition), run.records())
-    explainer = Explainer(rows, run)
+    explainer = explainer_of(run, rows)
     return {f"{row.path}/{row.node}".lstrip("/"): explainer.why(row) for row in rows.rows}
 
 
@@ -91,8 +91,8 @@ async def test_an_outcome_and_the_edges_that_were_not_taken(tmp_path: Path) -> N
     assert grade.not_taken == ("grade -> END (for any outcome without an edge of its own)",)
     assert again.came == f"grade returned retry (record {grade.seq}): grade -> again : retry"
     assert grade.line == f"{grade.went}; not taken: {grade.not_taken[0]}"
-    assert why(run).why == "it reached END"
-    assert why(run, again.seq).steps == run.why(again.seq).steps == (again,)
+    assert run.why().why == "it reached END"
+    assert run.why(again.seq).steps == (again,)
 
 
 async def test_branches_and_the_join_that_they_meet_at(tmp_path: Path) -> None:
@@ -143,14 +143,14 @@ async def test_spent_limits_stop_and_failures(tmp_path: Path) -> None:
     run = await ran(made, tmp_path)
     assert "the limit of steps was spent" in told(run)["sorry"].came
     assert "* -> sorry : exhausted" in told(run)["sorry"].came
-    assert why(run).why.endswith("a limit had been spent")
+    assert run.why().why.endswith("a limit had been spent")
     for name, made, expected in (
         ("bare", graph(loop, Limits(steps=3), a=gives("again", "again", "done")), "steps=3 are spent before 'a'"),
         ("stop", graph("START -> a\na -> b, c\nb -> STOP\nc -> END", a=says("a"), b=says("b"), c=says("c")), "to STOP"),
         ("fail", graph("START -> a -> b -> END", a=says("a"), b=fails), "b failed (record"),
     ):  # fmt: skip
         (tmp_path / name).mkdir()
-        assert expected in why(await ran(made, tmp_path / name)).why, name
+        assert expected in (await ran(made, tmp_path / name)).why().why, name
 
 
 async def test_attempts_and_what_a_stop_dropped(tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ async def test_attempts_and_what_a_stop_dropped(tmp_path: Path) -> None:
     run = await ran(graph("START -> a\na -> b, c\nb -> STOP\nc -> END", a=says("a"), b=shaky, c=slow), tmp_path)
     found = told(run)["a.0/b"]
     assert found.went.startswith("done -> STOP; decided by the node itself; attempt 3, after ValueError: not yet 2")
-    assert why(run).why.endswith("; dropped: a.1/c")
+    assert run.why().why.endswith("; dropped: a.1/c")
     retried = next(record.seq for record in run.records() if record.type == "step_retried")
     async with Executor(store=f"sqlite:///{tmp_path}/runs.db") as ex:
         then = await ex.load("r", at=retried)
@@ -186,7 +186,7 @@ async def test_strangers_words_are_made_safe(tmp_path: Path) -> None:
     assert "\x1b" not in str(found)
     assert "no luck" in found["a"].went
     (tmp_path / "last").mkdir()
-    last = why(await ran(graph("START -> a -> END", a=fails), tmp_path / "last"))
+    last = (await ran(graph("START -> a -> END", a=fails), tmp_path / "last")).why()
     assert "hunter22" not in last.to_text()
     assert last.steps[0].status == "failed"
     assert last.steps[0].went.endswith("no edge takes it, so its graph failed")
@@ -214,8 +214,8 @@ async def test_what_decided_calls_answers_and_graphs_inside(tmp_path: Path) -> N
     url = f"sqlite:///{tmp_path}/runs.db"
     async with Executor(store=url, graphs=[made], tools=[send]) as ex:
         run = await ex.start(made, {"question": "q"}, run_id="r")
-        assert why(run).why == "it is waiting for an answer: approval at ask"
-        assert [one.step for one in why(run).steps] == ["ask"]
+        assert run.why().why == "it is waiting for an answer: approval at ask"
+        assert [one.step for one in run.why().steps] == ["ask"]
         await ex.answer("r", run.waiting[0].id, Approve(), by="ann")
         run = await ex.load("r")
     found = told(run)
@@ -230,23 +230,23 @@ async def test_what_decided_calls_answers_and_graphs_inside(tmp_path: Path) -> N
     assert ask.waits[0].why == "person"
     assert ask.asked[0].by == "ann"
     assert ask.working(0) < (ask.ended or 0) - ask.started
-    assert sorted(reasons(run).steps) == sorted(row.seq or 0 for row in rows.values())
+    assert sorted(explainer_of(run).reasons().steps) == sorted(row.seq or 0 for row in rows.values())
 
 
 async def test_every_step_of_every_moment_has_its_reasons(tmp_path: Path) -> None:
     made = graph("START -> a\na -> b, c\nb, c -> j -> END", a=says("a"), b=says("b"), c=says("c"),
                  j=says("j").with_(join="all"))  # fmt: skip
     run = await ran(made, tmp_path)
-    whole = reasons(run).steps
+    whole = explainer_of(run).reasons().steps
     for seq in range(1, run.seq + 1):
         then = run.at(seq)
-        for ended, one in reasons(then).steps.items():
+        for ended, one in explainer_of(then).reasons().steps.items():
             assert one == whole[ended]
-        assert why(then).why
-        assert why(run, seq).steps or seq == 0
+        assert then.why().why
+        assert run.why(seq).steps or seq == 0
     for wrong in (0, run.seq + 1):
         with pytest.raises(ValueError, match=f"it has 1 to {run.seq}"):
-            why(run, wrong)
+            run.why(wrong)
 
 
 async def test_a_step_that_waits_for_a_place_in_a_pool_says_for_which_and_who_holds_it(tmp_path: Path) -> None:
@@ -258,7 +258,7 @@ async def test_a_step_that_waits_for_a_place_in_a_pool_says_for_which_and_who_ho
     )  # fmt: skip
     run = await ran(made, tmp_path)
     assert run.status == "paused"
-    found = why(run)
+    found = run.why()
     waits = "waits for a place in pool desk (1 of 1 taken by START.0/asks since record 1)"
     assert found.why == f"it is waiting for an answer: input at asks; START.1/b {waits}, and 1 more waits"
     assert [(step.step, step.status, step.waits) for step in found.steps] == [
@@ -271,4 +271,4 @@ async def test_a_step_that_waits_for_a_place_in_a_pool_says_for_which_and_who_ho
     assert found.to_json()["steps"][1]["waits"] == waits  # type: ignore[index]
     async with Executor(f"sqlite:///{tmp_path}/runs.db", graphs=[made]) as executor:
         run = await executor.answer(run.run_id, run.waiting[0].id, "ok")
-    assert (run.status, [step.waits for step in why(run).steps]) == ("completed", [""])
+    assert (run.status, [step.waits for step in run.why().steps]) == ("completed", [""])

@@ -1,4 +1,4 @@
-"""The URL of a Restate server, and of the workers that it calls."""
+"""The URL of a Restate server and of the workers that it calls, and the names that both sides use."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ import string
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, urlsplit
 
+from orchestrator.distribution import install
 from orchestrator.errors import InvalidValue
 
 INGRESS, ADMIN, WORKER = 8080, 9070, 9080
 """The ports that Restate uses by default."""
 SERVICE = "orchestrator"
 """The name of the service by default."""
+HANDLER = "deliver"
+"""The name of the service's handler."""
+EXTRA = f"deliveries by Restate need the extra `restate`: {install('restate')}"
 
 _PARAMETERS = ("admin", "listen", "workers", "service")
 _IN_NAMES = string.ascii_letters + string.digits + "._-"

@@ -9,8 +9,7 @@ from urllib.parse import quote
 
 import anyio
 
-from orchestrator.distribution import install
-from orchestrator.engines.restate.address import address_of
+from orchestrator.engines.restate.address import EXTRA, HANDLER, address_of
 from orchestrator.errors import EngineUnavailable
 
 if TYPE_CHECKING:
@@ -20,9 +19,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("orchestrator.worker")
 
-EXTRA = f"deliveries by Restate need the extra `restate`: {install('restate')}"
-HANDLER = "deliver"
-"""The name of the service's handler."""
 _LOOKS = 5.0
 """Seconds between checks that the server, which may have lost its data, still knows the workers."""
 _PATIENCE = 10.0

@@ -12,8 +12,7 @@ from datetime import timedelta
 from typing import TypedDict
 
 from orchestrator.engines.base import Deliveries
-from orchestrator.engines.restate.address import SERVICE
-from orchestrator.engines.restate.engine import EXTRA, HANDLER
+from orchestrator.engines.restate.address import EXTRA, HANDLER, SERVICE
 from orchestrator.executor import Executor
 
 try:

@@ -31,10 +31,9 @@ from orchestrator.render.overlaid import CLASSES, STATUSES, Mark, node_mark, sta
 from orchestrator.values import shown_labels
 from orchestrator.views.activity import nested
 from orchestrator.views.causes import Causes
-from orchestrator.views.explainer import Explainer
 from orchestrator.views.map_groups import MapGroups
 from orchestrator.views.overlay import Overlay
-from orchestrator.views.run import Run
+from orchestrator.views.run import Run, explainer_of
 from orchestrator.views.safe_text import told
 from orchestrator.views.states import States, patch_of
 from orchestrator.views.step_names import item_name
@@ -164,7 +163,7 @@ class RunWriter:
                 self._states.before(token)  # a step that has not ended has a state, too
         self._worked.update(touched | {row.number for row in rows.live.values()})
         self._idle_spans.update(touched)
-        explainer = Explainer(rows, self.run)
+        explainer = explainer_of(self.run, rows)
         for number in sorted(touched):
             row = rows.rows[number]
             step = self._data.write(row, explainer)

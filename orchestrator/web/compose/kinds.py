@@ -62,8 +62,8 @@ def _fixed() -> KindList:
     rows = [
         KindRow(
             name=kind, summary=summary(cls), category=category(cls), fields=[_field(one) for one in own_fields(cls)],
-            outcomes=None if chosen_outcomes(cls) else list(_outcomes(cls)), example=node_text(sample(kind)),
-            node=dict(sample(kind)),
+            outcomes=None if chosen_outcomes(cls) else list(_outcomes(cls)), example=node_text(sample(cls)),
+            node=dict(sample(cls)),
         )
         for kind, cls in kinds().items()
     ]  # fmt: skip
@@ -82,7 +82,7 @@ def _field(facts: FieldFacts) -> KindField:
 
 
 def _outcomes(cls: type[Node]) -> tuple[str, ...]:
-    return node_from_data(sample(cls.kind), strict=True).outcomes
+    return node_from_data(sample(cls), strict=True).outcomes
 
 
 def _words() -> Mapping[str, Mapping[str, str]]:
