@@ -17,6 +17,7 @@ from pydantic import BaseModel
 from orchestrator import Executor, Graph, Update, append, node
 from orchestrator.graph import Migration
 from orchestrator.nodes import Ask
+from orchestrator.stores.requests import Append
 from orchestrator.stores.sqlite import writes
 from orchestrator.stores.sqlite.store import SQLiteStore
 
@@ -85,9 +86,9 @@ def die_at(where: str) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         return done
 
-    async def dying_append(store: Any, run_id: str, records: Any, **options: Any) -> Any:
-        done = await append(store, run_id, records, **options)
-        if where == "after" and any(record.type == "migrated" for record in records):
+    async def dying_append(store: SQLiteStore, batch: Append) -> int:
+        done = await append(store, batch)
+        if where == "after" and any(record.type == "migrated" for record in batch.records):
             os.kill(os.getpid(), signal.SIGKILL)
         return done
 
