@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel, Field, ValidationError
 
 import orchestrator
-from orchestrator import Approve, Deny, Graph, Limits, Message, Retry, Value, node, nodes
+from orchestrator import Approve, Deny, Graph, Limits, Message, Retry, Value, graph, node, nodes
 from orchestrator.errors import GraphError, InvalidInput
 from orchestrator.graph import Node, Usage
 from orchestrator.graph.faults import Spelled, names_of
@@ -31,7 +31,7 @@ def one(state: State) -> dict[str, int]:
 GRAPH = Graph(name="g", state=State, nodes={"one": one}, edges="START -> one -> END", output="n")
 
 
-PUBLIC = [getattr(room, name) for room in (orchestrator, nodes) for name in room.__all__]
+PUBLIC = [getattr(room, name) for room in (orchestrator, graph, nodes) for name in room.__all__]
 MODELS = list(dict.fromkeys(one for one in PUBLIC if isinstance(one, Spelled)))
 """Those that users make by calling them."""
 
