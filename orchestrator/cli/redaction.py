@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from orchestrator.cli.exits import UsageError
+
+if TYPE_CHECKING:
+    from orchestrator.stores import RunInfo
 
 
 def redacted(value: object) -> object:
@@ -15,6 +19,12 @@ def redacted(value: object) -> object:
     from orchestrator import redaction  # late: its patterns take a while to compile
 
     return redaction.redacted(value)
+
+
+def row_document(info: RunInfo) -> dict[str, object]:
+    """The row of a run as plain JSON, redacted."""
+    made = info.to_json()
+    return made | {name: redacted(made[name]) for name in info.REDACTED}
 
 
 def redact_own() -> None:

@@ -70,13 +70,12 @@ def _sample(question: Question) -> str:
 
 
 def document(run: Run, *, output: bool = True) -> dict[str, object]:
-    """The result document, its error blanked as everywhere; `output`: whether the output is given as it is.
+    """The result document, redacted; `output`: whether the output is given as it is.
 
     It is where it was asked for: as the result of a command that runs. Whoever looks at a run later sees it blanked.
     """
     made = run.to_json()
-    made["error"] = redacted(made["error"])
-    return made if output else {**made, "output": redacted(made["output"])}
+    return made | {name: redacted(made[name]) for name in run.REDACTED if name != "output" or not output}
 
 
 def tell(run: Run, next_commands: NextCommands, *, json: bool) -> None:

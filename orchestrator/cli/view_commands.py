@@ -64,6 +64,7 @@ def runs(
     """
     from orchestrator.cli.moments import moment
     from orchestrator.cli.output import out_json, out_made, warn
+    from orchestrator.cli.redaction import row_document
     from orchestrator.cli.run_lookup import reading
     from orchestrator.cli.storage import codec_of_environment, exists, shown_url, store_url
     from orchestrator.render.terminal.run_table import run_table
@@ -101,7 +102,7 @@ def runs(
     if scans and scans[-1].stopped:
         warn(_scanned(scans))
     if json:
-        out_json([_row(info) for info in found])
+        out_json([row_document(info) for info in found])
     elif found:
         out_made(partial(run_table, found))
     else:
@@ -146,35 +147,6 @@ def _statuses(status: str | None, *, failed: bool, waiting: bool) -> tuple[str, 
     return ("failed",) if failed else None if status is None else (status,)
 
 
-def _row(info: RunInfo) -> dict[str, object]:
-    from orchestrator.cli.redaction import redacted
-    from orchestrator.values import shown_labels
-
-    parent = info.parent
-    return {
-        "run_id": info.run_id,
-        "graph": info.graph,
-        "status": info.status,
-        "labels": shown_labels(info.labels),
-        "created": info.created,
-        "updated": info.updated,
-        "head": info.head,
-        "waiting": info.waiting,
-        "due": info.due,
-        "input": redacted(info.input),
-        "output": redacted(info.output),
-        "question": redacted(info.question),
-        "error": redacted(info.error),
-        "steps": info.steps,
-        "usage": None if info.usage is None else info.usage.model_dump(),
-        "parent": None if parent is None else {"run_id": parent.run_id, "seq": parent.seq, "relation": parent.relation},
-        "deaths": info.deaths,
-        "retry_at": info.retry_at,
-        "fault": redacted(info.fault),
-        "archived": None if info.archived is None else info.archived.to_json(),
-    }
-
-
 def show(
     run: options.Run,
     at: options.At = None,
@@ -197,7 +169,6 @@ def show(
     from orchestrator.cli.storage import store_url
     from orchestrator.cli.words import visible
     from orchestrator.render.terminal.run_report import run_text, with_colours
-    from orchestrator.values import shown_labels
     from orchestrator.views.run import explainer_of
 
     async def look(executor: Executor) -> tuple[Run, list[Point], RunReasons, list[str]]:
@@ -226,11 +197,7 @@ def show(
         history = [point.to_json() for point in points]
         more = redacted({"state": found.values, "branches": branches, "history": history})
         assert isinstance(more, dict)
-        where = None if found.archived is None else found.archived.to_json()
-        about = {
-            "seq": found.seq, "labels": shown_labels(found.labels), "why": why.run, "approvals": approved,
-            "archived": where,
-        }  # fmt: skip
+        about = {"why": why.run, "approvals": approved}
         out_json({**document(found, output=False), **about, **_standby(found), **more})
     if traceback:
         tell_traceback(found)

@@ -27,7 +27,7 @@ def workers(json: options.Json = False, store: options.Store = None) -> int:
     Example: orchestrator workers --store sqlite:///runs.db
     """
     from orchestrator.cli.output import out_json, out_made, warn
-    from orchestrator.cli.redaction import redacted
+    from orchestrator.cli.redaction import row_document
     from orchestrator.cli.run_lookup import looking
     from orchestrator.cli.storage import exists, shown_url, store_url
     from orchestrator.render.terminal.worker_table import worker_table
@@ -39,7 +39,7 @@ def workers(json: options.Json = False, store: options.Store = None) -> int:
 
     working, parked = looking(url, found) if exists(url) else ([], [])
     if json:
-        out_json({"workers": [one.to_json() for one in working], "parked": [redacted(_parked(one)) for one in parked]})
+        out_json({"workers": [one.to_json() for one in working], "parked": [row_document(one) for one in parked]})
         return COMPLETED
     if working:
         out_made(partial(worker_table, working))
@@ -52,7 +52,3 @@ def workers(json: options.Json = False, store: options.Store = None) -> int:
             f"parked runs: {count} ({names}): `orchestrator why RUN` says why one is parked, `resume RUN` continues it"
         )
     return COMPLETED
-
-
-def _parked(info: RunInfo) -> dict[str, object]:
-    return {"run_id": info.run_id, "graph": info.graph, "deaths": info.deaths, "fault": info.fault}

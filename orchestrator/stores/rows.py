@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from orchestrator.archived import Archived
 from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel.lineage import Parent
+from orchestrator.values import MAX_NAME, cut, shown_labels
 
 if TYPE_CHECKING:
     from orchestrator.graph.limits import Usage
@@ -130,6 +131,9 @@ class OpenQuestion:
 class RunInfo:
     """The facts about a run that a list of runs shows, kept beside its journal."""
 
+    REDACTED: ClassVar = ("labels", "input", "output", "question", "error", "fault")
+    """Fields of `to_json` that people, models and tools wrote: views blank the secrets in them."""
+
     run_id: str
     graph: str
     """The graph's name."""
@@ -173,6 +177,44 @@ class RunInfo:
     """Given to `Store.create`. Rows that are read do not have them, see `Store.questions`; None: they are not known."""
     archived: Archived | None = field(default=None, compare=False, repr=False)
     """Where the records are, if they are not in the store."""
+
+    @property
+    def driver(self) -> str:
+        """The process that drives the run, as `host pid`; empty: none."""
+        lease = self.lease
+        if lease is None or lease.left <= 0:
+            return ""
+        return cut(f"{lease.owner.get('host', '')} {lease.owner.get('pid', '')}".strip(), MAX_NAME)
+
+    def to_json(self) -> dict[str, Any]:
+        """The row as plain JSON, as commands and the web API list it. Views redact the fields in `REDACTED`."""
+        usage = self.usage
+        return {
+            "run_id": cut(self.run_id, MAX_NAME),
+            "graph": cut(self.graph, MAX_NAME),
+            "status": self.status,
+            "labels": shown_labels(self.labels),
+            "created": self.created,
+            "updated": self.updated,
+            "head": self.head,
+            "waiting": self.waiting,
+            "due": self.due,
+            "input": self.input,
+            "output": self.output,
+            "question": self.question,
+            "error": self.error,
+            "steps": self.steps,
+            "tokens": None if usage is None else usage.tokens,
+            "cost": None if usage is None else usage.cost,
+            "seconds": None if usage is None else usage.seconds,
+            "usage": None if usage is None else usage.model_dump(mode="json"),
+            "parent": None if self.parent is None else asdict(self.parent),
+            "deaths": self.deaths,
+            "retry_at": self.retry_at,
+            "fault": self.fault,
+            "driver": self.driver,
+            "archived": None if self.archived is None else self.archived.to_json(),
+        }
 
     @property
     def summary(self) -> RunSummary:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar, cast
 
 import anyio
 from pydantic import TypeAdapter, ValidationError
@@ -27,6 +27,7 @@ from orchestrator.kernel.run_state import RunState
 from orchestrator.redaction import redact
 from orchestrator.stores.requests import RunQuery
 from orchestrator.typevars import StateT
+from orchestrator.values import shown_labels
 from orchestrator.views.reader import read
 
 if TYPE_CHECKING:
@@ -108,6 +109,10 @@ class Run(Generic[StateT]):
         standby: when it continues, and why its last drive stopped, if no process drives it and the store knows that.
         archived: where its records are, if they were moved from the store to an archive; else None.
     """
+
+    REDACTED: ClassVar = ("output", "error", "labels", "standby")
+    """Fields of `to_json` that people, models and tools wrote: views blank the secrets in them. Open questions are none
+    of them, because what a person is to approve is shown as it is."""
 
     def __init__(
         self,
@@ -270,10 +275,7 @@ class Run(Generic[StateT]):
         return dict(self.machine.refs)
 
     def to_json(self) -> dict[str, Any]:
-        """The result document as plain JSON; of a fork with its `parent` and what it `inherited`."""
-        fork: dict[str, Any] = {}
-        if self.parent is not None:
-            fork = {"parent": asdict(self.parent), "inherited": self.inherited.model_dump(mode="json")}
+        """The result document as plain JSON. Views redact the fields in `REDACTED`."""
         return {
             "run_id": self.run_id,
             "graph": self.graph,
@@ -283,8 +285,14 @@ class Run(Generic[StateT]):
             "steps": self.steps,
             "usage": self.usage.model_dump(mode="json", exclude=None if self.usage.estimated else {"estimated"}),
             "seconds": self.seconds,
-            "error": None if self.error is None else self.error.model_dump(mode="json", exclude_none=True),
-            **fork,
+            "error": None if self.error is None else self.error.model_dump(mode="json"),
+            "seq": self.seq,
+            "labels": shown_labels(self.labels),
+            "parent": None if self.parent is None else asdict(self.parent),
+            "inherited": None if self.parent is None else self.inherited.model_dump(mode="json"),
+            "queued": self.queued,
+            "standby": None if self.standby is None else asdict(self.standby),
+            "archived": None if self.archived is None else self.archived.to_json(),
         }
 
     def __repr__(self) -> str:

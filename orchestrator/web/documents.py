@@ -8,21 +8,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import to_jsonable_python
 
-from orchestrator.archived import Archived
 from orchestrator.away import away
 from orchestrator.graph.limits import Usage
-from orchestrator.jsontypes import PIECE, in_pieces, is_small
-from orchestrator.kernel.lineage import Parent
+from orchestrator.jsontypes import PIECE, JsonObject, in_pieces, is_small
 from orchestrator.kernel.question import Question
 from orchestrator.kernel.records import RunStatus
 from orchestrator.redaction import redacted
 from orchestrator.stores.base import RunInfo
-from orchestrator.values import MAX_NAME, cut, shown_labels
 from orchestrator.views.outcome_choices import OutcomeChoice, outcome_choices
 from orchestrator.views.run import Run
 from orchestrator.views.worker_info import WorkerInfo, WorkerState
@@ -86,6 +83,7 @@ class RunRow(Document):
     tokens: int | None
     cost: float | None
     seconds: float | None
+    usage: Usage | None
     created: float
     updated: float
     head: Annotated[int, Field(description="The number of the last record.")]
@@ -172,6 +170,7 @@ class RunResult(Document):
     inherited: Usage | None
     queued: bool
     standby: Standby | None
+    archived: Annotated[ArchivedRun | None, Field(description="Where its records are; null: in the store.")]
 
 
 class BranchDocument(Document):
@@ -193,7 +192,6 @@ class RunDocument(RunResult):
     driver: str
     created: float
     updated: float
-    archived: Annotated[ArchivedRun | None, Field(description="Where its records are; null: in the store.")]
 
 
 class StateDocument(Document):
@@ -443,36 +441,15 @@ def first_line(text: str) -> str:
 
 def row_of(info: RunInfo) -> RunRow:
     """The row of a run; its status is that of a reader (see `with_status`)."""
-    usage = info.usage
-    return RunRow(
-        run_id=cut(info.run_id, MAX_NAME), graph=cut(info.graph, MAX_NAME), status=cast("RunStatus", info.status),
-        labels=blank(shown_labels(info.labels)), parent=parent_of(info.parent), input=first_line(info.input),
-        output=first_line(info.output), question=first_line(info.question), waiting=info.waiting,
-        error=first_line(info.error), steps=info.steps, tokens=None if usage is None else usage.tokens,
-        cost=None if usage is None else usage.cost, seconds=None if usage is None else usage.seconds,
-        created=info.created, updated=info.updated, head=info.head, due=info.due, deaths=info.deaths,
-        retry_at=info.retry_at, fault=first_line(info.fault), driver=driver_of(info),
-        archived=archived_of(info.archived),
-    )  # fmt: skip
+    made = info.to_json()
+    shown = {name: first_line(made[name]) for name in info.REDACTED if name != "labels"}
+    return RunRow(**{**made, **shown, "labels": blank(made["labels"])})
 
 
 async def rows_of(infos: Sequence[RunInfo]) -> list[RunRow]:
     """The rows of runs."""
     texts = [(one.labels, one.input, one.output, one.question, one.error, one.fault) for one in infos]
     return await away(lambda: [row_of(info) for info in infos], texts)
-
-
-def archived_of(archived: Archived | None) -> ArchivedRun | None:
-    """Where the records of an archived run are."""
-    return None if archived is None else ArchivedRun.model_validate(archived.to_json())
-
-
-def driver_of(info: RunInfo) -> str:
-    """The process that drives a run, or drove it last if its lease has not expired."""
-    lease = info.lease
-    if lease is None or lease.left <= 0:
-        return ""
-    return cut(f"{lease.owner.get('host', '')} {lease.owner.get('pid', '')}".strip(), MAX_NAME)
 
 
 def worker_of(info: WorkerInfo, runs: Iterable[str]) -> WorkerRow:
@@ -490,21 +467,15 @@ def worker_of(info: WorkerInfo, runs: Iterable[str]) -> WorkerRow:
     )  # fmt: skip
 
 
-def parent_of(parent: Parent | None) -> ParentRun | None:
-    """The run from which a run began."""
-    if parent is None:
-        return None
-    return ParentRun(run_id=parent.run_id, seq=parent.seq, relation=parent.relation)
-
-
-def question_of(question: Question, *, answerable: bool) -> QuestionDocument:
+def question_of(question: Question, made: JsonObject | None = None, *, answerable: bool) -> QuestionDocument:
     """A question as it is to be shown.
 
     Args:
         question: the question.
+        made: the question as plain JSON, where it is at hand.
         answerable: whether the reader can answer it, and so must see it as it is.
     """
-    data = question.model_dump(mode="json")
+    data = {**(question.model_dump(mode="json") if made is None else made)}
     if not answerable:
         data |= blank({name: data[name] for name in ("prompt", "payload")})
     schema = data.pop("schema", None)
@@ -514,19 +485,10 @@ def question_of(question: Question, *, answerable: bool) -> QuestionDocument:
 
 def result_fields(run: Run, *, answerable: bool = True) -> dict[str, Any]:
     """The fields of a `RunResult`; see `question_of`."""
-    standby = run.standby
-    return {
-        "run_id": run.run_id, "graph": run.graph, "status": run.status, "seq": run.seq, "output": blank(run.output),
-        "waiting": [question_of(question, answerable=answerable) for question in run.waiting], "steps": run.steps,
-        "usage": run.usage, "seconds": run.seconds,
-        "error": None if run.error is None else blank(run.error.model_dump(mode="json")),
-        "labels": blank(shown_labels(run.labels)), "parent": parent_of(run.parent),
-        "inherited": None if run.parent is None else run.inherited, "queued": run.queued,
-        "standby": None if standby is None else Standby(
-            due=standby.due, deaths=standby.deaths, retry_at=standby.retry_at, fault=blank(standby.fault),
-            parked=standby.parked,
-        ),
-    }  # fmt: skip
+    made = run.to_json()
+    asked = zip(run.waiting, made["waiting"], strict=True)
+    waiting = [question_of(question, data, answerable=answerable) for question, data in asked]
+    return made | {name: blank(made[name]) for name in run.REDACTED} | {"waiting": waiting}
 
 
 async def result_of(run: Run) -> RunResult:

@@ -26,10 +26,8 @@ from orchestrator.web.documents import (
     StateDocument,
     Steps,
     WhyDocument,
-    archived_of,
     blank,
     branches_of,
-    driver_of,
     labels_of,
     result_fields,
     rows_of,
@@ -91,8 +89,8 @@ async def show(call: Call[NoQuery]) -> RunDocument:
         lambda: RunDocument(
             **result_fields(run, answerable=not call.settings.read_only), state=blank(run.values),
             branches=branches_of(run), why=str(blank(explainer_of(run).run_reason())),
-            limits=None if root is None else root.limits.model_dump(mode="json"), driver=driver_of(call.run),
-            created=call.run.created, updated=call.run.updated, archived=archived_of(run.archived),
+            limits=None if root is None else root.limits.model_dump(mode="json"), driver=call.run.driver,
+            created=call.run.created, updated=call.run.updated,
         )
     )  # fmt: skip
 

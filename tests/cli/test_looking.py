@@ -8,6 +8,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from orchestrator import redaction
+from tests.cli.test_run import RESULT
 from tests.support.shell import Shell
 from tests.support.sizes import FULL
 from tests.support.trial import SECRET
@@ -46,7 +47,8 @@ def test_runs_are_listed_and_filtered(ran: Shell) -> None:
     assert [row["run_id"] for row in filtered.json] == ["writer"]
     assert set(everything.json[0]) == {
         "run_id", "graph", "status", "labels", "created", "updated", "head", "waiting", "due", "input", "output",
-        "question", "error", "steps", "usage", "parent", "deaths", "retry_at", "fault", "archived",
+        "question", "error", "steps", "tokens", "cost", "seconds", "usage", "parent", "deaths", "retry_at", "fault",
+        "driver", "archived",
     }  # fmt: skip
     assert len(table.out.splitlines()) == 3
     assert "user=ann" in next(line for line in table.out.splitlines() if line.startswith("two"))
@@ -120,8 +122,7 @@ def test_a_run_is_shown_as_it_was_at_a_record(ran: Shell) -> None:
         ("show", "writer"),
         ("show", "nosuch"),
     )
-    keys = {"run_id", "graph", "status", "output", "waiting", "steps", "usage", "seconds", "error"}
-    assert set(end.json) == keys | {"seq", "labels", "why", "approvals", "archived", "state", "branches", "history"}
+    assert set(end.json) == RESULT | {"why", "approvals", "state", "branches", "history"}
     assert end.json["status"] == "completed"
     assert [step["node"] for step in end.json["history"]] == ["nasty", "confirm", "writes"]
     assert set(end.json["history"][0]) == {"seq", "path", "node", "outcome", "update", "started", "ended"}
