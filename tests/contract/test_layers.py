@@ -92,8 +92,6 @@ EXCEPTIONS: set[tuple[str, str]] = set()
 CIRCLES = [
     {"engines/restate/engine.py", "engines/restate/service.py"},
     {"executor/worker_health.py", "executor/worker_probes.py"},
-    {"stores/postgres/connections.py", "stores/postgres/record_partitions.py", "stores/postgres/statements.py"},
-    {"stores/postgres/payloads.py", "stores/postgres/related_rows.py"},
     {"views/explainer.py", "views/run.py"},
     {"web/endpoint.py", "web/sessions.py"},
 ]
