@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler
+from pydantic_core import CoreSchema, core_schema
 
 from orchestrator.graph.limits import Limits, Usage
 from orchestrator.kernel.question import Answer
@@ -14,11 +15,13 @@ RULES: Final = 2
 """The version of the execution rules in `docs/kernel.md`."""
 
 
-def _known(rules: int) -> int:
-    if rules != RULES:
-        hint = "; update the library" if rules > RULES else ""
-        raise ValueError(f"the run follows rules {rules}, and this version knows rules {RULES} alone{hint}")
-    return rules
+class _KnownRules:
+    """The words for rules that this version does not know, in the schema: a validator in Python costs every record."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        hint = "update the library if a newer version wrote the run"
+        words = f"this version knows rules {RULES} alone ({hint})"
+        return core_schema.custom_error_schema(handler(source), "unknown_rules", custom_error_message=words)
 
 
 class Caller(BaseModel):
@@ -53,7 +56,7 @@ class RunStarted(RecordBase):
     tools: dict[str, str] = Field(default_factory=dict)
     """Every tool that the run's nodes may call, with the digest of its schema; `node/name` for a node's own."""
     holder: str = ""
-    rules: Annotated[int, AfterValidator(_known)]
+    rules: Annotated[Literal[2], _KnownRules()]
     """The version of the execution rules that the run follows, `RULES`: a journal of other rules is refused."""
     caller: Caller | None = None
     """The call that began it, if its graph was called as a tool."""
