@@ -140,7 +140,7 @@ def with_codec(store: Store, codec: Codec | None) -> Store:
     """
     if codec is None:
         return store
-    from orchestrator.stores.coded.store import CodedStore
+    from orchestrator.stores.coded import CodedStore
 
     return CodedStore(store, codec)
 

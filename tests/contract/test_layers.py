@@ -91,8 +91,6 @@ EXCEPTIONS: set[tuple[str, str]] = set()
 
 CIRCLES = [
     {"executor/worker_health.py", "executor/worker_probes.py"},
-    {"stores/postgres/connections.py", "stores/postgres/record_partitions.py", "stores/postgres/statements.py"},
-    {"stores/postgres/payloads.py", "stores/postgres/related_rows.py"},
 ]
 """Files that import each other still. This list only shrinks."""
 

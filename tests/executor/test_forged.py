@@ -20,8 +20,8 @@ from pydantic import BaseModel
 from orchestrator import Context, Executor, Graph, Run, append, node, tool
 from orchestrator.cli.approvals import approvals
 from orchestrator.cli.output import _json
+from orchestrator.cli.redaction import row_document
 from orchestrator.cli.report import NextCommands, document, waiting_text
-from orchestrator.cli.view_commands import _row
 from orchestrator.comparison import _compared
 from orchestrator.errors import OrchestratorError
 from orchestrator.nodes import Ask
@@ -147,7 +147,7 @@ async def look(path: Path) -> list[str]:
     async with Executor(f"sqlite:///{path}") as executor:
         found = (await executor.runs()).runs
         run_table(found)
-        _json([_row(info) for info in found])
+        _json([row_document(info) for info in found])
         for name in GRAPHS:
             try:
                 await read(executor, name)

@@ -34,8 +34,7 @@ from orchestrator.stores import Lease, Store, open_store, with_codec
 from orchestrator.stores.aes_gcm import AESGCMCodec, new_key
 from orchestrator.stores.base import Alerting, Changing, Placing
 from orchestrator.stores.codec import About, Codec, about_bytes
-from orchestrator.stores.coded.store import CodedStore
-from orchestrator.stores.coded.values import Values
+from orchestrator.stores.coded import CodedStore, Values
 from orchestrator.stores.copying import copy_store
 from orchestrator.stores.items import Item, packed
 from orchestrator.stores.memory import MemoryStore

@@ -12,7 +12,8 @@ import pytest
 
 from orchestrator.stores import Store, open_store
 from orchestrator.stores.postgres import PostgresStore, changes
-from orchestrator.stores.postgres.connections import Connection, address_of, begin, connect
+from orchestrator.stores.postgres.connections import address_of, begin, connect
+from orchestrator.stores.postgres.statements import Connection
 from orchestrator.stores.requests import NewRun
 from orchestrator.stores.rows import Lease, RunInfo
 from orchestrator.testing.store_conformance.helpers import a_lease, started

@@ -16,7 +16,8 @@ from orchestrator import Executor
 from orchestrator.errors import RunArchived, StoreUnavailable
 from orchestrator.stores import RunInfo, Store, open_store
 from orchestrator.stores.postgres import maintenance, reads, record_partitions
-from orchestrator.stores.postgres.connections import Connection, address_of, connect
+from orchestrator.stores.postgres.connections import address_of, connect
+from orchestrator.stores.postgres.statements import Connection
 from orchestrator.stores.requests import Append, NewRun
 from tests.stores.runs import add_run, events
 from tests.support.executors import chain, says

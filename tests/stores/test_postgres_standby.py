@@ -12,7 +12,8 @@ from orchestrator.errors import StoreUnavailable
 from orchestrator.stores import open_store
 from orchestrator.stores.postgres import changes
 from orchestrator.stores.postgres.changes import ChangeJob, Transaction, was_committed
-from orchestrator.stores.postgres.connections import Connection, address_of, begin, connect
+from orchestrator.stores.postgres.connections import address_of, begin, connect
+from orchestrator.stores.postgres.statements import Connection
 from orchestrator.stores.requests import NewRun
 from orchestrator.testing.store_conformance.helpers import new_run
 from tests.support.pg_standby import wait_for, with_standby

@@ -20,7 +20,7 @@ from orchestrator.stores.shared import out_of_reach, page_cursor, parse_cursor
 from orchestrator.stores.stored import Row, archived_of, archived_text
 
 if TYPE_CHECKING:
-    from orchestrator.stores.postgres.connections import Connection
+    from orchestrator.stores.postgres.statements import Connection
 
 
 def ended(connection: Connection, before: float | None, after: str | None, limit: int) -> Page:

@@ -17,7 +17,8 @@ from queue import SimpleQueue
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from orchestrator.errors import OrchestratorError, StoreError
-from orchestrator.stores.postgres.connections import Address, Connection, connect, is_lost, patiently, store_error
+from orchestrator.stores.postgres.connections import Address, connect, is_lost, patiently, store_error
+from orchestrator.stores.postgres.statements import Connection
 from orchestrator.stores.shared import store_closed
 from orchestrator.stores.threads import Pending, tell
 

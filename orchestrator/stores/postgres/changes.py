@@ -26,7 +26,7 @@ from orchestrator.stores.shared import check_postable, json_object
 from orchestrator.stores.stored import checksum
 
 if TYPE_CHECKING:
-    from orchestrator.stores.postgres.connections import Connection
+    from orchestrator.stores.postgres.statements import Connection
 
 T = TypeVar("T")
 

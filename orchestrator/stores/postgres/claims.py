@@ -26,7 +26,7 @@ from orchestrator.stores.rows import MAX_DEATHS
 from orchestrator.stores.shared import DIED
 
 if TYPE_CHECKING:
-    from orchestrator.stores.postgres.connections import Connection
+    from orchestrator.stores.postgres.statements import Connection
 
 Candidate: TypeAlias = tuple[int, str, str | None, str | None, str]
 """Number, id, token, holder and graph of a run."""

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from math import isfinite
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import parse_qsl, quote, unquote
 
 from orchestrator.errors import StoreError, StoreUnavailable
@@ -20,7 +20,7 @@ from orchestrator.stores.postgres import record_partitions
 from orchestrator.stores.postgres.schema import check_version, make_tables, version_of
 
 if TYPE_CHECKING:
-    import psycopg
+    from orchestrator.stores.postgres.statements import Connection
 
 
 SCHEMES = ("postgresql", "postgres")
@@ -137,8 +137,6 @@ def _check(address: Address) -> None:
             f"store URL {address.url!r}: {why}; write {FORM}, with % and two digits for each sign that has a meaning"
         ) from None
 
-
-Connection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
 
 T = TypeVar("T")
 

@@ -37,7 +37,7 @@ from orchestrator.stores.postgres.texts import index_key, key_of, keys_of
 from orchestrator.stores.words import words
 
 if TYPE_CHECKING:
-    from orchestrator.stores.postgres.connections import Connection
+    from orchestrator.stores.postgres.statements import Connection
 
 AT_ONCE = 500
 """Items that one write removes."""

@@ -18,7 +18,7 @@ from orchestrator.stores.postgres.writes import NOW, RELEASED
 from orchestrator.stores.shared import DIED, STEP_LANDED, json_object, retry_delay
 
 if TYPE_CHECKING:
-    from orchestrator.stores.postgres.connections import Connection
+    from orchestrator.stores.postgres.statements import Connection
 
 _IDLE = "idle_in_transaction_session_timeout"
 _ROB = (

@@ -12,7 +12,8 @@ import threading
 from contextlib import suppress
 
 from orchestrator.stores.postgres.batches import leave_to_parent
-from orchestrator.stores.postgres.connections import WORK, Address, Connection, connect_bare
+from orchestrator.stores.postgres.connections import WORK, Address, connect_bare
+from orchestrator.stores.postgres.statements import Connection
 from orchestrator.stores.threads import Bell
 
 _LOOK = 10.0

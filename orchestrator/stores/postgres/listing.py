@@ -1,8 +1,10 @@
-"""The list of runs, a page at a time, at a cost that does not grow with the number of runs.
+"""The lists over all runs of a database: runs, open questions, what runs spent; and the schedules.
 
-Every index that can lead the way holds `created` and the run's number behind what it selects, so walking it
-backwards gives the runs in the order of the list, and a page ends after `limit` of them. With several filters
-the one that selects fewest leads, and the others are asked for each run; how few is counted no further than needed.
+A page of runs has a cost that does not grow with the number of runs. Every index that can lead the way holds `created`
+and the run's number behind what it selects, so walking it backwards gives the runs in the order of the list, and a page
+ends after `limit` of them. With several filters the one that selects fewest leads, and the others are asked for each
+run; how few is counted no further than needed. Open questions are rows of their own, written with the pauses that they
+begin and end.
 """
 
 from __future__ import annotations
@@ -11,17 +13,29 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.stores.base import Page
+from orchestrator.errors import InvalidValue, RunUnknown, StoreError
+from orchestrator.stores.base import Page, Schedule
 from orchestrator.stores.postgres.leases import present_holders
 from orchestrator.stores.postgres.reads import INFO_COLUMNS, INFO_TABLES, info_of
-from orchestrator.stores.postgres.statements import execute, exists, looking_up, walking
+from orchestrator.stores.postgres.statements import execute, exists, looking_up, reading, streamed, walking
 from orchestrator.stores.postgres.texts import index_key, key_of
-from orchestrator.stores.requests import RunQuery
-from orchestrator.stores.shared import page_cursor, parse_cursor
-from orchestrator.stores.statistics import ANY_TOOL
+from orchestrator.stores.requests import QuestionQuery, RunQuery, StatsQuery
+from orchestrator.stores.rows import OpenQuestion, QuestionPage, RunTotals, WaitingQuestion
+from orchestrator.stores.shared import (
+    UNLISTED,
+    json_object,
+    page_cursor,
+    parse_cursor,
+    parse_question_cursor,
+    question_cursor,
+)
+from orchestrator.stores.statistics import ANY_TOOL, By, Groups, StatsRow
+from orchestrator.stores.stored import labels_of, schedule_of, schedule_text
+from orchestrator.stores.totals import Keys, add_parts, unpacked
 
 if TYPE_CHECKING:
-    from orchestrator.stores.postgres.connections import Connection
+    from orchestrator.stores.postgres.statements import Connection
+
 
 COUNTED = 1000
 """Runs that a filter selects are looked up one by one if there are fewer; they are counted no further."""
@@ -265,3 +279,203 @@ def _query(way: _Way, conditions: list[_Sql], place: _Place | None, limit: int) 
 
 def _values(conditions: list[_Sql]) -> tuple[object, ...]:
     return tuple(value for one in conditions for value in one.values)
+
+
+def totals(connection: Connection, run_id: str) -> RunTotals | None:
+    """See `Store.totals`."""
+    row = connection.execute(
+        "SELECT names, numbers, seconds FROM runs LEFT JOIN run_totals ON run_totals.run = runs.id"
+        " LEFT JOIN run_parts ON run_parts.run = runs.id WHERE run_id = %s",
+        (run_id,),
+    ).fetchone()
+    if row is None:
+        raise RunUnknown(run_id)
+    names, numbers, seconds = row
+    return None if seconds is None else unpacked(names, numbers, seconds)
+
+
+_SUMS = "calls, failed, tools, failed_tools, input_tokens, output_tokens, cost, run_totals.seconds"
+_OF_RUN = 9
+"""Columns before those of `Keys`: the status of the run, and its numbers."""
+
+
+def stats(connection: Connection, by: By, wanted: StatsQuery) -> list[StatsRow]:
+    """See `Store.stats`."""
+    where, values = _stats_where(wanted)
+    groups = Groups(by)
+    keys = Keys(by, groups)
+    with reading(connection):
+        if by.within:
+            query = f"SELECT names, numbers, runs.status{keys.columns} FROM runs LEFT JOIN run_parts ON run = id"
+            add_parts(by, keys, streamed(connection, f"{query} WHERE {where}", values))
+            return groups.rows()
+        query = f"SELECT runs.status, {_SUMS}{keys.columns} FROM runs LEFT JOIN run_totals ON run = id WHERE {where}"
+        for row in streamed(connection, query, values):
+            group = keys.group_of(keys.about(row[_OF_RUN:]), ())
+            if row[1] is None:
+                group.add_uncounted(row[0])
+            else:
+                group.add(row)
+    return groups.rows()
+
+
+def _stats_where(wanted: StatsQuery) -> tuple[str, tuple[object, ...]]:
+    where, values = ["TRUE"], list[object]()
+    for text, value in (
+        ("runs.created >= %s", wanted.since),
+        ("runs.created < %s", wanted.until),
+        ("runs.graph = %s", wanted.graph),
+    ):
+        if value is not None:
+            where.append(text)
+            values.append(value)
+    for item in wanted.labels.items():
+        where.append("runs.id IN (SELECT run FROM labels WHERE name = %s AND value = %s)")
+        values.extend(map(index_key, item))
+    return " AND ".join(where), tuple(values)
+
+
+def open_questions(connection: Connection, run_id: str) -> tuple[OpenQuestion, ...] | None:
+    """See `Store.open_questions`."""
+    rows = connection.execute(
+        "SELECT waiting, name, asked, kind, data FROM runs LEFT JOIN questions ON questions.run = runs.id"
+        " WHERE runs.run_id = %s ORDER BY asked, name",
+        (run_id,),
+    ).fetchall()
+    if not rows:
+        raise RunUnknown(run_id)
+    found = tuple(
+        OpenQuestion(name, asked, kind, json_object(data)) for _, name, asked, kind, data in rows if name is not None
+    )
+    return None if rows[0][0] > len(found) else found
+
+
+def questions(connection: Connection, query: QuestionQuery) -> QuestionPage:
+    """See `Store.questions`."""
+    limit = max(query.limit, 1)
+    place = None if query.after is None else parse_question_cursor(query.after)
+    with walking(connection):
+        few = _few_asked(connection, query)
+        fits, values = _fits(query)
+        unlisted = execute(
+            connection,
+            "SELECT run_id FROM unlisted CROSS JOIN LATERAL"
+            f" (SELECT run_id, created, id FROM runs WHERE id = unlisted.run AND waiting > 0 AND ({fits}) OFFSET 0)"
+            " AS waiting_runs ORDER BY created, id LIMIT %s",
+            (*values, UNLISTED),
+        ).fetchall()
+        rows: list[tuple[Any, ...]] = []
+        # one walk for each kind, for only within one kind are an index's entries in the order of the list
+        for kind in [None] if query.kinds is None else sorted(set(query.kinds)):
+            rows += _walk_questions(connection, kind, few, (fits, values), place, limit + 1)
+    rows.sort(key=lambda row: row[:3])
+    found = tuple(
+        WaitingQuestion(run_id, graph, labels_of(text) or {}, OpenQuestion(name, asked, kind, json_object(data)))
+        for asked, _, name, kind, data, run_id, graph, text in rows[:limit]
+    )
+    cursor = question_cursor(*rows[limit - 1][:3]) if len(rows) > limit else None
+    return QuestionPage(found, cursor, tuple(run_id for (run_id,) in unlisted))
+
+
+_Values = tuple[object, ...]
+
+
+def _walk_questions(
+    connection: Connection,
+    kind: str | None,
+    few: tuple[str, _Values] | None,
+    fits: tuple[str, _Values],
+    place: tuple[float, int, str] | None,
+    limit: int,
+) -> list[tuple[Any, ...]]:
+    where, values = [f"({fits[0]}) IS TRUE"], [*fits[1]]
+    if kind is not None:
+        where.append("questions.kind = %s")
+        values.append(kind)
+    if place is not None:
+        # the index has no names: questions of one run and moment are few
+        where.append("(questions.asked, questions.run) >= (%s::float8, %s::bigint)")
+        where.append("(questions.asked, questions.run, questions.name) > (%s::float8, %s::bigint, %s)")
+        asked, number, name = place
+        values += [asked, as_bigint(number), asked, as_bigint(number), name]
+    table, columns = "questions", "questions.asked, questions.run, questions.name"
+    if few is not None:
+        theirs = "SELECT * FROM questions WHERE run = few.run OFFSET 0"
+        table = f"({few[0]}) AS few CROSS JOIN LATERAL ({theirs}) AS questions"
+        values = [*few[1], *values]
+    return execute(
+        connection,
+        f"SELECT {columns}, kind, data, run_id, graph, labels FROM {table} CROSS JOIN LATERAL"
+        " (SELECT id, created, run_id, graph, labels FROM runs WHERE id = questions.run OFFSET 0) AS runs"
+        f" WHERE {' AND '.join(where)} ORDER BY {columns} LIMIT %s",
+        (*values, limit),
+    ).fetchall()
+
+
+def _fits(query: QuestionQuery) -> tuple[str, _Values]:
+    """A condition on `runs`."""
+    where, values = ["TRUE"], list[object]()
+    if query.graph is not None:
+        where.append("runs.graph = %s")
+        values.append(query.graph)
+    for item in query.labels.items():
+        having = "SELECT 1 FROM labels WHERE name = %s AND value = %s AND created = runs.created AND run = runs.id"
+        where.append(exists(having))
+        values += map(index_key, item)
+    return " AND ".join(where), tuple(values)
+
+
+def _few_asked(connection: Connection, asked: QuestionQuery) -> tuple[str, _Values] | None:
+    """A query for the numbers of the runs that a filter selects, if these are few; None: it leads the way nowhere."""
+    ways: list[tuple[str, _Values]] = [
+        ("SELECT run FROM labels WHERE name = %s AND value = %s", tuple(map(index_key, item)))
+        for item in asked.labels.items()
+    ]
+    if asked.graph is not None:
+        ways.append(("SELECT id AS run FROM runs WHERE graph = %s AND waiting > 0", (asked.graph,)))
+    for query, values in ways:
+        row = execute(connection, f"SELECT count(*) FROM ({query} LIMIT {COUNTED}) AS counted", values).fetchone()
+        if row is not None and row[0] < COUNTED:
+            return query, values
+    return None
+
+
+def put_schedule(connection: Connection, schedule: Schedule) -> None:
+    """See `Store.put_schedule`."""
+    connection.execute(
+        "INSERT INTO schedules (name, next_at, data) VALUES (%s, %s, %s)"
+        " ON CONFLICT (name) DO UPDATE SET next_at = excluded.next_at, data = excluded.data",
+        (schedule.name, schedule.next_at, schedule_text(schedule)),
+    )
+
+
+def schedules(connection: Connection, url: str) -> list[Schedule]:
+    """See `Store.schedules`."""
+    found = []
+    for name, schedule in all_schedules(connection):
+        if schedule is None:
+            raise StoreError(f"store {url}: schedule {name!r} is damaged; remove it and schedule it again")
+        found.append(schedule)
+    return found
+
+
+def all_schedules(connection: Connection) -> list[tuple[str, Schedule | None]]:
+    """The names of all schedules, and the schedules; None: the row is damaged."""
+    found: list[tuple[str, Schedule | None]] = []
+    for name, next_at, data in connection.execute("SELECT name, next_at, data FROM schedules ORDER BY name"):
+        try:
+            found.append((name, schedule_of(name, next_at, data)))
+        except InvalidValue:
+            found.append((name, None))
+    return found
+
+
+def move_schedule(connection: Connection, name: str, at: float, to: float) -> bool:
+    """See `Store.move_schedule`."""
+    changed = connection.execute("UPDATE schedules SET next_at = %s WHERE name = %s AND next_at = %s", (to, name, at))
+    return changed.rowcount == 1
+
+
+def delete_schedule(connection: Connection, name: str) -> bool:
+    """See `Store.delete_schedule`."""
+    return connection.execute("DELETE FROM schedules WHERE name = %s", (name,)).rowcount == 1

@@ -1,16 +1,30 @@
-"""Giving the space of deleted runs back."""
+"""Maintenance of a whole database: giving the space of deleted runs back, and finding and repairing damage.
+
+The check looks for rows that do not belong together, among them payloads that differ from those of the records.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from orchestrator.stores.postgres import record_partitions
+from orchestrator.errors import InvalidValue
+from orchestrator.stores.base import Finding
+from orchestrator.stores.payloads import Disorder, damage, disorder
+from orchestrator.stores.postgres import items, record_partitions
+from orchestrator.stores.postgres.listing import all_schedules
+from orchestrator.stores.postgres.payloads import IS_SKELETON, note, remove_unused
+from orchestrator.stores.postgres.statements import reading, streamed
+from orchestrator.stores.postgres.texts import index_key, keys_of
+from orchestrator.stores.shared import json_object
+from orchestrator.stores.stored import checksum, labels_of
 
 if TYPE_CHECKING:
-    from orchestrator.stores.postgres.connections import Connection
+    from orchestrator.stores.postgres.statements import Connection
+
 
 log = logging.getLogger("orchestrator")
 
@@ -70,3 +84,258 @@ def _size(connection: Connection) -> int:
         ([*TABLES],),
     ).fetchone()
     return 0 if row is None else int(row[0])
+
+
+def _payload_repairs(connection: Connection, found: Disorder) -> Iterator[tuple[str, Callable[[], str]]]:
+    """What is wrong, and a function that repairs it and says what it did."""
+    if found.wrong:
+        what = f"the payloads that are noted differ from the records of {len(found.wrong)} runs"
+        yield what, partial(_note_payloads, connection, found.wrong)
+    if found.unused:
+        yield f"{len(found.unused)} payloads that no record has", partial(_remove_payloads, connection, found.unused)
+
+
+def _damaged_payloads(connection: Connection, found: Disorder) -> list[Finding]:
+    """The payloads that are damaged or missing. The connection must be inside a transaction."""
+    missing = found.missing
+    names: dict[int, str] = dict(
+        connection.execute("SELECT id, run_id FROM runs WHERE id = ANY(%s)", ([*missing.values()],)).fetchall()
+    )
+    query = "SELECT digest FROM payloads WHERE sha256(data) <> digest ORDER BY digest"
+    wrong: list[tuple[bytes]] = connection.execute(query).fetchall()
+    return damage([digest for (digest,) in wrong], {digest: names[run] for digest, run in missing.items()})
+
+
+def look_at_payloads(connection: Connection, runs: list[int] | None = None) -> Disorder:
+    """Find what does not belong together: of all runs, or of some. The connection must be inside a transaction."""
+    some, values = ("", ()) if runs is None else (" AND run = ANY(%s::bigint[])", (runs,))
+    there = {digest for (digest,) in streamed(connection, "SELECT digest FROM payloads", ())}
+    records = f"SELECT run, data FROM records JOIN runs ON runs.id = records.run WHERE {IS_SKELETON}{some}"
+    noted = (
+        "SELECT run, digest, runs.id IS NOT NULL AND runs.archived IS NULL FROM payload_uses"
+        f" LEFT JOIN runs ON runs.id = payload_uses.run WHERE TRUE{some}"
+    )
+    return disorder(
+        ((run, data) for run, data in streamed(connection, records, values)),
+        ((run, digest, here) for run, digest, here in streamed(connection, noted, values)),
+        there,
+    )
+
+
+def _note_payloads(connection: Connection, runs: list[int]) -> str:
+    """Note what records of some runs have. The runs may have changed since they were looked at, and may not now."""
+    connection.execute("SELECT 1 FROM runs WHERE id = ANY(%s::bigint[]) ORDER BY run_id FOR NO KEY UPDATE", (runs,))
+    found = look_at_payloads(connection, runs)
+    connection.execute("DELETE FROM payload_uses WHERE run = ANY(%s::bigint[])", (sorted(found.stale),))
+    for run, digests in found.unnoted.items():
+        note(connection, run, sorted(digests))
+    return "written again from the records"
+
+
+def _remove_payloads(connection: Connection, digests: list[bytes]) -> str:
+    remove_unused(connection, digests)
+    return "deleted"
+
+
+_LARGE = ("records", "snapshots")
+"""Tables with many rows of each run, which an index has in the order of the runs."""
+_SMALL = (
+    "labels", "inbox", "summaries", "item_writes", "run_parts", "failed_tools", "run_totals", "questions", "unlisted",
+)  # fmt: skip
+
+_AT_ONCE = 5000
+"""Runs that are compared at once."""
+
+
+def look(connection: Connection) -> list[Finding]:
+    """See `Store.check`, without repair."""
+    with reading(connection):
+        connection.execute(b"SET LOCAL statement_timeout = 0", prepare=False)  # it reads whole tables
+        payloads = look_at_payloads(connection)
+        found = [Finding(text) for text, _ in _disorder(connection, payloads)]
+        found += _graphs(connection)
+        found += _schedules(connection)
+        found += _items(connection)
+        found += _damaged_payloads(connection, payloads)
+    return found
+
+
+def tidy(connection: Connection) -> list[Finding]:
+    """Repair what `look` found and can be repaired; what was done. The connection is inside a transaction."""
+    connection.execute(b"SET LOCAL statement_timeout = 0", prepare=False)
+    return [
+        Finding(text, repaired=repair()) for text, repair in list(_disorder(connection, look_at_payloads(connection)))
+    ]
+
+
+_Repair = tuple[str, Callable[[], str]]
+"""What is wrong, and a function that repairs it and says what it did."""
+
+
+def _disorder(connection: Connection, payloads: Disorder) -> Iterator[_Repair]:
+    for table in (*_LARGE, *_SMALL):
+        lost = _lost(connection, table)
+        if lost:
+            yield f"{table} of {len(lost)} runs that do not exist", partial(_delete, connection, table, lost)
+    labels, words = _wrong(connection)
+    if labels:
+        yield f"the index of labels differs from the rows of {len(labels)} runs", partial(_label, connection, labels)
+    if words:
+        yield f"the full-text index differs from the texts of {len(words)} runs", partial(_index, connection, words)
+    damaged = _damaged_snapshots(connection)
+    if damaged:
+        yield f"{len(damaged)} snapshots are damaged", partial(_forget, connection, damaged)
+    cached = [number for number, area, _ in items.damaged(connection) if area == "cache"]
+    if cached:
+        yield f"{len(cached)} results of cached nodes are damaged", partial(_remove, connection, cached)
+    yield from _payload_repairs(connection, payloads)
+
+
+# -- what belongs to no run --------------------------------------------------------------------------------------------
+
+
+def _lost(connection: Connection, table: str) -> list[int]:
+    """The numbers of runs that a table has rows of, and that do not exist."""
+    there = "EXISTS (SELECT 1 FROM runs WHERE runs.id = known.run)"
+    if table not in _LARGE:
+        query = f"SELECT DISTINCT run FROM {table} AS known WHERE NOT {there}"
+        return [run for (run,) in connection.execute(query.encode()).fetchall()]
+    lost: list[int] = []
+    for first, last in _spans(connection, table):  # one step into one index for each run
+        following = f"SELECT min(run) FROM {table} WHERE run <= {last} AND run"
+        query = (
+            f"WITH RECURSIVE known (run) AS ({following} >= {first} UNION ALL SELECT ({following} > known.run)"
+            f" FROM known WHERE run IS NOT NULL) SELECT run FROM known WHERE run IS NOT NULL AND NOT {there}"
+        )
+        lost += [run for (run,) in connection.execute(query.encode()).fetchall()]
+    return lost
+
+
+def _spans(connection: Connection, table: str) -> Iterator[tuple[int, int]]:
+    """First and last number of the runs of each month that a table has rows of: each month has an index of its own."""
+    first = 0
+    while True:
+        row: Any = connection.execute(f"SELECT min(run) FROM {table} WHERE run >= {first}".encode()).fetchone()
+        if row[0] is None:
+            return
+        month = record_partitions.month_of(row[0])
+        first = record_partitions.first_number(month + 1)
+        yield row[0], first - 1
+
+
+def _delete(connection: Connection, table: str, lost: list[int]) -> str:
+    connection.execute(f"DELETE FROM {table} WHERE run = ANY(%s::bigint[])".encode(), (lost,))
+    return "deleted"
+
+
+# -- labels and words, which are in indexes ----------------------------------------------------------------------------
+
+_Labels = dict[int, list[tuple[str, str, float]]]
+"""Number of a run -> name, value and time of each of its labels, as the index has them."""
+_Words = dict[int, tuple[list[str], list[str]]]
+"""Number of a run -> the words of its labels, and all of its words."""
+
+
+def _wrong(connection: Connection) -> tuple[_Labels, _Words]:
+    """What the indexes should have of runs, where they have something else."""
+    labels: _Labels = {}
+    words: _Words = {}
+    last = -1
+    while True:
+        rows: Any = connection.execute(
+            "SELECT id, labels, created, input, output, label_words, words FROM runs"
+            " LEFT JOIN summaries ON summaries.run = runs.id WHERE id > %s ORDER BY id LIMIT %s",
+            (last, _AT_ONCE),
+        ).fetchall()
+        if not rows:
+            return labels, words
+        indexed: _Labels = {}
+        known: Any = connection.execute(
+            "SELECT run, name, value, created FROM labels WHERE run > %s AND run <= %s", (last, rows[-1][0])
+        )
+        for run, *label in known:
+            indexed.setdefault(run, []).append((label[0], label[1], label[2]))
+        for run, text, created, given, output, *there in rows:
+            named = labels_of(text)
+            if named is None:
+                continue  # its row is damaged, and reading it says so
+            wanted = [(index_key(name), index_key(value), created) for name, value in named.items()]
+            if sorted(indexed.get(run, ())) != sorted(wanted):
+                labels[run] = wanted
+            if given is not None:
+                of_labels = keys_of([*named, *named.values()])
+                if {*there[0]} != {*of_labels} or {*there[1]} != {*of_labels, *keys_of([given, output])}:
+                    words[run] = of_labels, [*of_labels, *keys_of([given, output])]
+        last = rows[-1][0]
+
+
+def _label(connection: Connection, wrong: _Labels) -> str:
+    connection.execute("DELETE FROM labels WHERE run = ANY(%s::bigint[])", ([*wrong],))
+    connection.cursor().executemany(
+        "INSERT INTO labels (name, value, created, run) VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING",
+        [(*one, run) for run, labels in wrong.items() for one in labels],
+    )
+    return "written again from the rows"
+
+
+def _index(connection: Connection, wrong: _Words) -> str:
+    connection.cursor().executemany(
+        "UPDATE summaries SET label_words = %s::text[], words = %s::text[] WHERE run = %s",
+        [(*words, run) for run, words in wrong.items()],
+    )
+    return "written again from the texts"
+
+
+# -- what is damaged ---------------------------------------------------------------------------------------------------
+
+
+def _damaged_snapshots(connection: Connection) -> list[tuple[int, int]]:
+    """Number of the run and `seq` of each snapshot whose checksum does not match."""
+    query = "SELECT run, seq, crc, data, run_id FROM snapshots JOIN runs ON runs.id = snapshots.run"
+    return [
+        (run, seq)
+        for run, seq, crc, data, run_id in streamed(connection, query, ())
+        if checksum(run_id, seq, bytes(data)) != crc
+    ]
+
+
+def _forget(connection: Connection, damaged: list[tuple[int, int]]) -> str:
+    connection.cursor().executemany("DELETE FROM snapshots WHERE run = %s AND seq = %s", damaged)
+    return "deleted"
+
+
+def _remove(connection: Connection, numbers: list[int]) -> str:
+    items.remove(connection, numbers)
+    return "deleted"
+
+
+def _items(connection: Connection) -> list[Finding]:
+    return [
+        Finding(f"memory item {name} is damaged; delete it, or put it again")
+        for _, area, name in items.damaged(connection)
+        if area != "cache"
+    ]
+
+
+def _graphs(connection: Connection) -> list[Finding]:
+    from orchestrator.graph.versions import content_digest  # late: nothing else of a store needs graphs
+
+    names: Any = connection.execute("SELECT DISTINCT structure, content FROM runs").fetchall()
+    used = {digest for row in names for digest in row}
+    found: list[Finding] = []
+    for digest, text in streamed(connection, "SELECT digest, data FROM graphs", ()):
+        try:
+            whole = content_digest(json_object(text)) == digest
+        except InvalidValue:
+            whole = False
+        if not whole and digest in used:
+            found.append(Finding(f"graph {digest!r} is damaged; give executors the graph itself, or restore the store"))
+    return found
+
+
+def _schedules(connection: Connection) -> list[Finding]:
+    return [
+        Finding(f"schedule {name!r} is damaged; remove it and schedule it again")
+        for name, schedule in all_schedules(connection)
+        if schedule is None
+    ]

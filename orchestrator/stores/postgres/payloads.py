@@ -20,8 +20,7 @@ from orchestrator.stores.payloads import MARK, Assembly, Parted, Payloads, ahead
 from orchestrator.stores.postgres.statements import table
 
 if TYPE_CHECKING:
-    from orchestrator.stores.postgres.connections import Connection
-    from orchestrator.stores.postgres.related_rows import Statement
+    from orchestrator.stores.postgres.statements import Connection, Statement
     from orchestrator.stores.stored import Row
 
 IS_SKELETON = f"substring(data FROM 1 FOR 1) = '\\x{MARK.hex()}'::bytea"

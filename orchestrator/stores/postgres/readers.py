@@ -11,7 +11,8 @@ from anyio import CapacityLimiter, to_thread
 from anyio.lowlevel import RunVar
 
 from orchestrator.stores.postgres.batches import leave_to_parent
-from orchestrator.stores.postgres.connections import Address, Connection, connect, is_lost, patiently, store_error
+from orchestrator.stores.postgres.connections import Address, connect, is_lost, patiently, store_error
+from orchestrator.stores.postgres.statements import Connection
 
 T = TypeVar("T")
 

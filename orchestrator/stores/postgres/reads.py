@@ -27,7 +27,7 @@ from orchestrator.values import in_calendar
 
 if TYPE_CHECKING:
     from orchestrator.kernel.records import Record, RunStarted
-    from orchestrator.stores.postgres.connections import Connection
+    from orchestrator.stores.postgres.statements import Connection
 
 
 _MOST = 10_000

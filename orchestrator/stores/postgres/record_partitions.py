@@ -28,7 +28,7 @@ from orchestrator.stores.postgres.statements import walking
 if TYPE_CHECKING:
     import psycopg
 
-    from orchestrator.stores.postgres.connections import Connection
+    from orchestrator.stores.postgres.statements import Connection
 
 
 T = TypeVar("T")

@@ -11,18 +11,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from orchestrator.jsontypes import canonical
-from orchestrator.stores import parts
 from orchestrator.stores.base import RunSummary
 from orchestrator.stores.payloads import Payloads
 from orchestrator.stores.postgres.payloads import add_payloads
-from orchestrator.stores.postgres.statements import Table, table
+from orchestrator.stores.postgres.statements import Statement, table
 from orchestrator.stores.postgres.texts import index_key, keys_of
 from orchestrator.stores.rows import OpenQuestion, RunTotals
 from orchestrator.stores.statistics import numbers_of
 from orchestrator.stores.stored import Row
+from orchestrator.stores.totals import packed
 
 if TYPE_CHECKING:
-    from orchestrator.stores.postgres.connections import Connection
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,26 +37,6 @@ class Beside:
     questions: Sequence[OpenQuestion] | None = None
     waiting: int | None = None
     """As it was given; else the row has what it had."""
-
-
-class Statement:
-    """A statement of many parts that are named, each of which reads those before it."""
-
-    def __init__(self) -> None:
-        self._parts: list[str] = []
-        self._values: list[object] = []
-
-    def add(self, name: str, what: Table | str, using: str = "SELECT * FROM {}") -> None:
-        """A part: rows that were given, which `using` may do something with, or a query."""
-        if isinstance(what, Table):
-            self._values += what.values
-            what = using.format(what.sql)
-        self._parts.append(f"{name} AS ({what})")
-
-    def run(self, connection: Connection, end: str) -> set[tuple[object, ...]]:
-        """The rows of the last part."""
-        text = f"WITH {', '.join(self._parts)} {end}"
-        return {*connection.execute(text.encode(), self._values)}
 
 
 def add_beside(statement: Statement, all_: Sequence[Beside], labels: Sequence[Sequence[str]] | None = None) -> None:
@@ -120,7 +100,7 @@ def _add_totals(statement: Statement, totals: Sequence[tuple[int, RunTotals]]) -
         return
     columns = ", ".join(_NUMBERS)
     updates = ", ".join(f"{name} = excluded.{name}" for name in _NUMBERS)
-    rows = [(at, *numbers_of(one), *parts.packed(one)) for at, one in totals]
+    rows = [(at, *numbers_of(one), *packed(one)) for at, one in totals]
     statement.add("spent", table("t", _TOTALS, rows), "SELECT t.*, moved.id FROM {} JOIN moved ON moved.n = t.run")
     statement.add(
         "totalled",

@@ -1,9 +1,10 @@
-"""How statements are asked whose cost must not depend on what the planner of PostgreSQL guesses.
+"""Statements of the database: rows as parameters, statements of many parts, and plans whose cost is bounded.
 
-It chooses by statistics, which are old when many runs have just been added, and are missing in a new database. So a
-list leaves it little choice: it may neither sort nor read whole tables, and asks some queries once for each row.
+Many changes are one statement: their columns are its parameters, which `unnest` turns into rows.
 
-Columns of many changes as parameters of one statement, which `unnest` turns into rows.
+The planner of PostgreSQL chooses by statistics, which are old when many runs have just been added, and are missing in a
+new database. So a list leaves it little choice: it may neither sort nor read whole tables, and asks some queries once
+for each row.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 if TYPE_CHECKING:
     import psycopg
 
-    from orchestrator.stores.postgres.connections import Connection
-
     Cursor: TypeAlias = psycopg.Cursor[tuple[Any, ...]]
+
+
+Connection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
 
 
 Value: TypeAlias = object
@@ -48,6 +50,26 @@ def _array(kind: Kind, values: Sequence[Value]) -> object:
         return [*values]
     # As text: psycopg would choose the type by the values, and each type makes another statement to be prepared.
     return "{" + ",".join("NULL" if value is None else str(value) for value in values) + "}"
+
+
+class Statement:
+    """A statement of many parts that are named, each of which reads those before it."""
+
+    def __init__(self) -> None:
+        self._parts: list[str] = []
+        self._values: list[object] = []
+
+    def add(self, name: str, what: Table | str, using: str = "SELECT * FROM {}") -> None:
+        """A part: rows that were given, which `using` may do something with, or a query."""
+        if isinstance(what, Table):
+            self._values += what.values
+            what = using.format(what.sql)
+        self._parts.append(f"{name} AS ({what})")
+
+    def run(self, connection: Connection, end: str) -> set[tuple[object, ...]]:
+        """The rows of the last part."""
+        text = f"WITH {', '.join(self._parts)} {end}"
+        return {*connection.execute(text.encode(), self._values)}
 
 
 _OFF = ("enable_seqscan", "enable_bitmapscan", "enable_sort", "enable_hashjoin", "enable_mergejoin", "jit")

@@ -11,22 +11,24 @@ from anyio import CancelScope, to_thread
 
 from orchestrator.archived import Archived
 from orchestrator.jsontypes import JsonObject, canonical, json_text
-from orchestrator.stores.base import Holder, Lease, Message, Page, RunInfo, Store
+from orchestrator.stores.base import Finding, Holder, Lease, Message, Page, RunInfo, Schedule, Store
+from orchestrator.stores.items import Area, FoundItem, Item, ItemUsage, ItemWrite, Namespace
 from orchestrator.stores.owner import Owner
-from orchestrator.stores.postgres import archived, changes, claims, leases, reads
+from orchestrator.stores.postgres import archived, changes, claims, items, leases, listing, maintenance, reads
 from orchestrator.stores.postgres.batches import LaneStatistics
-from orchestrator.stores.postgres.connections import Connection, address_of
+from orchestrator.stores.postgres.connections import address_of
 from orchestrator.stores.postgres.fair_index import OVERDUE, TurnIndexes
-from orchestrator.stores.postgres.item_store import PostgresItems
-from orchestrator.stores.postgres.list_store import PostgresLists
 from orchestrator.stores.postgres.listener import Listener
 from orchestrator.stores.postgres.readers import Readers
 from orchestrator.stores.postgres.reads import RunNumbers
 from orchestrator.stores.postgres.related_rows import Beside
+from orchestrator.stores.postgres.statements import Connection
 from orchestrator.stores.postgres.writer import Writer
 from orchestrator.stores.postgres.writes import AppendJob, CreateJob
-from orchestrator.stores.requests import Append, ClaimRequest, NewRun
-from orchestrator.stores.shared import check_append, check_key, check_new, copy_run
+from orchestrator.stores.requests import Append, ClaimRequest, NewRun, QuestionQuery, RunQuery, StatsQuery
+from orchestrator.stores.rows import OpenQuestion, QuestionPage, RunTotals
+from orchestrator.stores.shared import check_append, check_key, check_new, copy_run, page_cursor
+from orchestrator.stores.statistics import By, StatsRow
 from orchestrator.stores.stored import rows_of, rows_of_new
 from orchestrator.stores.threads import watch
 
@@ -41,7 +43,7 @@ _TEXTS = 8
 """How many graphs' texts are remembered."""
 
 
-class PostgresStore(PostgresLists, PostgresItems):
+class PostgresStore:
     """A store in a PostgreSQL database; see `Store` for what each method promises.
 
     Safe to use from several threads, event loops, processes and machines. The tables are made when it is opened, if
@@ -256,6 +258,103 @@ class PostgresStore(PostgresLists, PostgresItems):
     async def forget_objects(self, names: Collection[str]) -> None:
         """See `Archivable`."""
         await self._change(partial(archived.forget, names=tuple(names)))
+
+    # ------------------------------------------------------ lists, schedules and maintenance
+
+    def cursor_before(self, created: float) -> str:
+        """See `Placing`."""
+        return page_cursor(created, 0)
+
+    async def runs(self, query: RunQuery) -> Page:
+        return await self._read(partial(listing.runs, wanted=query))
+
+    async def totals(self, run_id: str) -> RunTotals | None:
+        return await self._read(partial(listing.totals, run_id=run_id))
+
+    async def stats(self, query: StatsQuery) -> list[StatsRow]:
+        return await self._read(partial(listing.stats, by=By.of(query.by), wanted=query))
+
+    async def open_questions(self, run_id: str) -> tuple[OpenQuestion, ...] | None:
+        return await self._read(partial(listing.open_questions, run_id=run_id))
+
+    async def questions(self, query: QuestionQuery) -> QuestionPage:
+        return await self._read(partial(listing.questions, query=query))
+
+    # ----------------------------------------------------------------------------- schedules
+
+    async def put_schedule(self, schedule: Schedule) -> None:
+        check_key("the name of a schedule", schedule.name)
+        await self._change(partial(listing.put_schedule, schedule=schedule))
+
+    async def schedules(self) -> list[Schedule]:
+        return await self._read(partial(listing.schedules, url=self.url))
+
+    async def move_schedule(self, name: str, *, at: float, to: float) -> bool:
+        return await self._change(partial(listing.move_schedule, name=name, at=at, to=to))
+
+    async def delete_schedule(self, name: str) -> bool:
+        return await self._change(partial(listing.delete_schedule, name=name))
+
+    # --------------------------------------------------------------------------- maintenance
+
+    async def compact(self) -> int:
+        return await self._read(maintenance.compact)
+
+    async def check(self, *, repair: bool = False) -> list[Finding]:
+        found = await self._read(maintenance.look)
+        if not repair:
+            return found
+        done = {one.what: one for one in await self._change(maintenance.tidy)}
+        return [done.pop(one.what, one) for one in found] + list(done.values())
+
+    # --------------------------------------------------------------------------------- items
+
+    async def put_item(
+        self,
+        area: Area,
+        item: Item,
+        *,
+        lifetime: float | None = None,
+        write: ItemWrite | None = None,
+        most: int | None = None,
+        evict: bool = False,
+    ) -> None:
+        await self._change(lambda connection: items.put(connection, area, item, lifetime, write, most, evict=evict))
+
+    async def item(self, area: Area, namespace: Namespace, key: str) -> Item | None:
+        return await self._read(lambda connection: items.get(connection, area, namespace, key, self.url))
+
+    async def delete_item(self, area: Area, namespace: Namespace, key: str, *, write: ItemWrite | None = None) -> bool:
+        return await self._change(lambda connection: items.delete(connection, area, namespace, key, write))
+
+    async def items(
+        self, area: Area, prefix: Namespace = (), *, after: tuple[str, str] | None = None, limit: int = 100
+    ) -> list[Item]:
+        return await self._read(lambda connection: items.listed(connection, area, prefix, after, limit))
+
+    async def item_namespaces(self, area: Area, prefix: Namespace = ()) -> list[Namespace]:
+        return await self._read(lambda connection: items.namespaces(connection, area, prefix))
+
+    async def search_items(self, area: Area, prefix: Namespace, text: str, *, limit: int) -> list[FoundItem]:
+        return await self._read(lambda connection: items.search(connection, area, prefix, text, limit))
+
+    async def nearest_items(self, area: Area, prefix: Namespace, vector: bytes, *, limit: int) -> list[FoundItem]:
+        return await self._read(lambda connection: items.close_by(connection, area, prefix, vector, limit))
+
+    async def prune_items(self, area: Area, prefix: Namespace = (), *, older_than: float | None = None) -> int:
+        before = None if older_than is None else await self._read(items.now) - older_than
+        removed = 0
+        while True:
+            step = await self._change(partial(items.prune, area=area, prefix=prefix, before=before))
+            removed += step
+            if step < items.AT_ONCE:
+                return removed
+
+    async def item_usage(self, area: Area) -> ItemUsage:
+        return await self._read(lambda connection: items.usage(connection, area))
+
+    async def add_item(self, area: Area, item: Item) -> bool:
+        return await self._change(lambda connection: items.add(connection, area, item))
 
     # --------------------------------------------------------------------------------- close
 

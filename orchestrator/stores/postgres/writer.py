@@ -18,7 +18,8 @@ from orchestrator.stores.payloads import size_of
 from orchestrator.stores.postgres import record_partitions
 from orchestrator.stores.postgres.batches import Lane, LaneStatistics
 from orchestrator.stores.postgres.changes import ChangeJob, change_all
-from orchestrator.stores.postgres.connections import IDLE_SECONDS, Address, Connection, idle_within
+from orchestrator.stores.postgres.connections import IDLE_SECONDS, Address, idle_within
+from orchestrator.stores.postgres.statements import Connection
 from orchestrator.stores.postgres.writes import AppendJob, CreateJob, append_all, create_all
 from orchestrator.stores.threads import watch
 

@@ -21,15 +21,15 @@ from orchestrator.stores.base import RunInfo
 from orchestrator.stores.postgres.batches import Job
 from orchestrator.stores.postgres.connections import WORK
 from orchestrator.stores.postgres.record_partitions import BITS, THIS_MONTH
-from orchestrator.stores.postgres.related_rows import Beside, Statement, add_beside
-from orchestrator.stores.postgres.statements import Table, table
+from orchestrator.stores.postgres.related_rows import Beside, add_beside
+from orchestrator.stores.postgres.statements import Statement, Table, table
 from orchestrator.stores.postgres.texts import index_key, keys_of
 from orchestrator.stores.requests import Append, NewRun
 from orchestrator.stores.shared import is_released, moved, taken_over
 from orchestrator.stores.stored import Row, archived_of, checksum
 
 if TYPE_CHECKING:
-    from orchestrator.stores.postgres.connections import Connection
+    from orchestrator.stores.postgres.statements import Connection
 
 RELEASED = "token = NULL, holder = NULL, deaths = 0, retry_at = NULL, fault = '', taken = 0"
 """What a run's row says after its lease was given back as it should be."""

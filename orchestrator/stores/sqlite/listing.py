@@ -1,8 +1,10 @@
-"""The list of runs, a page at a time, at a cost that does not grow with the number of runs.
+"""The lists over all runs of a file: runs, open questions, what runs spent; and the schedules.
 
-Every index that can lead the way holds `created` and the run's number behind what it selects, so walking it
-backwards gives the runs in the order of the list, and a page ends after `limit` of them. With several filters
-the one that selects fewest leads and the others are looked up; how few is counted no further than needed.
+A page of runs has a cost that does not grow with the number of runs. Every index that can lead the way holds `created`
+and the run's number behind what it selects, so walking it backwards gives the runs in the order of the list, and a page
+ends after `limit` of them. With several filters the one that selects fewest leads and the others are looked up; how few
+is counted no further than needed. Open questions are rows of their own, written with the pauses that they begin and
+end.
 """
 
 from __future__ import annotations
@@ -10,15 +12,27 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Any
 
-from orchestrator.stores.base import Page, RunInfo
-from orchestrator.stores.requests import RunQuery
-from orchestrator.stores.rows import MAX_DEATHS
-from orchestrator.stores.shared import page_cursor, parse_cursor
+from orchestrator.errors import InvalidValue, StoreError
+from orchestrator.stores.base import Page, RunInfo, Schedule
+from orchestrator.stores.requests import QuestionQuery, RunQuery, StatsQuery
+from orchestrator.stores.rows import MAX_DEATHS, OpenQuestion, QuestionPage, RunTotals, WaitingQuestion
+from orchestrator.stores.shared import (
+    UNLISTED,
+    json_object,
+    page_cursor,
+    parse_cursor,
+    parse_question_cursor,
+    question_cursor,
+)
 from orchestrator.stores.sqlite import searching
 from orchestrator.stores.sqlite.leases import IS_NOTICE, StoreClock, present_holders
 from orchestrator.stores.sqlite.reads import INFO_COLUMNS, INFO_TABLES, InfoRow, info_of
-from orchestrator.stores.statistics import ANY_TOOL
+from orchestrator.stores.sqlite.writes import run_number
+from orchestrator.stores.statistics import ANY_TOOL, By, Groups, StatsRow
+from orchestrator.stores.stored import labels_of, schedule_of, schedule_text
+from orchestrator.stores.totals import Keys, add_parts, unpacked
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,3 +206,155 @@ def _walk(
         f" ORDER BY {table}.created DESC, {table}.{walk.key} DESC LIMIT ?",
         (*values, limit),
     ).fetchall()
+
+
+def totals(connection: sqlite3.Connection, run_id: str) -> RunTotals | None:
+    """See `Store.totals`."""
+    row = connection.execute(
+        "SELECT names, numbers, seconds FROM run_totals JOIN run_parts USING (run) WHERE run = ?",
+        (run_number(connection, run_id),),
+    ).fetchone()
+    return None if row is None else unpacked(*row)
+
+
+_SUMS = "calls, failed, tools, failed_tools, input_tokens, output_tokens, cost, run_totals.seconds"
+_OF_RUN = 9
+"""Columns before those of `Keys`: the status of the run, and its numbers."""
+
+
+def stats(connection: sqlite3.Connection, by: By, wanted: StatsQuery) -> list[StatsRow]:
+    """See `Store.stats`."""
+    where, values = _stats_where(wanted)
+    groups = Groups(by)
+    keys = Keys(by, groups)
+    if by.within:
+        query = f"SELECT names, numbers, runs.status{keys.columns} FROM runs LEFT JOIN run_parts ON run = id"
+        add_parts(by, keys, connection.execute(f"{query} WHERE {where}", values))
+        return groups.rows()
+    query = f"SELECT runs.status, {_SUMS}{keys.columns} FROM runs LEFT JOIN run_totals ON run = id WHERE {where}"
+    for row in connection.execute(query, values):
+        group = keys.group_of(keys.about(row[_OF_RUN:]), ())
+        if row[1] is None:
+            group.add_uncounted(row[0])
+        else:
+            group.add(row)
+    return groups.rows()
+
+
+def _stats_where(wanted: StatsQuery) -> tuple[str, list[object]]:
+    where, values = ["TRUE"], list[object]()
+    for text, value in (
+        ("runs.created >= ?", wanted.since),
+        ("runs.created < ?", wanted.until),
+        ("runs.graph = ?", wanted.graph),
+    ):
+        if value is not None:
+            where.append(text)
+            values.append(value)
+    for item in wanted.labels.items():
+        where.append("runs.id IN (SELECT run FROM labels WHERE name = ? AND value = ?)")
+        values.extend(item)
+    return " AND ".join(where), values
+
+
+def open_questions(connection: sqlite3.Connection, number: int) -> tuple[OpenQuestion, ...] | None:
+    """See `Store.open_questions`."""
+    rows = connection.execute(
+        "SELECT name, asked, kind, data FROM questions WHERE run = ? ORDER BY asked, name", (number,)
+    ).fetchall()
+    (waiting,) = connection.execute("SELECT waiting FROM runs WHERE id = ?", (number,)).fetchone()
+    if isinstance(waiting, int) and waiting > len(rows):
+        return None
+    return tuple(OpenQuestion(name, asked, kind, json_object(data)) for name, asked, kind, data in rows)
+
+
+def questions(connection: sqlite3.Connection, query: QuestionQuery) -> QuestionPage:
+    """See `Store.questions`."""
+    limit = max(query.limit, 1)
+    of_runs, values = ["TRUE"], list[object]()
+    if query.graph is not None:
+        of_runs.append("runs.graph = ?")
+        values.append(query.graph)
+    for name, value in query.labels.items():
+        of_runs.append("EXISTS (SELECT 1 FROM labels WHERE name = ? AND value = ? AND created = runs.created"
+                       " AND run = runs.id)")  # fmt: skip
+        values += [name, value]
+    unlisted = connection.execute(
+        "SELECT runs.run_id FROM unlisted CROSS JOIN runs ON runs.id = unlisted.run"
+        f" WHERE runs.waiting > 0 AND {' AND '.join(of_runs)} ORDER BY runs.created, runs.id LIMIT ?",
+        (*values, UNLISTED),
+    ).fetchall()
+    few = _few_asked(connection, query)
+    if few is not None:
+        of_runs.append(f"questions.run IN ({few[0]})")
+        values += few[1]
+    if query.after is not None:
+        of_runs.append("(questions.asked, questions.run, questions.name) > (?, ?, ?)")
+        values += parse_question_cursor(query.after)
+    rows = []
+    # one walk for each kind, for only within one kind are an index's entries in the order of the list
+    for kind in [None] if query.kinds is None else sorted(set(query.kinds)):
+        rows += connection.execute(
+            "SELECT runs.run_id, runs.graph, runs.labels, questions.run, name, asked, kind, data FROM questions"
+            f" CROSS JOIN runs ON runs.id = questions.run WHERE {'kind = ? AND ' if kind is not None else ''}"
+            f"{' AND '.join(of_runs)} ORDER BY questions.asked, questions.run, questions.name LIMIT ?",
+            (*([] if kind is None else [kind]), *values, limit + 1),
+        ).fetchall()
+    rows.sort(key=_place_of_question)
+    found = tuple(
+        WaitingQuestion(run_id, graph, labels_of(text) or {}, OpenQuestion(name, asked, kind, json_object(data)))
+        for run_id, graph, text, _, name, asked, kind, data in rows[:limit]
+    )
+    last = rows[limit - 1] if len(rows) > limit else None
+    cursor = None if last is None else question_cursor(last[5], last[3], last[4])
+    return QuestionPage(found, cursor, tuple(run_id for (run_id,) in unlisted))
+
+
+def _place_of_question(row: tuple[Any, ...]) -> tuple[bool, float, int, str]:
+    """Where a question stands in the list: as SQLite has it, also where a damaged time is no number."""
+    number, name, asked = row[3:6]
+    return (False, asked, number, name) if isinstance(asked, float | int) else (True, 0.0, number, str(name))
+
+
+def _few_asked(connection: sqlite3.Connection, asked: QuestionQuery) -> tuple[str, tuple[object, ...]] | None:
+    """A query for the numbers of the runs that a filter selects, if these are few; None: it leads the way nowhere."""
+    ways: list[tuple[str, tuple[object, ...]]] = [
+        ("SELECT run FROM labels WHERE name = ? AND value = ?", item) for item in asked.labels.items()
+    ]
+    if asked.graph is not None:
+        ways.append(("SELECT id FROM runs WHERE graph = ?", (asked.graph,)))
+    for query, values in ways:
+        (count,) = connection.execute(f"SELECT count(*) FROM ({query} LIMIT {searching.COUNTED})", values).fetchone()
+        if count < searching.COUNTED:
+            return query, values
+    return None
+
+
+def put_schedule(connection: sqlite3.Connection, schedule: Schedule) -> None:
+    """See `Store.put_schedule`."""
+    connection.execute(
+        "INSERT OR REPLACE INTO schedules (name, next_at, data) VALUES (?, ?, ?)",
+        (schedule.name, schedule.next_at, schedule_text(schedule)),
+    )
+
+
+def schedules(connection: sqlite3.Connection, url: str) -> list[Schedule]:
+    """See `Store.schedules`."""
+    found = []
+    for name, next_at, data in connection.execute("SELECT name, next_at, data FROM schedules ORDER BY name"):
+        try:
+            found.append(schedule_of(name, next_at, data))
+        except InvalidValue as error:
+            raise StoreError(f"store {url}: schedule {name!r} is damaged; remove it and schedule it again") from error
+    return found
+
+
+def move_schedule(connection: sqlite3.Connection, name: str, at: float, to: float) -> bool:
+    """See `Store.move_schedule`."""
+    changed = connection.execute("UPDATE schedules SET next_at = ? WHERE name = ? AND next_at = ?", (to, name, at))
+    return changed.rowcount == 1
+
+
+def delete_schedule(connection: sqlite3.Connection, name: str) -> bool:
+    """See `Store.delete_schedule`."""
+    return connection.execute("DELETE FROM schedules WHERE name = ?", (name,)).rowcount == 1

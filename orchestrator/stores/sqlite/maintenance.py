@@ -1,6 +1,7 @@
-"""What is done to a whole file: giving the space of deleted runs back, and looking for what does not belong together.
+"""Maintenance of a whole file: giving the space of deleted runs back, and finding and repairing damage.
 
-Each function but `look` is one short write, so that appends of other runs go between them.
+Each function but those that look is one short write, so that appends of other runs go between them. The check looks for
+rows that do not belong together, among them payloads that differ from those of the records.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ from collections.abc import Callable, Iterator
 
 from orchestrator.errors import InvalidValue
 from orchestrator.stores.base import Finding
-from orchestrator.stores.payloads import Disorder
+from orchestrator.stores.payloads import Disorder, damage, digests_of, disorder, is_sound
 from orchestrator.stores.shared import json_object
-from orchestrator.stores.sqlite import items, payload_uses
+from orchestrator.stores.sqlite import items
+from orchestrator.stores.sqlite.payloads import IS_SKELETON
 from orchestrator.stores.sqlite.searching import OF_RUNS
 from orchestrator.stores.stored import checksum, labels_of, schedule_of
 
@@ -77,12 +79,12 @@ def faults(connection: sqlite3.Connection) -> list[Finding]:
 
 def look(connection: sqlite3.Connection) -> list[Finding]:
     """See `Store.check`, without repair; of a file without faults."""
-    payloads = payload_uses.look(connection)
+    payloads = look_at_payloads(connection)
     found = [Finding(text) for text, _ in _disorder(connection, payloads)]
     found += _graphs(connection)
     found += _schedules(connection)
     found += _items(connection)
-    found += payload_uses.damaged(connection, payloads)
+    found += _damaged_payloads(connection, payloads)
     if not can_shrink(connection):
         found.append(Finding("the file keeps the space of deleted runs", note=True))
     return found
@@ -93,7 +95,7 @@ def tidy(connection: sqlite3.Connection, payloads: Disorder) -> list[Finding]:
 
     Args:
         connection: one that writes, inside a transaction.
-        payloads: what `payload_uses.look` found before, in a transaction for which nobody waits.
+        payloads: what `look_at_payloads` found before, in a transaction for which nobody waits.
     """
     found: list[Finding] = []
     for text, repaired in list(_disorder(connection, payloads)):
@@ -131,7 +133,7 @@ def _disorder(connection: sqlite3.Connection, payloads: Disorder) -> Iterator[_R
     lost = [number for number, area, _ in items.damaged(connection) if area == "cache"]
     if lost:
         yield f"{len(lost)} results of cached nodes are damaged", _removal(connection, lost)
-    yield from payload_uses.repairs(connection, payloads)
+    yield from _payload_repairs(connection, payloads)
 
 
 def _runs_of(connection: sqlite3.Connection, table: str) -> Iterator[int]:
@@ -247,3 +249,67 @@ def _index_is_whole(connection: sqlite3.Connection, index: str) -> bool:
     except sqlite3.DatabaseError:
         return False
     return True
+
+
+def _payload_repairs(connection: sqlite3.Connection, found: Disorder) -> Iterator[tuple[str, Callable[[], str]]]:
+    """What is wrong, and a function that repairs it and says what it did.
+
+    Others may have written since it was found, and wait while it is repaired: only runs and payloads of which something
+    was found are looked at again.
+    """
+
+    def note() -> str:
+        connection.executemany(
+            "DELETE FROM payload_uses WHERE run = ?1"
+            " AND NOT EXISTS (SELECT 1 FROM runs WHERE id = ?1 AND archived IS NULL)",
+            [(run,) for run in found.stale],
+        )
+        for run, digests in found.unnoted.items():
+            connection.executemany(
+                "INSERT OR IGNORE INTO payload_uses (digest, run) SELECT digest, ?1 FROM payloads WHERE digest = ?2",
+                [(run, digest) for digest in sorted(digests & _digests_of_run(connection, run))],
+            )
+        return "written again from the records"
+
+    def remove() -> str:
+        connection.executemany(
+            "DELETE FROM payloads WHERE digest = ?1 AND NOT EXISTS (SELECT 1 FROM payload_uses WHERE digest = ?1)",
+            [(digest,) for digest in found.unused],
+        )
+        return "deleted"
+
+    if found.wrong:
+        yield f"the payloads that are noted differ from the records of {len(found.wrong)} runs", note
+    if found.unused:
+        yield f"{len(found.unused)} payloads that no record has", remove
+
+
+def _digests_of_run(connection: sqlite3.Connection, run: int) -> set[bytes]:
+    """The payloads that the records of a run have; none if there is no such run."""
+    rows = connection.execute(
+        f"SELECT data FROM records WHERE id BETWEEN ? AND ? AND {IS_SKELETON}"
+        " AND EXISTS (SELECT 1 FROM runs WHERE id = ?)",
+        (run << 32, run << 32 | 0xFFFFFFFF, run),
+    )
+    return digests_of(data for (data,) in rows)
+
+
+def _damaged_payloads(connection: sqlite3.Connection, found: Disorder) -> list[Finding]:
+    """The payloads that are damaged or missing."""
+    names = dict(connection.execute("SELECT id, run_id FROM runs").fetchall())
+    missing = {digest: str(names.get(run, run)) for digest, run in found.missing.items()}
+    payloads = connection.execute("SELECT digest, data FROM payloads ORDER BY id")
+    return damage([digest for digest, data in payloads if not is_sound(digest, data)], missing)
+
+
+def look_at_payloads(connection: sqlite3.Connection) -> Disorder:
+    """Find what does not belong together."""
+    return disorder(
+        connection.execute(
+            f"SELECT id >> 32, data FROM records WHERE {IS_SKELETON} AND id >> 32 IN (SELECT id FROM runs)"
+        ),
+        connection.execute(
+            "SELECT run, digest, EXISTS (SELECT 1 FROM runs WHERE id = run AND archived IS NULL) FROM payload_uses"
+        ),
+        {digest for (digest,) in connection.execute("SELECT digest FROM payloads")},
+    )

@@ -27,6 +27,7 @@ from orchestrator.stores.base import (
     Schedule,
     Store,
 )
+from orchestrator.stores.items import Area, FoundItem, Item, ItemUsage, ItemWrite, Namespace
 from orchestrator.stores.owner import Owner
 from orchestrator.stores.payloads import Payloads, size_of
 from orchestrator.stores.requests import Append, ClaimRequest, NewRun, QuestionQuery, RunQuery, StatsQuery
@@ -47,7 +48,6 @@ from orchestrator.stores.sqlite.files import (
     patiently,
     store_error,
 )
-from orchestrator.stores.sqlite.item_store import SQLiteItems
 from orchestrator.stores.sqlite.leases import StoreClock
 from orchestrator.stores.sqlite.payloads import UnreadablePayload
 from orchestrator.stores.sqlite.payloads import replace as replace_payload
@@ -59,21 +59,10 @@ from orchestrator.stores.threads import watch
 
 if TYPE_CHECKING:
     from orchestrator.kernel.records import Record
-    from orchestrator.stores.sqlite import (
-        archived,
-        claims,
-        listing,
-        maintenance,
-        payload_uses,
-        questions,
-        schedules,
-        searching,
-        totals,
-    )
+    from orchestrator.stores.sqlite import archived, claims, items, listing, maintenance, searching
 else:
-    archived, claims, listing, maintenance, payload_uses, questions, schedules, searching, totals = lazy_modules(
-        "orchestrator.stores.sqlite",
-        "archived claims listing maintenance payload_uses questions schedules searching totals",
+    archived, claims, items, listing, maintenance, searching = lazy_modules(
+        "orchestrator.stores.sqlite", "archived claims items listing maintenance searching"
     )
 
 __all__ = ["SQLiteStore"]
@@ -84,7 +73,7 @@ _TEXTS = 8
 """How many graphs' texts are remembered."""
 
 
-class SQLiteStore(SQLiteItems):
+class SQLiteStore:
     """A store in the SQLite file at `path`; see `Store` for what each method promises.
 
     Safe to use from several threads, event loops and processes. The file is opened at once if it is there, and
@@ -222,19 +211,19 @@ class SQLiteStore(SQLiteItems):
         return await self._readers.read(lambda connection: listing.runs(connection, self._clock, query))
 
     async def totals(self, run_id: str) -> RunTotals | None:
-        return await self._readers.read(partial(totals.totals, run_id=run_id))
+        return await self._readers.read(partial(listing.totals, run_id=run_id))
 
     async def stats(self, query: StatsQuery) -> list[StatsRow]:
         by = By.of(query.by)
-        return await self._readers.read(lambda connection: totals.stats(connection, by, query))
+        return await self._readers.read(lambda connection: listing.stats(connection, by, query))
 
     async def open_questions(self, run_id: str) -> tuple[OpenQuestion, ...] | None:
         return await self._readers.read(
-            lambda connection: questions.of_run(connection, writes.run_number(connection, run_id))
+            lambda connection: listing.open_questions(connection, writes.run_number(connection, run_id))
         )
 
     async def questions(self, query: QuestionQuery) -> QuestionPage:
-        return await self._readers.read(lambda connection: questions.page(connection, query))
+        return await self._readers.read(lambda connection: listing.questions(connection, query))
 
     async def _index(self) -> None:
         """Bring the full-text index up to date. In a file that cannot be written, runs are searched without it."""
@@ -359,16 +348,16 @@ class SQLiteStore(SQLiteItems):
 
     async def put_schedule(self, schedule: Schedule) -> None:
         check_key("the name of a schedule", schedule.name)
-        await self._writer.write(partial(schedules.put, schedule=schedule))
+        await self._writer.write(partial(listing.put_schedule, schedule=schedule))
 
     async def schedules(self) -> list[Schedule]:
-        return await self._readers.read(partial(schedules.listed, url=self._url))
+        return await self._readers.read(partial(listing.schedules, url=self._url))
 
     async def move_schedule(self, name: str, *, at: float, to: float) -> bool:
-        return await self._writer.write(partial(schedules.move, name=name, at=at, to=to))
+        return await self._writer.write(partial(listing.move_schedule, name=name, at=at, to=to))
 
     async def delete_schedule(self, name: str) -> bool:
-        return await self._writer.write(partial(schedules.delete, name=name))
+        return await self._writer.write(partial(listing.delete_schedule, name=name))
 
     # ------------------------------------------------------------------------------- archive
 
@@ -431,7 +420,7 @@ class SQLiteStore(SQLiteItems):
         found = await self._readers.read(maintenance.look)
         if not repair or not self.path.exists():
             return found
-        payloads = await self._readers.read(payload_uses.look)
+        payloads = await self._readers.read(maintenance.look_at_payloads)
         tidy = partial(maintenance.tidy, payloads=payloads)
         done = {one.what: one for one in await self._writer.write(tidy)}
         if not await self._readers.read(maintenance.can_shrink):
@@ -449,6 +438,89 @@ class SQLiteStore(SQLiteItems):
         except Error as error:
             raise store_error(error, self._url) from error
         return [replace(one, repaired="written again, and it gives space back from now on") for one in kept]
+
+    # --------------------------------------------------------------------------------- items
+
+    def _now(self, connection: Connection, *, write: bool = False) -> float:
+        return self._clock.now(connection, write=write)
+
+    async def put_item(
+        self,
+        area: Area,
+        item: Item,
+        *,
+        lifetime: float | None = None,
+        write: ItemWrite | None = None,
+        most: int | None = None,
+        evict: bool = False,
+    ) -> None:
+        await self._writer.write(
+            lambda connection: items.put(
+                connection, self._now(connection, write=True), area, item, lifetime, write, most, evict
+            ),
+            size=item.size,
+        )
+
+    async def item(self, area: Area, namespace: Namespace, key: str) -> Item | None:
+        return await self._readers.read(
+            lambda connection: items.get(connection, self._now(connection), area, namespace, key, self.url)
+        )
+
+    async def delete_item(self, area: Area, namespace: Namespace, key: str, *, write: ItemWrite | None = None) -> bool:
+        return await self._writer.write(
+            lambda connection: items.delete(connection, self._now(connection, write=True), area, namespace, key, write),
+            checkpoint=write is None,  # the log would keep the item's text until it is next emptied
+        )
+
+    async def items(
+        self, area: Area, prefix: Namespace = (), *, after: tuple[str, str] | None = None, limit: int = 100
+    ) -> list[Item]:
+        return await self._readers.read(
+            lambda connection: items.listed(connection, self._now(connection), area, prefix, after, limit)
+        )
+
+    async def item_namespaces(self, area: Area, prefix: Namespace = ()) -> list[Namespace]:
+        return await self._readers.read(
+            lambda connection: items.namespaces(connection, self._now(connection), area, prefix)
+        )
+
+    async def search_items(self, area: Area, prefix: Namespace, text: str, *, limit: int) -> list[FoundItem]:
+        if not await self._readers.read(items.is_indexed):
+            with suppress(StoreUnavailable):  # a file that cannot be written is searched without its index
+                while await self._writer.write(items.index_some):
+                    pass
+        return await self._readers.read(
+            lambda connection: items.search(connection, self._now(connection), area, prefix, text, limit)
+        )
+
+    async def nearest_items(self, area: Area, prefix: Namespace, vector: bytes, *, limit: int) -> list[FoundItem]:
+        return await self._readers.read(
+            lambda connection: items.close_by(connection, self._now(connection), area, prefix, vector, limit)
+        )
+
+    async def prune_items(self, area: Area, prefix: Namespace = (), *, older_than: float | None = None) -> int:
+        if not await self._readers.read(_has_items):
+            return 0
+
+        def some(connection: Connection, started: float) -> int:
+            before = None if older_than is None else started - older_than
+            return items.prune(connection, self._now(connection, write=True), area, prefix, before)
+
+        write = partial(some, started=await self._readers.read(self._now))
+        removed = 0
+        while True:
+            step = await self._writer.write(write)
+            removed += step
+            if step < items.AT_ONCE:
+                return removed
+
+    async def item_usage(self, area: Area) -> ItemUsage:
+        return await self._readers.read(lambda connection: items.usage(connection, self._now(connection), area))
+
+    async def add_item(self, area: Area, item: Item) -> bool:
+        return await self._writer.write(
+            lambda connection: items.add(connection, self._now(connection, write=True), area, item), size=item.size
+        )
 
     # --------------------------------------------------------------------------------- close
 
@@ -468,3 +540,7 @@ class SQLiteStore(SQLiteItems):
 
 def _nothing(connection: Connection) -> None:
     """Opening the file is the point: it says at once what is wrong with it."""
+
+
+def _has_items(connection: Connection) -> bool:
+    return connection.execute("SELECT 1 FROM items LIMIT 1").fetchone() is not None

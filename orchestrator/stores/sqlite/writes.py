@@ -14,7 +14,6 @@ from orchestrator._lazy import lazy_modules
 from orchestrator.errors import RunArchived, RunExists, RunUnknown
 from orchestrator.jsontypes import canonical
 from orchestrator.kernel.records import FINAL
-from orchestrator.stores import parts
 from orchestrator.stores.base import RunSummary
 from orchestrator.stores.payloads import Payloads
 from orchestrator.stores.requests import Append, NewRun
@@ -24,6 +23,7 @@ from orchestrator.stores.sqlite.leases import IS_NOTICE, RELEASED, rob
 from orchestrator.stores.sqlite.payloads import keep, let_go
 from orchestrator.stores.statistics import numbers_of
 from orchestrator.stores.stored import Row, archived_of, checksum, labels_of
+from orchestrator.stores.totals import packed
 
 if TYPE_CHECKING:
     from orchestrator.stores.sqlite import searching
@@ -160,7 +160,7 @@ def write_totals(connection: sqlite3.Connection, number: int, totals: RunTotals)
 def add_totals(connection: sqlite3.Connection, number: int, totals: RunTotals) -> None:
     """Store what a run has spent, of which no failed tools are stored."""
     connection.execute(
-        "INSERT OR REPLACE INTO run_parts (run, names, numbers) VALUES (?, ?, ?)", (number, *parts.packed(totals))
+        "INSERT OR REPLACE INTO run_parts (run, names, numbers) VALUES (?, ?, ?)", (number, *packed(totals))
     )
     failed = {row.name for row in totals.rows if row.kind == "tool" and row.failed}
     if failed:
