@@ -8,7 +8,7 @@ Plain `pytest` is for every change: each law once, in few examples and small siz
 A table of several parameters has each value of each of them once, not each combination. What takes long, needs a
 database, or starts processes is left out; of the tests that docs/promises.md names as proofs of a promise the first one
 runs nevertheless, unless it needs a database. `pytest --full` runs everything, in full sizes, and on both event loops
-where they matter. A test that is asked for by its file or its name runs on both, too.
+where they matter (a storm at scale 1 on one). A test that is asked for by its file or its name runs on both, too.
 """
 
 from __future__ import annotations
@@ -67,6 +67,11 @@ STORES = {"memory", "memory://", "sqlite"}
 DATABASES = {"postgres", "postgresql"}
 SERVERS = {"own_postgres", "postgres", "postgres_server"}
 """Fixtures that start PostgreSQL."""
+PLAIN = {
+    "test_importing_the_package_loads_nothing_heavy",
+    "test_what_is_done_is_what_is_frozen",
+}
+"""Tests that start processes, or look as if they did, and run on every change."""
 _TESTS = Path(__file__).parent
 _MEMORY = Path("/dev/shm")
 _ROOM = 2 << 30
@@ -188,7 +193,8 @@ def _costly(items: list[pytest.Item]) -> set[pytest.Item]:
     Of the tests of each promise the first one runs nevertheless, where it needs no database.
     """
     found = {item for item in items if item.get_closest_marker(FULL_ONLY) or _in_database(item)}
-    return found | {item for item in items if starts_processes(item) and item.name.split("[")[0] not in _proofs()}
+    stays = _proofs() | PLAIN
+    return found | {item for item in items if starts_processes(item) and _function(item)[1] not in stays}
 
 
 def _rows_of_products(items: list[pytest.Item]) -> set[pytest.Item]:
@@ -252,9 +258,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if by_itself or metafunc._arg2fixturedefs["anyio_backend"][-1].func is not _anyio_backend:
         return
     loops: Sequence[str] = LOOPS
+    option = metafunc.config.option
+    bounded = metafunc.definition.get_closest_marker("storm") and option.storm_scale == 1
     if _room(metafunc.definition) not in ON_BOTH:
         loops = LOOPS[:1]
-    elif not metafunc.config.option.full and not _named(metafunc.config):
+    elif (bounded or not option.full) and not _named(metafunc.config):
         loops = [LOOPS[crc32(metafunc.function.__name__.encode()) % 2]]
     metafunc.parametrize("anyio_backend", loops, indirect=True)
 

@@ -19,19 +19,15 @@ STARTERS = ("subprocess", "multiprocessing", "tests.support.programs", "tests.su
 NAMES = frozenset({"assert_kill_safe", "assert_crash_safe", "assert_disk_safe", "posix_spawn", "Popen"})
 """Names of what starts processes, or stops a run at every write."""
 SHELL = frozenset({"begin", "terminal", "sh", "process", "typed", "pasted"})
-"""Methods of the fixture `shell` that start processes; by itself it runs commands in the process of the tests."""
+"""Methods of a `Shell` that start processes; by itself it runs commands in the process of the tests."""
 
 
 def starts_processes(item: pytest.Item) -> bool:
     """True if a test starts processes, or stops a run at every write."""
     if not isinstance(item, pytest.Function):
         return False
-    function = inspect.unwrap(item.function)
-    if "shell" in item.fixturenames and not SHELL.isdisjoint(_names(function.__code__)):
-        return True
-    definitions = item._fixtureinfo.name2fixturedefs.items()
-    fixtures = [found[-1].func for name, found in definitions if found and name != "shell"]
-    return any(_starts(one) for one in (function, *map(inspect.unwrap, fixtures)))
+    fixtures = [found[-1].func for found in item._fixtureinfo.name2fixturedefs.values() if found]
+    return any(_starts(inspect.unwrap(one)) for one in (item.function, *fixtures))
 
 
 @cache
@@ -44,9 +40,12 @@ def _starts(function: Callable[..., Any]) -> bool:
         if not isinstance(one, FunctionType | type) or one in seen or not one.__module__.startswith("tests."):
             continue
         seen.add(one)
+        if one.__module__ == "tests.support.shell":
+            continue  # which of its methods start processes is known
         for code, known in _codes(one):
             names = _names(code)
-            if not NAMES.isdisjoint(names) or any(_is_starter(known.get(name)) for name in names):
+            starting = NAMES | SHELL if "Shell" in known else NAMES
+            if not starting.isdisjoint(names) or any(_is_starter(known.get(name)) for name in names):
                 return True
             ahead += [known[name] for name in names if name in known]
     return False
