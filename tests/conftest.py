@@ -5,9 +5,10 @@ fifth, `full`, names those that take long. Where they do not run they are left o
 counts as skipped. `timed` tells `.ci/storm` which storms to run alone.
 
 Plain `pytest` is for every change: each law once, in few examples and small sizes, on one event loop and in one store.
-What takes long, or needs a database or processes, is left out unless docs/promises.md names it as a proof. `pytest
---full` runs everything, in full sizes, and on both event loops where they matter. A test that is asked for by its file
-or its name runs on both, too.
+A table of several parameters has each value of each of them once, not each combination. What takes long, needs a
+database, or starts processes is left out; of the tests that docs/promises.md names as proofs of a promise the first one
+runs nevertheless, unless it needs a database. `pytest --full` runs everything, in full sizes, and on both event loops
+where they matter (a storm at scale 1 on one). A test that is asked for by its file or its name runs on both, too.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from orchestrator.testing import MockClock
+from tests.support.processes import starts_processes
 
 pytest_plugins = [
     "tests.support.postgres",
@@ -63,8 +65,13 @@ ON_BOTH = {"executor", "models", "nodes", "stores", "testing", "tools"}
 STORES = {"memory", "memory://", "sqlite"}
 """Stores of which a test meets one, unless it is asked for."""
 DATABASES = {"postgres", "postgresql"}
-OUTSIDE = {"lives", "own_postgres", "postgres", "postgres_server"}
-"""Fixtures that start a database or processes."""
+SERVERS = {"own_postgres", "postgres", "postgres_server"}
+"""Fixtures that start PostgreSQL."""
+PLAIN = {
+    "test_importing_the_package_loads_nothing_heavy",
+    "test_what_is_done_is_what_is_frozen",
+}
+"""Tests that start processes, or look as if they did, and run on every change."""
 _TESTS = Path(__file__).parent
 _MEMORY = Path("/dev/shm")
 _ROOM = 2 << 30
@@ -108,7 +115,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """More workers than there are processors: many a test waits for a process or for time to pass."""
-    return (os.cpu_count() or 1) + 2
+    return (os.cpu_count() or 1) + 1
 
 
 @pytest.hookimpl(wrapper=True)
@@ -181,21 +188,39 @@ def _on_others(items: list[pytest.Item]) -> set[pytest.Item]:
 
 
 def _costly(items: list[pytest.Item]) -> set[pytest.Item]:
-    """Tests that take long, and those that need a database or processes and are no proof of a promise.
+    """Tests that take long, those that need a database, and those that start processes.
 
-    A proof that has rows in other stores runs there.
+    Of the tests of each promise the first one runs nevertheless, where it needs no database.
     """
-    found = {item for item in items if item.get_closest_marker(FULL_ONLY)}
-    outside = {item for item in items if not OUTSIDE.isdisjoint(getattr(item, "fixturenames", ()))}
-    in_database = {item for item in items if _in_database(item)}
-    elsewhere = {_function(item) for item in items if item not in in_database}
-    found |= {item for item in outside | in_database if _function(item)[1] not in _promised()}
-    return found | {item for item in in_database if _function(item) in elsewhere}
+    found = {item for item in items if item.get_closest_marker(FULL_ONLY) or _in_database(item)}
+    stays = _proofs() | PLAIN
+    return found | {item for item in items if starts_processes(item) and _function(item)[1] not in stays}
+
+
+def _rows_of_products(items: list[pytest.Item]) -> set[pytest.Item]:
+    """Rows that are left out of tables of several parameters: each value of each of them is there once at least."""
+    tables: dict[tuple[object, str], list[tuple[pytest.Item, tuple[str, ...]]]] = {}
+    for item in items:
+        if isinstance(item, pytest.Function) and hasattr(item, "callspec") and len(item.callspec._idlist) > 1:
+            tables.setdefault(_function(item), []).append((item, tuple(item.callspec._idlist)))
+    left_out: set[pytest.Item] = set()
+    for rows in tables.values():
+        met: set[tuple[int, str]] = set()
+        kept: set[pytest.Item] = set()
+        for news in range(max(len(columns) for _, columns in rows), 0, -1):  # first those with the most new values
+            for item, columns in rows:
+                if len({*enumerate(columns)} - met) >= news:
+                    met |= {*enumerate(columns)}
+                    kept.add(item)
+        left_out |= {item for item, _ in rows} - kept
+    return left_out
 
 
 def _in_database(item: pytest.Item) -> bool:
+    """True if a test needs PostgreSQL."""
     values = item.callspec.params.values() if hasattr(item, "callspec") else ()
-    return any(isinstance(value, str) and value in DATABASES for value in values)
+    named = any(isinstance(value, str) and value in DATABASES for value in values)
+    return named or not SERVERS.isdisjoint(getattr(item, "fixturenames", ()))
 
 
 def _function(item: pytest.Item) -> tuple[object, str]:
@@ -203,9 +228,10 @@ def _function(item: pytest.Item) -> tuple[object, str]:
 
 
 @functools.cache
-def _promised() -> frozenset[str]:
-    """The tests that the documentation names as proofs."""
-    return frozenset(re.findall(r"`(test_\w+)`", (_TESTS.parent / "docs/promises.md").read_text(encoding="utf-8")))
+def _proofs() -> frozenset[str]:
+    """The first of the tests that the documentation names as proofs of a promise."""
+    rows = (_TESTS.parent / "docs/promises.md").read_text(encoding="utf-8").splitlines()
+    return frozenset(found[0] for row in rows if (found := re.findall(r"`(test_\w+)`", row)))
 
 
 def _value(item: pytest.Item, parameter: str) -> str:
@@ -232,9 +258,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if by_itself or metafunc._arg2fixturedefs["anyio_backend"][-1].func is not _anyio_backend:
         return
     loops: Sequence[str] = LOOPS
+    option = metafunc.config.option
+    bounded = metafunc.definition.get_closest_marker("storm") and option.storm_scale == 1
     if _room(metafunc.definition) not in ON_BOTH:
         loops = LOOPS[:1]
-    elif not metafunc.config.option.full and not _named(metafunc.config):
+    elif (bounded or not option.full) and not _named(metafunc.config):
         loops = [LOOPS[crc32(metafunc.function.__name__.encode()) % 2]]
     metafunc.parametrize("anyio_backend", loops, indirect=True)
 
@@ -249,6 +277,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     apart |= _in_turn(items)
     if not config.option.full and not _named(config):
         apart |= _costly(items) | _on_others(items)
+        apart |= _rows_of_products([item for item in items if item not in apart])
     if apart:
         config.hook.pytest_deselected(items=[*apart])
         items[:] = [item for item in items if item not in apart]

@@ -10,8 +10,8 @@ from tests.frozen.texts import differences, kept
 
 LONG = frozenset({"journals-generated", "journals-rules", "terminal", "stores", "drawings", "layouts", "pages"})
 """Texts that take seconds."""
-SECOND = frozenset({"journals-strategies", "checks"})
-"""Texts that take a second: `journals-contract` and the tests of the checks say on every change what they would."""
+SECOND = frozenset({"journals-contract", "journals-strategies", "live", "checks"})
+"""Texts that take a second or more."""
 
 
 MARKS = {**dict.fromkeys(LONG, pytest.mark.storm), **dict.fromkeys(SECOND, pytest.mark.full)}
