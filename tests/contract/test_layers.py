@@ -74,15 +74,15 @@ is one run while a process drives it, and `executor/runs` are all runs of an exe
 
 GROUND = """
     answers call_guard commands concurrency failures interrupts journal lease os_signals resources
-    run_list run_log run_search run_status run_tools snapshots trust worker_health worker_probes replay/__init__
-    replay/recording replay/running replay/steps versions/__init__ versions/comparison versions/migrated_state
+    run_log run_search run_status run_tools snapshots worker_health replay/__init__
+    replay/recording replay/running versions/__init__ versions/comparison versions/migrated_state
     versions/migrations versions/remedies
 """
-OF_A_DRIVE = "drive attempt node_call node_results step_context step_tasks"
+OF_A_DRIVE = "drive node_call step_context step_tasks"
 """Files of the executor that make up these two rooms; all others that are in no room's folder are `executor/runs`."""
 ROOMS_OF_EXECUTOR = {
     "executor": {*GROUND.split()},
-    "executor/effects": {"replay/calls"},
+    "executor/effects": {"replay/steps"},
     "executor/drive": {*OF_A_DRIVE.split()},
 }
 
@@ -91,7 +91,6 @@ EXCEPTIONS: set[tuple[str, str]] = set()
 
 CIRCLES = [
     {"engines/restate/engine.py", "engines/restate/service.py"},
-    {"executor/worker_health.py", "executor/worker_probes.py"},
     {"stores/postgres/connections.py", "stores/postgres/record_partitions.py", "stores/postgres/statements.py"},
     {"stores/postgres/payloads.py", "stores/postgres/related_rows.py"},
     {"views/explainer.py", "views/run.py"},
