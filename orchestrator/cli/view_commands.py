@@ -78,7 +78,7 @@ def runs(
     scans: list[Scanned] = []
 
     async def listed(store: Store) -> Sequence[RunInfo]:
-        from orchestrator.executor.run_list import run_list
+        from orchestrator.executor.run_status import run_list
         from orchestrator.stores.requests import RunQuery
 
         found: list[RunInfo] = []

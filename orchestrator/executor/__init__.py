@@ -13,27 +13,25 @@ from typing import TYPE_CHECKING
 from orchestrator._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from orchestrator.executor.app import App
     from orchestrator.executor.checking import Checked
-    from orchestrator.executor.executor import Executor
-    from orchestrator.executor.executor_cache import ExecutorCache
-    from orchestrator.executor.executor_memory import ExecutorMemory
+    from orchestrator.executor.executor import App, Executor, run_sync
     from orchestrator.executor.namespaces import (
+        ExecutorCache,
         ExecutorForks,
         ExecutorGraphs,
+        ExecutorMemory,
         ExecutorReplays,
         ExecutorSchedules,
         ExecutorWorkers,
     )
     from orchestrator.executor.observers import RunObserver
-    from orchestrator.executor.open_questions import RunQuestion, RunQuestions
+    from orchestrator.executor.reader import RunQuestion, RunQuestions
     from orchestrator.executor.recovery import Resumed, ResumedRun
     from orchestrator.executor.retention import Pruned
     from orchestrator.executor.streaming import Stream
-    from orchestrator.executor.sync import run_sync
     from orchestrator.executor.transfer import Imported
     from orchestrator.executor.versions.check import VersionCheck
-    from orchestrator.executor.work_queue import Driven
+    from orchestrator.executor.worker import Driven
     from orchestrator.executor.worker_health import WorkerHealth
     from orchestrator.graph.versions import Migration
     from orchestrator.seals import Seal
@@ -46,24 +44,21 @@ if TYPE_CHECKING:
     from orchestrator.views.worker_info import WorkerInfo
 
 _HOMES = {
-    "orchestrator.executor.app": ("App",),
-    "orchestrator.executor.executor": ("Executor",),
+    "orchestrator.executor.executor": ("App", "Executor", "run_sync"),
     "orchestrator.executor.recovery": ("Resumed", "ResumedRun"),
     "orchestrator.executor.checking": ("Checked",),
-    "orchestrator.executor.executor_cache": ("ExecutorCache",),
-    "orchestrator.executor.executor_memory": ("ExecutorMemory",),
+    "orchestrator.executor.namespaces": (
+        "ExecutorCache", "ExecutorForks", "ExecutorGraphs", "ExecutorMemory", "ExecutorReplays", "ExecutorSchedules",
+        "ExecutorWorkers",
+    ),
     "orchestrator.executor.observers": ("RunObserver",),
-    "orchestrator.executor.open_questions": ("RunQuestion", "RunQuestions"),
+    "orchestrator.executor.reader": ("RunQuestion", "RunQuestions"),
     "orchestrator.executor.retention": ("Pruned",),
     "orchestrator.executor.streaming": ("Stream",),
     "orchestrator.executor.transfer": ("Imported",),
     "orchestrator.executor.versions.check": ("VersionCheck",),
-    "orchestrator.executor.work_queue": ("Driven",),
+    "orchestrator.executor.worker": ("Driven",),
     "orchestrator.executor.worker_health": ("WorkerHealth",),
-    "orchestrator.executor.namespaces": (
-        "ExecutorForks", "ExecutorGraphs", "ExecutorReplays", "ExecutorSchedules", "ExecutorWorkers",
-    ),
-    "orchestrator.executor.sync": ("run_sync",),
     "orchestrator.graph.versions": ("Migration",),
     "orchestrator.seals": ("Seal",),
     "orchestrator.views.events": ("EVENT_TYPES", "Event"),

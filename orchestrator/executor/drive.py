@@ -1,7 +1,7 @@
 """One run while this process drives it: one loop for new runs, resumed ones, nested graphs and watched ones.
 
 `StepTasks` run its steps, and `Timers` bring about what time does: limits in seconds, time-outs of subgraphs, timers,
-and deadlines of questions. (A node's own `timeout` is a cancel scope around its attempt: see `executor.attempt`.) Their
+and deadlines of questions. (A node's own `timeout` is a cancel scope around its attempt: see `run_step`.) Their
 records, and requests from outside, go through the run's log.
 
 How a drive ends:

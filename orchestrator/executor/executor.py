@@ -6,33 +6,38 @@ when they are first used: looking at runs loads nothing that drives them.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, Self, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
 import anyio
+import anyio.lowlevel
 
 from orchestrator._lazy import lazy_modules
 from orchestrator.clock import SYSTEM_CLOCK, Clock
-from orchestrator.executor import reader, recovery, start
+from orchestrator.executor import reader, recovery, run_status, start
 from orchestrator.executor.child_runs import ChildRuns
 from orchestrator.executor.commands import Stop
-from orchestrator.executor.following import RunEvents
 from orchestrator.executor.host import Host
 from orchestrator.executor.namespaces import (
+    ExecutorCache,
     ExecutorForks,
     ExecutorGraphs,
+    ExecutorMemory,
     ExecutorReplays,
     ExecutorSchedules,
     ExecutorWorkers,
 )
 from orchestrator.executor.observers import RunObserver
 from orchestrator.executor.options import ForkOptions, ReplayOptions, ResumeOptions, RunOptions
-from orchestrator.executor.resources import Resources, check_arguments
+from orchestrator.executor.resources import Resources, check_arguments, check_code
 from orchestrator.executor.resuming import MakeContext, NameCode
+from orchestrator.executor.streaming import RunEvents
 from orchestrator.graph.limits import Limits
 from orchestrator.graph.model import GraphDefinition
 from orchestrator.graph.versions import Migration
@@ -55,21 +60,14 @@ if TYPE_CHECKING:
     from orchestrator.executor import (
         checking,
         delivery,
-        executor_cache,
-        executor_memory,
-        open_questions,
         retention,
-        run_list,
         streaming,
         transfer,
-        work_queue,
         worker,
     )
     from orchestrator.executor.checking import Checked
-    from orchestrator.executor.executor_cache import ExecutorCache
-    from orchestrator.executor.executor_memory import ExecutorMemory
     from orchestrator.executor.fork import making
-    from orchestrator.executor.open_questions import RunQuestions
+    from orchestrator.executor.reader import RunQuestions
     from orchestrator.executor.replay import start as replays
     from orchestrator.executor.replay.running import Live
     from orchestrator.executor.retention import ArchivedRuns, Pruned
@@ -81,11 +79,8 @@ if TYPE_CHECKING:
     from orchestrator.views.replay_result import Replay
     from orchestrator.views.run_diff import RunDiff
 else:
-    checking, delivery, executor_cache, executor_memory, open_questions, retention, run_list = lazy_modules(
-        "orchestrator.executor", "checking delivery executor_cache executor_memory open_questions retention run_list"
-    )
-    streaming, transfer, work_queue, worker = lazy_modules(
-        "orchestrator.executor", "streaming transfer work_queue worker"
+    checking, delivery, retention, streaming, transfer, worker = lazy_modules(
+        "orchestrator.executor", "checking delivery retention streaming transfer worker"
     )
     (making,) = lazy_modules("orchestrator.executor.fork", "making")
     (replays,) = lazy_modules("orchestrator.executor.replay", "start")
@@ -309,12 +304,12 @@ class Executor:
     @property
     def memory(self) -> ExecutorMemory:
         """The memory that runs of this store share, as `ctx.memory` has it. What is done here is not journaled."""
-        return executor_memory.ExecutorMemory(self._host)
+        return ExecutorMemory(self._host)
 
     @property
     def cache(self) -> ExecutorCache:
         """The results that are kept of nodes with `cache=`."""
-        return executor_cache.ExecutorCache(self._host)
+        return ExecutorCache(self._host)
 
     @property
     def tools(self) -> Toolbox:
@@ -456,7 +451,7 @@ class Executor:
             StoreError: the run cannot be written.
         """
         options = RunOptions(run_id=run_id, labels=labels, approve=approve, limits=limits, refs=refs)
-        return await work_queue.enqueue(self._host, graph, input, options, at)
+        return await start.enqueue(self._host, graph, input, options, at)
 
     @overload
     def stream(
@@ -1053,7 +1048,9 @@ class Executor:
             status=status, graph=graph, labels=labels or {}, parent=parent, relation=relation, search=search,
             since=since, waiting=waiting, failed_tool=failed_tool, after=after, limit=limit,
         )  # fmt: skip
-        return await run_list.run_list(self._host.store, query, q=q, begun_since=begun_since, begun_before=begun_before)
+        return await run_status.run_list(
+            self._host.store, query, q=q, begun_since=begun_since, begun_before=begun_before
+        )
 
     async def questions(
         self,
@@ -1080,7 +1077,7 @@ class Executor:
             InvalidValue: a kind is unknown.
             StoreError: `after` is not a cursor of this list.
         """
-        return await open_questions.open_questions(
+        return await reader.open_questions(
             self._host, graph=graph, labels=labels, kinds=kinds, after=after, limit=limit
         )
 
@@ -1411,3 +1408,74 @@ def executor_like(
         pools={name: int(pool.total_tokens) for name, pool in held.pools.items()}, memory=held.memory,
         contexts=executor._host.contexts.make, clock=held.clock,
     )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class App:
+    """The code that runs are driven with. `orchestrator worker --app module:attr` names one.
+
+        app = App(graphs=[triage, invoice], model=OpenAIModel("gpt-5"), tools=[lookup])
+
+    Attributes:
+        graphs: the graphs whose runs are driven.
+        model: the model of nodes that name no model.
+        models: named models, by the names that nodes use.
+        tools: the tools that nodes may call.
+        deps: the value of `ctx.deps` in nodes.
+        concurrency, pools: see `Executor`.
+        on_change, codec: see `Executor`.
+
+    Raises:
+        InvalidValue: an argument has another type.
+    """
+
+    graphs: Sequence[GraphDefinition]
+    model: Model | None = None
+    models: Mapping[str, Model] = field(default_factory=dict)
+    tools: ToolsLike = ()
+    deps: object = None
+    concurrency: int | None = None
+    pools: Mapping[str, int] | None = None
+    on_change: Literal["continue", "strict"] = "continue"
+    codec: Codec | None = None
+
+    def __post_init__(self) -> None:
+        check_code(graphs=self.graphs, model=self.model, models=self.models, pools=self.pools)
+
+    def executor(
+        self,
+        store: str | Store = "memory://",
+        *,
+        lease_ttl: float = 30.0,
+        seal: Seal | None = None,
+        on_change: Literal["continue", "strict"] | None = None,
+        codec: Codec | None = None,
+    ) -> Executor:
+        """Make an executor with this code.
+
+        Args:
+            store: a store, or its URL.
+            lease_ttl, seal: see `Executor`.
+            on_change, codec: in place of the app's.
+        """
+        return Executor(
+            store, graphs=self.graphs, model=self.model, models=self.models, tools=self.tools, deps=self.deps,
+            concurrency=self.concurrency, pools=self.pools, on_change=on_change or self.on_change, lease_ttl=lease_ttl,
+            seal=seal, codec=codec or self.codec,
+        )  # fmt: skip
+
+
+T = TypeVar("T")
+
+
+def run_sync(work: Callable[[], Awaitable[T]]) -> T:
+    """Await `work()` in an event loop of its own, and return its result.
+
+    Where a loop runs already, as in a notebook, that loop is another thread's: this call blocks the caller's.
+    """
+    try:
+        anyio.lowlevel.current_token()
+    except RuntimeError:  # no loop runs here
+        return anyio.run(work)
+    with ThreadPoolExecutor(1) as threads:
+        return threads.submit(anyio.run, work).result()

@@ -32,7 +32,9 @@ from orchestrator.executor.resuming import (
     NameCode,
     References,
     Reopening,
+    audited,
     begin,
+    guard_run,
     journal_resumed,
     reopening_of,
     stops_of,
@@ -41,7 +43,6 @@ from orchestrator.executor.run_log import Children, DriveClock, IdleFollower, Sh
 from orchestrator.executor.run_status import due_of_given_back
 from orchestrator.executor.run_tools import compare_offered, offered
 from orchestrator.executor.snapshots import NONE_KEPT, Kept, Snapshots
-from orchestrator.executor.trust import audited, guard_run
 from orchestrator.executor.watched_runs import WatchedRuns
 from orchestrator.graph.model import GraphDefinition
 from orchestrator.jsontypes import JsonObject

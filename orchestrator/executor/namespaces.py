@@ -1,26 +1,30 @@
-"""What belongs to one part of an executor: `executor.schedules`, `.workers`, `.replays`, `.forks` and `.graphs`.
-
-`executor.memory` and `executor.cache` are `ExecutorMemory` and `ExecutorCache`.
-"""
+"""Namespaces of an executor: `executor.schedules`, `workers`, `replays`, `forks`, `graphs`, `memory` and `cache`."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, cast
 
 from anyio.abc import TaskStatus
 
 from orchestrator._lazy import lazy_modules
+from orchestrator.errors import InvalidValue
 from orchestrator.executor import reader, recovery
 from orchestrator.executor.host import Host
 from orchestrator.executor.options import ForkOptions, ReplayOptions
+from orchestrator.graph.codec import shown
 from orchestrator.graph.model import GraphDefinition
 from orchestrator.graph.versions import Migration
+from orchestrator.memory import Access, Memory, MemoryOptions, names_of
 from orchestrator.stores.base import RunInfo, Schedule
+from orchestrator.stores.items import ItemUsage, namespace_text
 from orchestrator.values import check_position
 
 if TYPE_CHECKING:
-    from orchestrator.executor import schedules, work_queue, workers
+    from orchestrator.executor import schedules, worker
+    from orchestrator.executor.effects import memory
     from orchestrator.executor.fork import making, preview
     from orchestrator.executor.fork.preview import ForkChoices, ForkPreview
     from orchestrator.executor.replay import start as replays
@@ -28,12 +32,13 @@ if TYPE_CHECKING:
     from orchestrator.executor.replay.start import ReplayBatch
     from orchestrator.executor.versions import check
     from orchestrator.executor.versions.check import VersionCheck
-    from orchestrator.executor.work_queue import Driven
+    from orchestrator.executor.worker import Driven
     from orchestrator.executor.worker_health import WorkerHealth
     from orchestrator.views.replay_result import Replay
     from orchestrator.views.worker_info import WorkerInfo
 else:
-    schedules, work_queue, workers = lazy_modules("orchestrator.executor", "schedules work_queue workers")
+    schedules, worker = lazy_modules("orchestrator.executor", "schedules worker")
+    (memory,) = lazy_modules("orchestrator.executor.effects", "memory")
     making, preview = lazy_modules("orchestrator.executor.fork", "making preview")
     (replays,) = lazy_modules("orchestrator.executor.replay", "start")
     (check,) = lazy_modules("orchestrator.executor.versions", "check")
@@ -116,7 +121,7 @@ class ExecutorWorkers:
 
         One that stopped as it should is gone from the list. One that died is in it for an hour at least.
         """
-        return await workers.workers(self._host.store)
+        return await recovery.workers(self._host.store)
 
     async def parked(self, *, limit: int = 100) -> Sequence[RunInfo]:
         """Return runs that only `resume` continues, because 5 drives in a row died or were given up.
@@ -124,7 +129,7 @@ class ExecutorWorkers:
         Args:
             limit: the most runs to return, the longest parked first.
         """
-        return await workers.parked(self._host.store, limit)
+        return await recovery.parked(self._host.store, limit)
 
     async def recoverable(self) -> Sequence[str]:
         """Return the ids of the runs, of any graph, that `Executor.recover` would resume if it had their code."""
@@ -150,7 +155,7 @@ class ExecutorWorkers:
             GraphUnknown: the run's graph, or a model or tool of it, is missing here; another executor may have it.
             and the other errors of `Executor.resume`.
         """
-        return await work_queue.drive(self._host, run_id, wait, health)
+        return await worker.drive(self._host, run_id, wait, health)
 
     def wind_down(self, run_id: str) -> bool:
         """Interrupt a run that this executor drives once the steps that run have ended: no other step begins.
@@ -343,3 +348,125 @@ class ExecutorGraphs(Mapping[str, GraphDefinition]):
             cannot be read is there with a `fault`.
         """
         return await check.check_against(self._host, graph)
+
+
+class ExecutorMemory(Memory):
+    """The memory of an executor's store. Nothing is journaled."""
+
+    __slots__ = ("_made",)
+
+    def __init__(self, host: Host) -> None:
+        self._made = memory.MemoryAccess(host.store, host.resources.memory, host.resources.threads)
+
+    @property
+    def _options(self) -> MemoryOptions:
+        return self._made.options
+
+    async def _access(self, access: Access) -> Any:
+        return await self._made.make(access)
+
+    async def prune(self, prefix: Sequence[str] = (), *, older_than: timedelta | None = None) -> int:
+        """Remove items that have expired.
+
+        Args:
+            prefix: the first names of their namespaces; `()`: any.
+            older_than: also remove items that were not written for so long; `timedelta(0)`: all items.
+
+        Returns:
+            How many were removed.
+
+        Raises:
+            InvalidValue: an argument cannot be used.
+        """
+        if older_than is not None and not isinstance(cast(object, older_than), timedelta):
+            raise InvalidValue(f"older_than={shown(older_than)}: give a timedelta", where="older_than")
+        age = None if older_than is None else older_than.total_seconds()
+        if age is not None and age < 0:
+            raise InvalidValue(f"older_than={older_than!r}: use an age of 0 or more", where="older_than")
+        return await self._made.store.prune_items("memory", tuple(names_of(prefix, least=0)), older_than=age)
+
+    async def usage(self) -> ItemUsage:
+        """Return how many items there are, and how many bytes they have."""
+        return await self._made.store.item_usage("memory")
+
+
+@dataclass(frozen=True, slots=True)
+class CachedResult:
+    """A result that is kept of a node with `cache=`."""
+
+    graph: str
+    node: str
+    key: str
+    """Digest of all that the result depends on."""
+    created: float
+    """Unix seconds, by the store's clock, as is the next one."""
+    expires: float | None
+    size: int
+    """Bytes that it takes in the store."""
+
+
+class ExecutorCache:
+    """The results of nodes with `cache=` in an executor's store."""
+
+    def __init__(self, host: Host) -> None:
+        self._store = host.store
+
+    async def list(
+        self, graph: str | None = None, node: str | None = None, *, after: CachedResult | None = None, limit: int = 100
+    ) -> Sequence[CachedResult]:
+        """Return kept results, ordered by graph, node and key.
+
+        Args:
+            graph: the name of a graph; None: any.
+            node: the name of a node of that graph; None: any.
+            after: the result before the first one to return: the last one of the page before.
+            limit: the most results to return.
+
+        Raises:
+            ValueError: a node is named without its graph.
+        """
+        place = None if after is None else (namespace_text((after.graph, after.node)), after.key)
+        items = await self._store.items("cache", _prefix(graph, node), after=place, limit=limit)
+        return [
+            CachedResult(item.namespace[0], item.namespace[-1], item.key, item.updated, item.expires, item.size)
+            for item in items
+        ]
+
+    async def clear(self, graph: str | None = None, node: str | None = None) -> int:
+        """Remove kept results, so that their steps are made again.
+
+        Args:
+            graph: the name of a graph; None: any.
+            node: the name of a node of that graph; None: any.
+
+        Returns:
+            How many were removed.
+
+        Raises:
+            ValueError: a node is named without its graph.
+        """
+        return await self._store.prune_items("cache", _prefix(graph, node), older_than=0)
+
+    async def prune(self, *, older_than: timedelta | None = None) -> int:
+        """Remove results that have expired.
+
+        Args:
+            older_than: also remove results that are older.
+
+        Returns:
+            How many were removed.
+        """
+        age = None if older_than is None else older_than.total_seconds()
+        if age is not None and age < 0:
+            raise ValueError(f"older_than={older_than!r}: use an age of 0 or more")
+        return await self._store.prune_items("cache", older_than=age)
+
+    async def usage(self) -> ItemUsage:
+        """Return how many results there are, and how many bytes they have."""
+        return await self._store.item_usage("cache")
+
+
+def _prefix(graph: str | None, node: str | None) -> tuple[str, ...]:
+    if graph is None and node is not None:
+        raise ValueError(f"node={node!r}: name its graph, too")
+    return tuple(name for name in (graph, node) if name is not None)

@@ -14,11 +14,13 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, cast
 from weakref import WeakKeyDictionary
 
 import anyio.to_thread
+from pydantic import BaseModel
 
 from orchestrator import __version__
 from orchestrator.containment import call_in_thread
@@ -33,19 +35,21 @@ from orchestrator.errors import (
 )
 from orchestrator.executor.concurrency import Place
 from orchestrator.executor.effects.effect import Attempt, Effect
+from orchestrator.executor.effects.retry import TryAgain, decide
 from orchestrator.executor.interrupts import Lost
-from orchestrator.executor.node_results import Recorded, decided, encoded, given_result, landed, recorded, result_schema
 from orchestrator.executor.run_log import RunLog
 from orchestrator.executor.step_context import StepContext
 from orchestrator.fence import current_fence, pass_fence, pass_fence_in_thread, waits_at_fence
-from orchestrator.graph.codec import as_json
+from orchestrator.graph.codec import as_json, shown
 from orchestrator.graph.function import node_code_digest
 from orchestrator.graph.isolation import listed
 from orchestrator.graph.model import Node, node_data
-from orchestrator.graph.outcome import Failing
+from orchestrator.graph.names import plain_name
+from orchestrator.graph.outcome import RESERVED, Failing, Outcome
 from orchestrator.graph.signatures import is_awaitable
+from orchestrator.graph.state import StateSchema, fields_form
 from orchestrator.graph.versions import state_shape
-from orchestrator.jsontypes import canonical, digest
+from orchestrator.jsontypes import JsonObject, canonical, digest
 from orchestrator.kernel.ledger import did_irreversible
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.queries import reduced_values, start_fault, validate_outcome
@@ -391,3 +395,125 @@ def _landed(log: RunLog, activation: Activation, node: Node, child: FrameResult)
         ended=stamp["ts"],
         error=child.error if exhausted else None,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What a node returned, by the journal, or by the cache."""
+
+    outcome: str
+    update: JsonObject
+    ops: dict[str, str]
+
+
+def recorded(found: object) -> Recorded:
+    """What the journal, or a person, says that an irreversible node returned."""
+    if not isinstance(found, Mapping) or "outcome" not in found:
+        # A person answered that it happened, and gave an update at most.
+        return Recorded("done", found if isinstance(found, Mapping) else {}, {})
+    return Recorded(str(found["outcome"]), found.get("update") or {}, dict(found.get("ops") or {}))
+
+
+def result_schema(attempt: Attempt) -> JsonObject:
+    """JSON Schema of what a person can say that an irreversible node returned: an update, maybe with an outcome."""
+    schema, writes = attempt.activation.frame.plan.schema, attempt.spec._may_update
+    found = fields_form(schema, schema.fields if writes is None else writes, update=True)
+    outcomes, shared = list(attempt.spec.outcomes), found.pop("$defs")
+    named = {"outcome": {"type": "string", "enum": outcomes}, "update": {"anyOf": [found, {"type": "null"}]}}
+    whole = {"type": "object", "properties": named, "required": ["outcome"]}
+    ways = [found, whole] if outcomes == ["done"] else [whole, found]  # a form is made from the first one
+    return {"anyOf": [*ways, {"type": "null"}] if "done" in outcomes else [whole], "$defs": shared}
+
+
+def given_result(schema: StateSchema, found: object) -> dict[str, Any]:
+    """What a person says that an irreversible node returned, as the journal keeps it.
+
+    Raises:
+        InvalidUpdate: a value does not fit the state.
+    """
+    given = recorded(found)
+    values, ops = schema.encode_update(given.update)
+    return {"outcome": given.outcome, "update": values, "ops": {**given.ops, **ops}}
+
+
+def encoded(attempt: Attempt, result: object) -> tuple[str, JsonObject, dict[str, str]]:
+    """What a node returned, checked: outcome, update as JSON, and how its fields are merged."""
+    activation = attempt.activation
+    outcome: str
+    update: Mapping[str, object] | None
+    if type(result) is Outcome and result.name not in RESERVED:  # as most are
+        outcome, update = result.name, result.update
+    elif isinstance(result, Recorded):
+        return result.outcome, result.update, result.ops
+    else:
+        if isinstance(result, Failing):
+            result = decided(attempt, result)
+        outcome, update = _read(activation.node, result)
+    plain = plain_name(outcome)
+    if plain != outcome and outcome not in attempt.spec.outcomes:
+        outcome = plain
+    if update:
+        _check_declared(attempt, update)
+    values, ops = activation.frame.plan.schema.encode_update(update)
+    return outcome, values, ops
+
+
+def landed(attempt: Attempt, result: object) -> tuple[str, JsonObject, dict[str, str]]:
+    """The same, after all checks: the outcome leads somewhere, and its reducers take the update.
+
+    Raises:
+        InvalidOutcome: it does not.
+    """
+    outcome, values, ops = encoded(attempt, result)
+    fault = validate_outcome(attempt.activation, outcome, values, ops)
+    if fault is not None:
+        raise InvalidOutcome(fault.message)
+    return outcome, values, ops
+
+
+def _check_declared(attempt: Attempt, update: Mapping[str, object]) -> None:
+    """Refuse fields that the node does not declare: by `writes`, its function's return type, or its class's `fills`.
+
+    Raises:
+        InvalidUpdate: there is one.
+    """
+    writes = attempt.spec._may_update
+    if writes is not None and not writes.issuperset(update):
+        others = ", ".join(map(str, sorted(update.keys() - writes, key=str)))
+        only = f"only {', '.join(sorted(writes))}" if writes else "nothing"
+        raise InvalidUpdate(f"{attempt.activation.node} updates {others}, and says that it writes {only}")
+
+
+def decided(attempt: Attempt, failing: Failing[Any]) -> Outcome[Any]:
+    """What becomes of an outcome that stands for a failure: an edge names it, or another one is taken.
+
+    Raises:
+        Exception: its error, where the node is tried again, or nothing takes it.
+    """
+    activation, retry = attempt.activation, attempt.spec.retry
+    named = activation.frame.plan.topology.has_route(activation.node, failing.name)
+    if not named and failing.otherwise is not None:
+        return Outcome(failing.otherwise, failing.update)
+    again = None if retry is None else decide(retry, failing.error, activation.attempt, 0.5)
+    if not named or isinstance(again, TryAgain):
+        raise failing.error
+    return failing
+
+
+def _read(node: str, result: object) -> tuple[str, Mapping[str, object] | None]:
+    """Outcome and update of what a node returned."""
+    if result is None:
+        return "done", None
+    if isinstance(result, Outcome):
+        if result.name in RESERVED:
+            raise InvalidOutcome(
+                f"{node} returned outcome {result.name!r}, which is reserved for failures: raise an error instead"
+            )
+        return result.name, result.update
+    if type(result) is dict or isinstance(result, Mapping):
+        return "done", result
+    if isinstance(result, BaseModel):
+        raise InvalidUpdate(
+            f"{node} returned a whole {type(result).__name__}: return only what changed, such as {{'field': value}}"
+        )
+    raise InvalidUpdate(f"{node} returned {shown(result)}: return an Outcome, a mapping of state fields, or None")

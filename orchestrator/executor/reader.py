@@ -1,16 +1,25 @@
-"""Reading runs: without code, without a lease and without changes."""
+"""Reading runs, and the open questions of all runs: without code, without a lease and without changes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import TYPE_CHECKING, cast, get_args
+
+from pydantic import ValidationError
 
 from orchestrator.away import away
-from orchestrator.errors import InvalidValue
+from orchestrator.errors import InvalidValue, OrchestratorError, RunConflict, RunUnknown, StoreUnavailable
 from orchestrator.executor.host import Host
+from orchestrator.executor.journal import questions_of, totals_of
+from orchestrator.kernel.question import AnyQuestion, Question, QuestionKind
 from orchestrator.kernel.records.coded import check_readable
 from orchestrator.stores.base import RunInfo, StatsRow, Store
-from orchestrator.stores.requests import StatsQuery
+from orchestrator.stores.codec import Damaged, encoded_in, key_of
+from orchestrator.stores.requests import Append, QuestionQuery, StatsQuery
+from orchestrator.stores.rows import QuestionPage, WaitingQuestion, encrypted_with
 from orchestrator.stores.shared import forks_of
 from orchestrator.values import check_labels, check_position, check_text
 
@@ -69,3 +78,125 @@ async def stats(
     return await store.stats(
         StatsQuery(by=names, since=since, until=until, graph=graph, labels=check_labels(labels or {}))
     )
+
+
+QUESTION_KINDS: tuple[str, ...] = get_args(QuestionKind)
+
+
+@dataclass(frozen=True, slots=True)
+class RunQuestion:
+    """An open question of one of the runs of a store."""
+
+    run_id: str
+    graph: str
+    """The graph's name."""
+    question: AnyQuestion
+    asked: float
+    """Since when it waits: Unix seconds."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """The run's labels."""
+
+    @property
+    def deadline(self) -> float | None:
+        """Unix seconds, after which the declared default holds; None: there is no deadline."""
+        return self.question.deadline
+
+
+@dataclass(frozen=True, slots=True)
+class RunQuestions:
+    """A part of the list of open questions, the oldest first, and neighbours of one run in the order of their places.
+
+    `cursor` leads to the next part, None to none.
+    """
+
+    questions: tuple[RunQuestion, ...] = ()
+    cursor: str | None = None
+
+
+async def open_questions(
+    host: Host,
+    *,
+    graph: str | None,
+    labels: Mapping[str, str] | None,
+    kinds: Collection[str] | str | None,
+    after: str | None,
+    limit: int,
+) -> RunQuestions:
+    """See `Executor.questions`."""
+    for what in (graph, after):
+        if what is not None:
+            check_text(what, "a filter of questions")
+    wanted = None if kinds is None else {kinds} if isinstance(kinds, str) else set(kinds)
+    for kind in sorted(wanted or ()):
+        if kind not in QUESTION_KINDS:
+            raise InvalidValue(f"{kind!r} is not a kind of questions; use one of {', '.join(QUESTION_KINDS)}")
+    labels = check_labels(labels or {})
+
+    async def listed() -> QuestionPage:
+        return await host.store.questions(
+            QuestionQuery(graph=graph, labels=labels, kinds=wanted, after=after, limit=limit)
+        )
+
+    page = await listed()
+    before: frozenset[str] = frozenset()
+    while (new := frozenset(page.unlisted)) - before:  # those of earlier versions, once in the life of a store
+        for run_id in page.unlisted:
+            with suppress(RunConflict, RunUnknown, StoreUnavailable):
+                await _list(host, run_id)
+        before |= new
+        page = await listed()
+    found = list(page.questions)
+    if after is None:  # where nothing can be written they are on the first page
+        for run_id in page.unlisted:
+            found += [one for one in await _folded(host, run_id) if wanted is None or one.question.kind in wanted]
+        found.sort(key=lambda one: one.question.asked)
+    questions = [one for row in found if (one := _question(row)) is not None]
+    ordered = [one for _, run in groupby(questions, key=lambda one: one.run_id) for one in sorted(run, key=_place)]
+    return RunQuestions(tuple(ordered), page.cursor)
+
+
+async def _list(host: Host, run_id: str) -> None:
+    """Store the open questions of a run, and its totals, which were last written by an earlier version."""
+    info = await host.store.info(run_id)
+    try:
+        machine = await host.loader.machine_of(info, await host.loader.stored_graph(info))
+    except StoreUnavailable:
+        raise
+    except OrchestratorError:
+        return  # opening the run reports what is wrong with it
+    await host.store.append(Append(
+        run_id, [], after=machine.head, waiting=len(machine.questions), totals=totals_of(machine),
+        questions=questions_of(machine),
+    ))  # fmt: skip
+
+
+async def _folded(host: Host, run_id: str) -> list[WaitingQuestion]:
+    try:
+        info = await host.store.info(run_id)
+        machine = await host.loader.machine_of(info, await host.loader.stored_graph(info))
+    except OrchestratorError:
+        return []
+    return [WaitingQuestion(run_id, info.graph, info.labels, one) for one in questions_of(machine)]
+
+
+def _place(one: RunQuestion) -> list[int]:
+    """The place of a question among those of its run: its path's branches. Rows are read without the run."""
+    numbers = (part.rpartition(".")[2] for part in one.question.path.split("/"))
+    return [int(number[:9]) for number in numbers if number.isdecimal()]
+
+
+def _question(row: WaitingQuestion) -> RunQuestion | None:
+    """A question as it was asked; None if its row is damaged: the run itself has it.
+
+    One that is encrypted, and whose key is missing here, says so in place of its prompt.
+    """
+    text = encoded_in(row.question.data)
+    try:
+        if text is not None:
+            hidden = {"id": row.question.id, "kind": row.question.kind, "prompt": encrypted_with(key_of(text))}
+            question = cast("AnyQuestion", Question.model_validate({**hidden, "node": ""}))
+            return RunQuestion(row.run_id, row.graph, question, row.question.asked, row.labels)
+        question = cast("AnyQuestion", Question.model_validate(row.question.data))
+    except (ValidationError, Damaged):
+        return None
+    return RunQuestion(row.run_id, row.graph, question, row.question.asked, row.labels)

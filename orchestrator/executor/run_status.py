@@ -1,4 +1,6 @@
-"""The status of a run as a reader sees it: what the journal says, and whether a process drives it.
+"""The list of runs, and the status of each: what the journal says, and whether a process drives it.
+
+This needs the store only: no code, and no executor.
 
 A run that is running in its journal and that no process drives is `interrupted`: its holder died, or was cancelled. It
 is `running` if it only waits to be taken up: it was enqueued, or its answer or event came while no process drove it.
@@ -9,13 +11,16 @@ A run whose drives failed or died too often in a row is *parked*: only `resume` 
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
 from orchestrator.executor.lease import is_held
+from orchestrator.graph.names import plain_name
 from orchestrator.kernel.records import FINAL
-from orchestrator.stores.base import RunInfo
+from orchestrator.stores.base import Page, Placing, RunInfo, Store
+from orchestrator.stores.requests import RunQuery
 from orchestrator.stores.rows import MARK, MAX_DEATHS, encrypted_with
+from orchestrator.values import check_labels, check_text
 from orchestrator.views.standby import Standby
 
 if TYPE_CHECKING:
@@ -82,3 +87,51 @@ def readable(info: RunInfo) -> RunInfo:
     if texts:
         info = replace(info, error="", input=encrypted_with(texts))
     return replace(info, fault=encrypted_with(fault)) if fault else info
+
+
+_TEXTS = tuple(one.name for one in fields(RunQuery) if one.type == "str | None")
+"""The filters that are texts."""
+
+
+async def run_list(
+    store: Store,
+    query: RunQuery,
+    *,
+    q: str | None = None,
+    begun_since: float | None = None,
+    begun_before: float | None = None,
+) -> Page:
+    """A page of the runs of a store that match every filter; see `Executor.runs`."""
+    for what in (*(getattr(query, name) for name in _TEXTS), q):
+        if what is not None:
+            check_text(what, "a filter of the list of runs")
+    wanted = {query.status} if isinstance(query.status, str) else None if query.status is None else set(query.status)
+    for status in wanted or ():
+        check_text(status, "a filter of the list of runs")
+    graph = plain_name(query.graph) if query.graph else query.graph
+    query = replace(query, labels=check_labels(query.labels), graph=graph)
+
+    def begun(info: RunInfo) -> bool:
+        since, before = begun_since, begun_before
+        return (since is None or info.created >= since) and (before is None or info.created < before)
+
+    async def listed(*, search: str | None, after: str | None, limit: int) -> Page:
+        found: list[RunInfo] = []
+        if after is None and begun_before is not None and isinstance(store, Placing):
+            after = store.cursor_before(begun_before)
+        while True:
+            page = await store.runs(replace(query, search=search, after=after, limit=limit - len(found)))
+            seen = [with_status(info) for info in page.runs]
+            found += [info for info in seen if (wanted is None or info.status in wanted) and begun(info)]
+            past = begun_since is not None and seen and seen[-1].created < begun_since  # the list is by `created`
+            if page.cursor is None or len(found) >= limit or past:
+                return Page(tuple(found), None if past else page.cursor)
+            after = page.cursor
+
+    if q is None:
+        return await listed(search=query.search, after=query.after, limit=query.limit)
+    if query.search is not None:
+        raise ValueError("`search` and `q` are given; use one of them")
+    from orchestrator.executor.run_search import searched
+
+    return await searched(listed, store, q, query.after, query.limit)

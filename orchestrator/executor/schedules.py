@@ -20,10 +20,9 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from orchestrator.containment import contained
 from orchestrator.distribution import install
 from orchestrator.errors import EncryptionKeyMissing, GraphUnknown, InvalidValue, RunExists, StoreError
-from orchestrator.executor import work_queue
 from orchestrator.executor.host import Host
 from orchestrator.executor.options import RunOptions
-from orchestrator.executor.start import Recorded, check_new_id, initial_values, new_run
+from orchestrator.executor.start import Recorded, check_new_id, enqueue_draft, initial_values, new_run
 from orchestrator.graph.model import GraphDefinition
 from orchestrator.stores.base import Schedule
 from orchestrator.stores.codec import encoded_in, key_of
@@ -215,7 +214,7 @@ async def _fire(host: Host, schedule: Schedule, now: float) -> list[str]:
             labels = {**schedule.labels, "schedule": schedule.name}
             options = RunOptions(run_id=run_id, labels=labels, approve=schedule.approve)
             new = await new_run(host, schedule.graph, Recorded(schedule.values), options)
-            begun.append(await work_queue.put(host, new, None))
+            begun.append(await enqueue_draft(host, new, None))
         except RunExists:
             continue  # the schedule was changed after this time had fired
         except GraphUnknown as error:

@@ -6,8 +6,10 @@ A run is begun by this executor, or enqueued for any.
 from __future__ import annotations
 
 import os
+import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -20,9 +22,8 @@ from orchestrator.executor.journal import row_of
 from orchestrator.executor.options import NO_OPTIONS, ResumeOptions, RunOptions
 from orchestrator.executor.recovery import check_risk, drive_on, take_up_free, wait_for
 from orchestrator.executor.resources import Resources, limits_cost
-from orchestrator.executor.resuming import nodes_of
+from orchestrator.executor.resuming import drop_unsealed, guard_run, nodes_of
 from orchestrator.executor.run_tools import check_tools, offered
-from orchestrator.executor.trust import drop_unsealed, guard_run
 from orchestrator.graph.codec import as_json, shown
 from orchestrator.graph.limits import Limits
 from orchestrator.graph.model import GraphDefinition
@@ -316,3 +317,37 @@ def check_run_id(run_id: str) -> str:
     if run_id in (".", ".."):  # no address leads to it: browsers take them for folders
         raise InvalidValue(f"run id {shown(run_id)}: take one that can stand in an address", where="run_id")
     return run_id
+
+
+def moment(at: datetime | float | None) -> float | None:
+    """A time that a user gave, in Unix seconds.
+
+    Raises:
+        InvalidValue: it has no time zone, or is no number.
+    """
+    if at is None:
+        return None
+    if isinstance(at, datetime):
+        if at.tzinfo is None:
+            raise InvalidValue(f"at={at!r} has no time zone: use one, such as datetime.now(UTC)", where="at")
+        return at.timestamp()
+    if isinstance(at, bool) or not isinstance(at, int | float) or not 0 <= at < float("inf"):
+        raise InvalidValue(f"at={reprlib.repr(at)}: use a datetime with a time zone, or Unix seconds", where="at")
+    return float(at)
+
+
+async def enqueue(
+    host: Host, graph: GraphDefinition | str, given: object, options: RunOptions, at: datetime | float | None
+) -> str:
+    """See `Executor.enqueue`."""
+    due = moment(at)
+    return await enqueue_draft(host, await new_run(host, graph, given, options), due)
+
+
+async def enqueue_draft(host: Host, new: RunDraft, at: float | None) -> str:
+    """Add a run that no executor drives yet."""
+    try:
+        await create_undriven(host, new.graph, new.started, new.started.ts if at is None else at)
+    except RunExists:
+        await new.check_same(host.store)
+    return new.started.run_id

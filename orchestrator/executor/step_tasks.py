@@ -8,10 +8,13 @@ long; a thousand that wait for nothing run in one. There is no barrier between s
 everything goes through.
 
 Steps that share a task share nothing else: each finds the context variables as they were when the drive began.
+`run_step` is one attempt of one step, and gives the record that says how it ended.
 """
 
 from __future__ import annotations
 
+import logging
+import random
 from collections import deque
 from contextvars import Context, copy_context
 from typing import TYPE_CHECKING, Protocol
@@ -20,20 +23,269 @@ import anyio
 from anyio.abc import TaskGroup
 
 from orchestrator._lazy import lazy_modules
-from orchestrator.containment import as_error, is_cancelled, native_task, outside, take_back_cancels
-from orchestrator.executor.attempt import run_step
+from orchestrator.containment import as_error, flatten, is_cancelled, native_task, outside, take_back_cancels
+from orchestrator.errors import GraphUnknown, ModelError, ReplayMismatch, StepError, StepTimeout
 from orchestrator.executor.concurrency import YieldBudget
-from orchestrator.executor.interrupts import enter_step_task
+from orchestrator.executor.effects.effect import Attempt
+from orchestrator.executor.effects.retry import GiveUp, TryAgain, decide
+from orchestrator.executor.failures import failure_of, find_exception, traceback_of, unwrap_single
+from orchestrator.executor.interrupts import Lost, Refused, Suspend, TimedOut, enter_step_task
 from orchestrator.executor.journal import MOST
+from orchestrator.executor.node_call import call_node, landed, subgraph_step
 from orchestrator.executor.resources import Resources
 from orchestrator.executor.run_log import RunLog
-from orchestrator.kernel.records import Record
+from orchestrator.executor.step_context import StepContext
+from orchestrator.graph.limits import Retry
+from orchestrator.graph.model import Node
+from orchestrator.graph.outcome import Failing, Guarded
+from orchestrator.jsontypes import JsonObject
+from orchestrator.kernel.queries import reduced_values
+from orchestrator.kernel.question import Question
+from orchestrator.kernel.records import Asked, Failure, Record, StepDone, StepFailed, StepRetried, TimerSet, step_done
 from orchestrator.kernel.state import Activation
+from orchestrator.redaction import redact
+from orchestrator.visible import shown
 
 if TYPE_CHECKING:
     from orchestrator.executor.replay import steps as replayed_steps
 else:
     (replayed_steps,) = lazy_modules("orchestrator.executor.replay", "steps")
+
+
+logger = logging.getLogger("orchestrator.steps")
+
+
+async def run_step(log: RunLog, resources: Resources, activation: Activation) -> Record | None:
+    """Run an admitted activation until it ends, suspends or fails. The record still has to be journaled.
+
+    None: it does not land (a limit set it aside).
+
+    Raises:
+        GraphUnknown: the executor lacks code, a model or a tool.
+        ReplayMismatch: see `Context.effect`.
+        RunConflict, StoreError: the journal cannot go on. After all of these the run is interrupted, not failed.
+    """
+    machine, plan = log.machine, activation.frame.plan
+    if activation.fault is not None:
+        return _faulted(log, activation, activation.fault)
+    spec = log.node_of(activation)
+    waits = log.replay is None or log.replay.is_live(activation)  # a replay does not wait where it makes no calls
+    until = activation.not_before if waits else None
+    if until is not None and (left := log.clock.left(until, activation.backoff)) > 0:
+        await anyio.sleep(left)
+    if activation.node in plan.sub:
+        return _subgraph(log, activation, spec)
+    if spec.effect != "pure":
+        await log.durable()
+        if not log.lease.fresh:
+            await log.ensure_held()
+    started = log.clock.now()
+    schema = plan.schema
+    attempt = Attempt(log, resources, activation, spec)
+    context = StepContext(attempt)
+    if log.watchers:
+        attempt.tell("step_started", attempt=activation.attempt)
+        if activation.attempt > 1:  # what was shown of the attempt before counts no more
+            attempt.tell("reset", attempt=activation.attempt)
+    try:
+        if activation.merged:
+            schema.check(activation.values)
+        state = schema.view(activation.values, spec.reads)
+        if spec.timeout is None:
+            result = await call_node(attempt, context, state)
+        else:
+            result = None
+            with anyio.move_on_after(spec.timeout) as scope:
+                attempt.scope = scope
+                result = await call_node(attempt, context, state)
+            if attempt.timed_out:  # whatever the node made of it: its result comes too late
+                raise _timeout(attempt)
+        if attempt.signal is not None:
+            raise attempt.signal
+        outcome, values, ops = landed(attempt, result)
+        if activation.key in machine.ledger:
+            # Also of a node that calls nothing any more: what it did before may not be left behind.
+            context.stop_reading(will_resume=False)
+            context.effects.check()
+            await context.close_readers()
+        return _done(attempt, result, outcome, values, ops, started)
+    except BaseException as raised:
+        try:
+            return _not_done(attempt, context, raised, started)
+        finally:
+            context.stop_reading(will_resume=True)
+            await context.close_readers()
+
+
+_TELLING = (Guarded, Failing)
+"""Results of which a record says more than outcome and update."""
+
+
+def _waiting(log: RunLog, activation: Activation, question: Question) -> Asked | TimerSet:
+    """The record for an attempt that waits."""
+    if question.kind == "timer" and question.deadline is not None:
+        return TimerSet(**log.at(activation), name=question.id, at=question.deadline)
+    return Asked(**log.at(activation), question=question)
+
+
+def _done(
+    attempt: Attempt, result: object, outcome: str, values: JsonObject, ops: dict[str, str], started: float
+) -> StepDone:
+    """The record for an attempt that ended with an outcome."""
+    activation, error, guards, failed = attempt.activation, None, None, attempt.failed_calls
+    if isinstance(result, _TELLING):
+        if isinstance(result, Guarded):
+            guards = {**result.guards}
+        else:
+            failed = failed or 1
+            if result.name == outcome:  # an edge takes it
+                error = attempt.failure(result.error).model_copy(update={"traceback": traceback_of(result.error)})
+    schema = activation.frame.plan.schema
+    reduced = reduced_values(activation, values, ops) if schema.coded or schema.summed else None
+    return step_done(
+        attempt.log.at(activation),
+        outcome=outcome,
+        update=dict(values),
+        ops=ops,
+        reduced=None if reduced is None else dict(reduced),
+        attempt=activation.attempt,
+        started=started,
+        error=error,
+        failed=failed,
+        guards=guards,
+        cached=attempt.cached,
+    )
+
+
+def _timeout(attempt: Attempt) -> StepTimeout:
+    return StepTimeout(f"{attempt.activation.node} took longer than {attempt.spec.timeout} s")
+
+
+def _not_done(attempt: Attempt, context: StepContext, error: BaseException, started: float) -> Record | None:
+    """The record for an attempt that did not end with an outcome; raises what is no fault of the step."""
+    log, activation = attempt.log, attempt.activation
+    log.check()
+    signal: BaseException | None = find_exception(error, (Suspend, Refused, Lost, TimedOut))
+    stop = outside(error, log.task, log.cancels)
+    if signal is None and (stop is None or isinstance(stop, GeneratorExit)):
+        signal = attempt.signal  # the node made something else of it
+        if signal is None and attempt.timed_out:
+            signal = TimedOut()
+    if isinstance(signal, Suspend):
+        return _waiting(log, activation, signal.question)
+    if isinstance(signal, Lost):
+        raise signal.error
+    if isinstance(signal, Refused):
+        return None
+    wrong = find_exception(error, (ReplayMismatch, GraphUnknown))
+    if wrong is not None:
+        raise wrong
+    if isinstance(signal, TimedOut):
+        error = _timeout(attempt)
+    elif stop is not None:
+        raise stop
+    causes = [one for one in flatten(error) if isinstance(one, ModelError) and one.resumable]
+    if len(causes) == len(flatten(error)) and not any(_is_handled(log, activation, one) for one in causes):
+        # The graph is not at fault: when the surroundings work again, the run goes on at these very calls.
+        reopened = context.reopen(causes)
+        if reopened:
+            raise causes[0]
+    context.stop_reading(will_resume=False)
+    return _raised(log, activation, error, attempt.spec.retry, started)
+
+
+# -- failures -------------------------------------------------------------------------------------------------------
+
+
+def _subgraph(log: RunLog, activation: Activation, node: Node) -> Record:
+    """The record for an activation whose node has a graph inside."""
+    started, retry = log.clock.now(), node.retry
+    try:
+        ended = subgraph_step(log, activation, node)
+    except (StepError, AttributeError, KeyError, TypeError, ValueError) as error:
+        return _raised(log, activation, error, retry, started)
+    if not isinstance(ended, Failure):
+        return ended
+    irreversible = activation.child is not None and bool(activation.child.irreversible)
+    again = None if retry is None else decide(retry, ended, activation.attempt, 0.5, irreversible=irreversible)
+    if isinstance(again, TryAgain):
+        return _retried(log, activation, ended, started, again.wait)
+    if isinstance(again, GiveUp) and again.why == "irreversible":
+        words = f"{ended.message} (not tried again: what was done inside cannot be undone)"
+        ended = ended.model_copy(update={"message": words})
+    return _failed(log, activation, ended, started, timeout=ended.type == "StepTimeout")
+
+
+def _raised(log: RunLog, activation: Activation, error: BaseException, retry: Retry | None, started: float) -> Record:
+    """The record for an attempt that raised an error. It is logged, too."""
+    cause = unwrap_single(error)
+    failure = failure_of(cause, activation).model_copy(update={"traceback": traceback_of(cause)})
+    again = None if retry is None else decide(retry, cause, activation.attempt, random.random())
+    if isinstance(again, TryAgain):
+        _report(log, activation, failure, logging.WARNING, f"failed, and is retried in {again.wait:.3g} s")
+        return _retried(log, activation, failure, started, again.wait)
+    record = _failed(log, activation, failure, started, timeout=isinstance(cause, StepTimeout))
+    if isinstance(record, StepDone):
+        _report(log, activation, failure, logging.INFO, f"failed, and takes its edge for {record.outcome!r}")
+    else:
+        _report(log, activation, failure, logging.ERROR, "failed")
+    return record
+
+
+def _report(log: RunLog, activation: Activation, failure: Failure, level: int, what: str) -> None:
+    """Log a failed attempt, with secrets blanked and control characters escaped: a terminal may show it."""
+    if not logger.isEnabledFor(level):
+        return
+    place = f"{activation.path}/{activation.node}" if activation.path else activation.node
+    words = f"run {log.run_id}: {place} (attempt {activation.attempt}) {what}: {failure}\n{failure.traceback}"
+    about = {
+        "run_id": log.run_id, "node": activation.node, "path": activation.path, "attempt": activation.attempt,
+        "error_type": failure.type,
+    }  # fmt: skip
+    logger.log(level, "%s", shown(redact(words)).rstrip(), extra=about)
+
+
+def _is_handled(log: RunLog, activation: Activation, error: BaseException) -> bool:
+    """Whether the graph itself deals with this failure: an edge for it, or a retry, here or around the graph."""
+    at: Activation | None = activation
+    irreversible = False
+    while at is not None:
+        if at.frame.plan.topology.has_route(at.node, "error"):
+            return True
+        retry = log.node_of(at).retry
+        if retry is not None:
+            again = decide(retry, error, at.attempt, 0.5, irreversible=irreversible)
+            if isinstance(again, TryAgain):
+                return True
+        irreversible = bool(at.frame.irreversible)
+        at = at.frame.parent
+    return False
+
+
+def _failed(log: RunLog, activation: Activation, failure: Failure, started: float, *, timeout: bool = False) -> Record:
+    """The record for a failure that no further attempt follows: the edge that takes it, else the graph fails."""
+    stamp, topology = log.at(activation), activation.frame.plan.topology
+    attempt, ended = activation.attempt, stamp["ts"]
+    for outcome in ("timeout", "error") if timeout else ("error",):
+        if topology.has_route(activation.node, outcome):
+            return StepDone(**stamp, outcome=outcome, attempt=attempt, started=started, ended=ended, error=failure)
+    return StepFailed(**stamp, attempt=attempt, started=started, ended=ended, error=failure)
+
+
+def _retried(log: RunLog, activation: Activation, failure: Failure, started: float, wait: float) -> StepRetried:
+    """The record for an attempt that another one follows after `wait` seconds."""
+    stamp = log.at(activation)
+    now = stamp["ts"]
+    return StepRetried(
+        **stamp, attempt=activation.attempt, started=started, ended=now, error=failure, next_at=now + wait
+    )
+
+
+def _faulted(log: RunLog, activation: Activation, fault: Failure) -> StepFailed:
+    """The record for an activation whose node cannot run at all, such as one whose branches are in conflict."""
+    stamp = log.at(activation)
+    now, error = stamp["ts"], fault.model_copy(update={"node": activation.node, "path": activation.path})
+    return StepFailed(**stamp, attempt=activation.attempt, started=now, ended=now, error=error)
 
 
 class Steps(Protocol):

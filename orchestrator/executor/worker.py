@@ -10,6 +10,7 @@ import random
 from collections import Counter
 from collections.abc import Collection, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import anyio
@@ -24,8 +25,10 @@ from orchestrator.executor.failures import REFUSALS, NotOpen
 from orchestrator.executor.heartbeat import WorkerFacts
 from orchestrator.executor.host import Host
 from orchestrator.executor.lease import LeaseHandle
-from orchestrator.executor.options import NO_OPTIONS
+from orchestrator.executor.options import NO_OPTIONS, ResumeOptions
+from orchestrator.executor.run_status import waits_to_be_taken_up, with_status
 from orchestrator.executor.worker_health import WorkerHealth
+from orchestrator.kernel.records import FINAL
 from orchestrator.stores.base import Alerting, Changing, RunInfo
 from orchestrator.stores.fair_claims import Turns
 from orchestrator.stores.requests import ClaimRequest, RunQuery
@@ -375,3 +378,49 @@ class _Worker:
         with anyio.move_on_after(grace):
             while self._places.busy:
                 await self._one_ends()
+
+
+@dataclass(frozen=True, slots=True)
+class Driven:
+    """What a run came to when `ExecutorWorkers.drive` had driven it.
+
+    Attributes:
+        status: the run's status.
+        due: when it is to be driven again, in Unix seconds; None: when it was answered, or never.
+    """
+
+    status: str
+    due: float | None = None
+
+
+async def drive(host: Host, run_id: str, wait: float, health: WorkerHealth | None) -> Driven:
+    """See `ExecutorWorkers.drive`."""
+    until = anyio.current_time() + wait
+    while True:
+        live = host.live.get(run_id)
+        if live is not None:
+            await live.done.wait()
+            if live.fault is not None and not isinstance(live.fault, RunConflict):
+                raise live.fault
+            return await _driven(host, run_id)
+        info = await host.store.info(run_id)
+        later = waits_to_be_taken_up(info) and not host.standstill.overdue(info)
+        if info.status in FINAL or later:
+            return Driven(info.status, info.due)
+        try:
+            live = await host.open(run_id, ResumeOptions(wait=max(0.0, until - anyio.current_time())))
+        except RunEnded:
+            continue
+        except RunConflict:
+            if run_id not in host.live:
+                raise
+            continue  # another task of this executor was quicker
+        with (health or WorkerHealth()).counting(info.graph) as ended:
+            host.resumed(live, unpause=False)
+            ended((await host.drive(live)).status)
+        return await _driven(host, run_id)
+
+
+async def _driven(host: Host, run_id: str) -> Driven:
+    info = await host.store.info(run_id)
+    return Driven(with_status(info).status, info.due)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from orchestrator.executor import Executor
-from orchestrator.executor.sync import run_sync
+from orchestrator.executor.executor import run_sync
 from orchestrator.stores import open_store
 from orchestrator.views.replay_result import table
 

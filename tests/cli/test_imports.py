@@ -22,7 +22,7 @@ NEVER = {
 }  # fmt: skip
 """What no command below needs."""
 OF_RUNS = frozenset(
-    {"executor.executor", "executor.attempt", "graph.model", "kernel.machine", "models", "nodes", "tools"}
+    {"executor.executor", "executor.step_tasks", "graph.model", "kernel.machine", "models", "nodes", "tools"}
 )
 """What is not needed to read rows of runs."""
 TABLE: dict[str, tuple[tuple[str, ...], frozenset[str], int]] = {
@@ -31,7 +31,7 @@ TABLE: dict[str, tuple[tuple[str, ...], frozenset[str], int]] = {
     "show": (
         ("show", "one"),
         frozenset(
-            {"models.offline", "models.chat", "tools.builtin", "nodes.extract", "executor.drive", "executor.attempt"}
+            {"models.offline", "models.chat", "tools.builtin", "nodes.extract", "executor.drive", "executor.step_tasks"}
         ),
         314,
     ),

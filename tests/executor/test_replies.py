@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator import Context, Executor, Graph, Retry, Run, Update, node
-from orchestrator.executor import Event, following
+from orchestrator.executor import Event, streaming
 from orchestrator.executor.effects import models
 from orchestrator.executor.effects.models import PartialReply
 from orchestrator.models import Reply
@@ -343,8 +343,8 @@ async def test_a_node_that_reads_a_stream_shows_it_too(store: Store) -> None:
 async def test_a_reader_that_is_stuck_holds_no_run_up_and_loses_no_record(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(following, "_LIVE", 50)
-    monkeypatch.setattr(following, "_RECORDS", 3)
+    monkeypatch.setattr(streaming, "_LIVE", 50)
+    monkeypatch.setattr(streaming, "_RECORDS", 3)
     texts = [[*("x" * 40)] for _ in range(10)]
     graph = chain(*[write] * 10)
     async with Executor(store, model=PacedModel(texts), streams="always") as executor:
@@ -361,7 +361,7 @@ async def test_a_reader_that_is_stuck_holds_no_run_up_and_loses_no_record(
 async def test_a_slow_reader_gets_the_reply_under_way_from_its_beginning(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(following, "_LIVE", 10)
+    monkeypatch.setattr(streaming, "_LIVE", 10)
     reads = anyio.Event()
 
     async def before(number: int, place: int) -> None:

@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from orchestrator import Executor, OfflineModel, Update, node
 from orchestrator.errors import StoreUnavailable
-from orchestrator.executor import WorkerHealth, worker_probes
+from orchestrator.executor import WorkerHealth, worker_health
 from orchestrator.stores.base import Lease, RunInfo
 from orchestrator.stores.rows import MAX_DEATHS
 from orchestrator.stores.sqlite.store import SQLiteStore
@@ -152,7 +152,7 @@ async def test_a_worker_whose_event_loop_is_blocked_is_not_alive() -> None:
 async def test_however_many_clients_are_silent_a_probe_is_answered_by_few_threads(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(worker_probes._Handler, "timeout", 3600.0)  # silent clients are not given up meanwhile
+    monkeypatch.setattr(worker_health._Handler, "timeout", 3600.0)  # silent clients are not given up meanwhile
 
     def answering() -> int:
         return sum("process_request_thread" in one.name for one in threading.enumerate())

@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from orchestrator.stores.postgres import record_partitions
+from orchestrator.stores.postgres import record_partitions, writes
 from tests.support.postgres import PostgresDatabase
 
 _CLOCK = record_partitions.THIS_MONTH
@@ -18,7 +18,8 @@ _CLOCK = record_partitions.THIS_MONTH
 
 def move_calendar(monkeypatch: pytest.MonkeyPatch, months_on: int) -> None:
     """Have the database be in another month for this process, so many behind the present one."""
-    monkeypatch.setattr(record_partitions, "THIS_MONTH", f"({_CLOCK} + {months_on})")
+    for module in (record_partitions, writes):
+        monkeypatch.setattr(module, "THIS_MONTH", f"({_CLOCK} + {months_on})")
 
 
 def month(database: PostgresDatabase, months_on: int = 0) -> int:

@@ -42,10 +42,10 @@ from orchestrator.tools.truncation import in_words
 
 if TYPE_CHECKING:
     from orchestrator.executor.effects import earlier_calls
-    from orchestrator.executor.replay import calls
+    from orchestrator.executor.replay import steps
 else:
     (earlier_calls,) = lazy_modules("orchestrator.executor.effects", "earlier_calls")
-    (calls,) = lazy_modules("orchestrator.executor.replay", "calls")
+    (steps,) = lazy_modules("orchestrator.executor.replay", "steps")
 
 T = TypeVar("T")
 
@@ -180,7 +180,7 @@ class AttemptEffects:
         effect, log, tries = call.effect, self.attempt.log, None
         self._ask_for(effect, call.key)
         if log.replay is not None:
-            found, tries = await calls.take_or_admit(self.under_way, log.replay, call, entry)
+            found, tries = await steps.take_or_admit(self.under_way, log.replay, call, entry)
             if found is not None:
                 self._reused.add(call.key)
                 return found, None

@@ -12,7 +12,7 @@ from orchestrator.errors import InvalidAnswer, InvalidUpdate, InvalidValue
 from orchestrator.executor.answers import as_answer, check_answer, outcome_answer
 from orchestrator.executor.effects.decide import settled_of
 from orchestrator.executor.effects.questions import failed_words
-from orchestrator.executor.node_results import given_result
+from orchestrator.executor.node_call import given_result
 from orchestrator.graph.codec import as_json, explain
 from orchestrator.graph.reducers import Replace, replace
 from orchestrator.graph.state import StateSchema
