@@ -13,7 +13,8 @@ from orchestrator.kernel.lineage import Relation
 from orchestrator.kernel.question import Answer, Approve, Deny, QuestionKind, Value
 from orchestrator.kernel.records import RunStatus
 from orchestrator.values import MAX_LABEL, MAX_LABELS, MAX_NAME
-from orchestrator.web.moments import Moment, Since, Until
+from orchestrator.web.documents import labels_of
+from orchestrator.web.moments import Moment, Since, Until, unix
 from orchestrator.web.settings import Risk
 
 Seq = Annotated[int, Field(ge=1, le=2**53, description="The number of a record.")]
@@ -76,6 +77,17 @@ class RunsQuery(Query):
         None, description="The `cursor` of the page before."
     )
     limit: int = Field(50, ge=1, le=200, description="The most runs on a page.")
+
+    def filters(self) -> dict[str, Any]:
+        """The filters as arguments of `Executor.runs`: those of the same name, and those with another form there."""
+        alike = self.model_dump(exclude={"status", "label", "since", "begun_since", "begun_until", "after", "limit"})
+        return alike | {
+            "status": self.status or None,
+            "labels": labels_of(self.label),
+            "since": unix(self.since),
+            "begun_since": unix(self.begun_since),
+            "begun_before": unix(self.begun_until),
+        }
 
 
 class AtQuery(Query):

@@ -28,12 +28,10 @@ from orchestrator.web.documents import (
     WhyDocument,
     blank,
     branches_of,
-    labels_of,
     result_fields,
     rows_of,
 )
 from orchestrator.web.endpoint import Call
-from orchestrator.web.moments import unix
 from orchestrator.web.principals import Act
 from orchestrator.web.problems import HttpProblem, fields_problem, log
 from orchestrator.web.requests import AtQuery, ExportQuery, NoQuery, PageQuery, RunsQuery, WhyQuery
@@ -61,12 +59,7 @@ async def listing(call: Call[RunsQuery]) -> RunPage:
     cursor = query.after
     while True:
         try:
-            page = await call.executor.runs(
-                status=query.status or None, graph=query.graph, labels=labels_of(query.label), parent=query.parent,
-                relation=query.relation, q=query.q, since=unix(query.since), begun_since=unix(query.begun_since),
-                begun_before=unix(query.begun_until), waiting=query.waiting, failed_tool=query.failed_tool,
-                after=cursor, limit=query.limit - len(rows),
-            )  # fmt: skip
+            page = await call.executor.runs(**query.filters(), after=cursor, limit=query.limit - len(rows))
         except StoreError as error:
             if type(error) is not StoreError:
                 raise

@@ -10,6 +10,9 @@ import httpx2
 import pytest
 
 from orchestrator import Executor, errors, web
+from orchestrator.stores import RunInfo
+from orchestrator.web.documents import RunResult, RunRow
+from tests.cli.test_run import RESULT
 from tests.support.executors import hanging, single
 from tests.support.sizes import quick_on
 from tests.web.api import GRAPHS, Api, api, held, letter
@@ -39,6 +42,11 @@ def test_runs_are_listed_by_pages_and_filters(server: Api) -> None:
         "waiting=true": ["waits"], "waiting=false": ["done"], "q=ann": ["done"], "q=Send": ["waits"],
     }.items():  # fmt: skip
         assert [one["run_id"] for one in server.get(f"runs?{query}")["runs"]] == found, query
+
+
+def test_runs_and_their_rows_are_the_documents_of_the_command_line() -> None:
+    assert set(RunRow.model_fields) == set(RunInfo("r", "g", "running").to_json())
+    assert set(RunResult.model_fields) == RESULT
 
 
 def test_a_row_says_what_happened(server: Api) -> None:
