@@ -118,7 +118,7 @@ _ITEM = 8
 """Characters for which each item of a list or an object counts, beside its own."""
 _BATCH = 1000
 _ANY = 1 << 62
-_PLAIN = (str, int, float, dict, list, tuple, bytes, Mapping, Sequence)
+_PLAIN: tuple[Any, ...] = (str, int, float, dict, list, tuple, bytes, Mapping, Sequence)
 
 
 def is_small(value: object, most: int = SMALL) -> bool:

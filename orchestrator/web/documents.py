@@ -475,7 +475,7 @@ def question_of(question: Question, made: JsonObject | None = None, *, answerabl
         made: the question as plain JSON, where it is at hand.
         answerable: whether the reader can answer it, and so must see it as it is.
     """
-    data = {**(question.model_dump(mode="json") if made is None else made)}
+    data: dict[str, Any] = {**(question.model_dump(mode="json") if made is None else made)}
     if not answerable:
         data |= blank({name: data[name] for name in ("prompt", "payload")})
     schema = data.pop("schema", None)
