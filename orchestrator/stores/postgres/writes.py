@@ -208,7 +208,7 @@ def create_all(connection: Connection, jobs: Sequence[CreateJob]) -> bool:
     """Add runs; those whose ids are taken are refused.
 
     Returns:
-        Whether a month has begun to which they are not counted; see `months`.
+        Whether a month has begun to which they are not counted; see `record_partitions`.
     """
     jobs = sorted(jobs, key=lambda job: job.new.info.run_id)
     new = [job.new for job in jobs]
