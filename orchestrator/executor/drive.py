@@ -13,7 +13,8 @@ How a drive ends:
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import anyio
@@ -192,6 +193,31 @@ def _timed_out(log: RunLog, activation: Activation) -> TimerFired:
     return TimerFired(**log.at(activation), name=TIMEOUT, error=error)
 
 
+@dataclass(frozen=True, slots=True)
+class Resumption:
+    """What the next record `resumed` of a run says, beside who drives it."""
+
+    changes: tuple[str, ...] | None = None
+    """How the graph's content or the tools changed since the run was last driven; None: not at all."""
+    tools: dict[str, str] | None = None
+    """The current tools, if they changed."""
+    stops: tuple[tuple[str, ...] | None, tuple[str, ...] | None] | None = None
+    """The nodes before and after which the run pauses from now on, if they change."""
+    refs: JsonObject | None = None
+    """The references to the code that it continues with, if they change."""
+    by: str = ""
+    """Who asked for it."""
+
+    @property
+    def changes_run(self) -> bool:
+        """True if it has to be journaled even if nothing is left to do in the run."""
+        return self.changes is not None or self.stops is not None or self.refs is not None
+
+
+NO_RESUMPTION = Resumption()
+"""Nothing changes."""
+
+
 class Drive:
     """Runs the steps of one run, until it ends, pauses or is interrupted."""
 
@@ -206,31 +232,28 @@ class Drive:
         kept: Kept,
         chain: Chain | None = None,
         due_of: Callable[[RunState], float | None] | None = None,
+        on_durable: Callable[[Sequence[Record]], None] | None = None,
+        context: object = None,
+        resumption: Resumption = NO_RESUMPTION,
     ) -> None:
         """
         Args:
-            kept: the last snapshot of the run.
-            machine, lease, shared, clock, chain, due_of: see `RunLog`.
+            machine, lease, shared, clock, chain, due_of, on_durable, context: see `RunLog`.
             resources: what its steps may use.
+            kept: the last snapshot of the run.
+            resumption: what is to be journaled when it is resumed.
         """
         self.snapshots = SnapshotPolicy(kept, packs=getattr(shared.store, "packs_snapshots", True))
         self.log = log = RunLog(
-            machine, lease, shared, clock, self, snapshot_of=self.snapshots.at_rest, chain=chain, due_of=due_of
-        )
+            machine, lease, shared, clock, self, snapshot_of=self.snapshots.at_rest, chain=chain, due_of=due_of,
+            on_durable=on_durable, context=context,
+        )  # fmt: skip
         self.resources = resources
         self.run_id = log.run_id
         self.seen: set[int] = set()
         """Ids of handled inbox messages; they stay in the inbox until their records are stored."""
-        self.changes: tuple[str, ...] | None = None
-        """How the graph's content or the tools changed since the run was last driven; None: not at all."""
-        self.tools: dict[str, str] | None = None
-        """The current tools, if they changed."""
-        self.stops: tuple[tuple[str, ...] | None, tuple[str, ...] | None] | None = None
-        """The nodes before and after which the run pauses from now on, if they change."""
-        self.refs: JsonObject | None = None
-        """The references to the code that it continues with, if they change."""
-        self.by = ""
-        """Who asked for it, for the journal."""
+        self.resumption = resumption
+        """What the next record `resumed` says."""
         self.fault: BaseException | None = None
         """The error that stopped the drive."""
         self.done = Signal()
@@ -389,6 +412,14 @@ class Drive:
         elif question.deadline is not None:
             self._timers.look()
         return started
+
+    def resumed(self) -> None:
+        """Its resumption was journaled."""
+        self.resumption = NO_RESUMPTION
+
+    def change(self, stops: tuple[tuple[str, ...] | None, tuple[str, ...] | None] | None, by: str) -> None:
+        """Change where it pauses; the next record `resumed` says so."""
+        self.resumption = replace(self.resumption, stops=stops, by=by)
 
     def answer_by_policy(self) -> None:
         """Give the answers that policy and passed deadlines give."""

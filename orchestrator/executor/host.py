@@ -14,6 +14,7 @@ import anyio
 from anyio.abc import TaskGroup
 from anyio.lowlevel import checkpoint_if_cancelled
 
+from orchestrator._lazy import lazy_modules
 from orchestrator.containment import contained
 from orchestrator.errors import GraphUnknown, RunConflict, RunEnded, RunUnknown, StoreUnavailable
 from orchestrator.executor import lease as leases
@@ -56,7 +57,10 @@ from orchestrator.tools.pool_leases import PoolLeases
 from orchestrator.views.run import Run
 
 if TYPE_CHECKING:
-    from orchestrator.executor.drive import Drive
+    from orchestrator.executor import drive
+    from orchestrator.executor.drive import Drive, Resumption
+else:
+    (drive,) = lazy_modules("orchestrator.executor", "drive")  # who only looks at runs drives none
 
 log = logging.getLogger("orchestrator")
 
@@ -297,17 +301,17 @@ class Host:
         run_id = machine.run_id
         known = max(self.standstill.seconds(run_id, machine.head), self.watched.seconds(run_id, machine.head))
         chain, kept = None if checked is None else checked.chain, ready.found.checkpoint.kept
-        live = self.add(self.new_drive(machine, hold, kept, options.resources, chain=chain, known=known))
+        changes = (*(fit.changes or ()), *ready.lines) if ready.lines else fit.changes
+        tools = offered(ready.graph, self.resources.tools) if ready.lines else None
+        live = self.add(self.new_drive(
+            machine, hold, kept, options.resources, chain=chain, known=known, context=ready.context,
+            resumption=drive.Resumption(changes, tools, ready.stops, ready.refs, options.by),
+        ))  # fmt: skip
         try:
             begin(live.log, ready.reopening, options)
             if fit.migrated is not None:
                 live.log.push(fit.migrated.record.model_copy(update={**live.log.now()}))
             await guard_run(self.store, live.log, checked, self.resources.asked.get(ready.graph.content))
-            live.changes, live.stops, live.refs, live.by = fit.changes, ready.stops, ready.refs, options.by
-            live.log.context = ready.context
-            if ready.lines:
-                live.changes = (*(fit.changes or ()), *ready.lines)
-                live.tools = offered(ready.graph, self.resources.tools)
         except BaseException:
             del self.live[run_id]
             live.log.closing = True
@@ -394,6 +398,8 @@ class Host:
         chain: Chain | None,
         known: float = 0.0,
         undriven: RunInfo | None = None,
+        context: object = None,
+        resumption: Resumption | None = None,
     ) -> Drive:
         """A drive of a run whose lease this executor holds.
 
@@ -405,13 +411,18 @@ class Host:
             chain: seals its records.
             known: for how many seconds this process has seen it stand still at its last record.
             undriven: its row, if something is journaled to it without driving it.
+            context, resumption: see `Drive`.
         """
-        from orchestrator.executor.drive import Drive  # late: who only looks at runs drives none
-
         clock = DriveClock(self.resources.clock, machine.updated, known)
         due_of = None if undriven is None else partial(due_of_given_back, clock, undriven)
-        live = Drive(machine, hold, self.shared, clock, own or self.resources, kept=kept, chain=chain, due_of=due_of)
-        self.observation.attach(live)
+        observed = self.observation.observed(machine)
+        live: Drive = drive.Drive(
+            machine, hold, self.shared, clock, own or self.resources, kept=kept, chain=chain, due_of=due_of,
+            on_durable=None if observed is None else observed.stored, context=context,
+            resumption=resumption or drive.NO_RESUMPTION,
+        )  # fmt: skip
+        if observed is not None:
+            self.observation.add(live, observed)
         return live
 
     def add(self, live: Drive) -> Drive:

@@ -15,7 +15,6 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Protocol, cast
 
 import anyio
@@ -187,9 +186,10 @@ class RunObserver(Protocol):
 
 
 @dataclass(eq=False)
-class _Observed:
+class Observed:
     """A run as its durable records make it."""
 
+    observation: Observation
     machine: RunState
     graph: GraphDefinition
     run_id: str
@@ -206,7 +206,7 @@ class _Observed:
     uncalled: set[_Calls] = field(default_factory=set)
     """The functions that are still to be called about the end of the drive."""
 
-    def stored(self, observation: Observation, records: Sequence[Record]) -> None:
+    def stored(self, records: Sequence[Record]) -> None:
         """Fold what is durable now."""
         try:
             for record in records:
@@ -215,7 +215,7 @@ class _Observed:
         except Exception as error:  # whatever it is, the run is not held up
             log.debug("run %s: its observers get it from the store: %r", self.run_id, error)
             self.stale = True
-        observation.changed(self)
+        self.observation.changed(self)
 
 
 class _Calls:
@@ -223,8 +223,8 @@ class _Calls:
 
     def __init__(self, function: RunObserver, store: Store) -> None:
         self._function, self._store = function, store
-        self._pending: dict[str, _Observed] = {}
-        self._covered: dict[str, list[_Observed]] = {}
+        self._pending: dict[str, Observed] = {}
+        self._covered: dict[str, list[Observed]] = {}
         """Earlier drives of pending runs: the call about the last one is about them, too."""
         self._some = anyio.Event()
         self.idle = anyio.Event()
@@ -236,7 +236,7 @@ class _Calls:
         self._some, self.idle = anyio.Event(), anyio.Event()
         self.idle.set()
 
-    def add(self, run: _Observed) -> None:
+    def add(self, run: Observed) -> None:
         """Have the function called about a run."""
         if run.run_id not in self._pending and len(self._pending) >= _MOST:
             log.error("run %s: %s is too slow and is not called here", run.run_id, _name(self._function))
@@ -313,7 +313,7 @@ class Observation:
         self._always = [_Calls(function, store) for function in observers]
         self._on_pause = None if on_pause is None else _Calls(on_pause, store)
         self._all = [*self._always, *((self._on_pause,) if self._on_pause is not None else ())]
-        self._runs: dict[Drive, _Observed] = {}
+        self._runs: dict[Drive, Observed] = {}
         self.load = load
         """Reads a run from the store."""
 
@@ -346,13 +346,15 @@ class Observation:
 
     # -- what a host says ----------------------------------------------------------------------------------------
 
-    def attach(self, live: Drive) -> None:
-        """A run was taken up, and all of its records are durable."""
-        graph = live.machine.plan.graph
-        if self._all and graph is not None:
-            run = self._runs[live] = _Observed(live.machine.copy(), graph, live.run_id)
-            live.log.on_durable = partial(run.stored, self)
-            self.changed(run)
+    def observed(self, machine: RunState) -> Observed | None:
+        """A run that is taken up, and whose records are all durable; None: nobody observes it."""
+        graph = machine.plan.graph
+        return Observed(self, machine.copy(), graph, machine.run_id) if self._all and graph is not None else None
+
+    def add(self, live: Drive, run: Observed) -> None:
+        """A run was taken up."""
+        self._runs[live] = run
+        self.changed(run)
 
     async def driving(self, live: Drive, *, driven: bool = True) -> None:
         """Records are about to be written: leave a notice in case this process dies.
@@ -374,7 +376,7 @@ class Observation:
             run.given_up = not isinstance(live.fault, RunConflict | RunEnded | RunUnknown)
         await self._conclude(run)
 
-    async def _conclude(self, run: _Observed) -> None:
+    async def _conclude(self, run: Observed) -> None:
         """Have the functions called about the end of a drive."""
         run.over = True
         wanted = list(self._always)
@@ -386,18 +388,18 @@ class Observation:
         if not wanted:
             await self._acknowledge(run)
 
-    def changed(self, run: _Observed) -> None:
+    def changed(self, run: Observed) -> None:
         """Records of a run became durable."""
         for calls in self._always:
             calls.add(run)
 
-    async def called(self, calls: _Calls, run: _Observed) -> None:
+    async def called(self, calls: _Calls, run: Observed) -> None:
         """A function was called about the end of a drive."""
         run.uncalled.discard(calls)
         if not run.uncalled:
             await self._acknowledge(run)
 
-    async def _acknowledge(self, run: _Observed) -> None:
+    async def _acknowledge(self, run: Observed) -> None:
         if run.notices:
             notices, run.notices = run.notices, ()
             with suppress(StoreError):  # then they are called once more
@@ -408,7 +410,7 @@ class Observation:
     async def call_about(self, run: Run, *notices: int) -> None:
         """Have the functions called about a run that has ended or waits, and that another process drove."""
         machine = run.machine
-        await self._conclude(_Observed(machine, run.definition, machine.run_id, driven=True, notices=notices))
+        await self._conclude(Observed(self, machine, run.definition, machine.run_id, driven=True, notices=notices))
 
     async def moved(self, run_id: str) -> None:
         """Another executor drove a run that this one is awake for, and it has ended or waits."""

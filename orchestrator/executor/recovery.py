@@ -82,10 +82,10 @@ def _change(host: Host, live: Drive, options: ResumeOptions, *, unpause: bool) -
     if options.migrate is not None:
         raise RunConflict(live.run_id, "this executor drives it in the graph that it has: pause it, then migrate it")
     graph = live.machine.plan.graph
-    live.by = options.by
-    live.stops = None if graph is None else stops_of(options, graph)
+    stops = None if graph is None else stops_of(options, graph)
+    live.change(stops, options.by)
     # Else it is not taken up by this, it just goes on.
-    if live.machine.paused or options.approve is not None or live.stops is not None:
+    if live.machine.paused or options.approve is not None or stops is not None:
         host.resumed(live, options.approve, unpause=unpause)
         live.answer_by_policy()
     change_limits(live.log, options.limits)

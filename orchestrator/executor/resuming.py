@@ -132,28 +132,28 @@ def journal_resumed(live: Drive, holder: str, approve: str | None, *, unpause: b
         return
     unpause = unpause and machine.paused
     changed = approve is not None and approve != machine.approve
-    new = changed or live.changes is not None or live.stops is not None or live.refs is not None
+    said = live.resumption
+    new = changed or said.changes_run
     works = (bool(machine.running) or machine.result is not None) and not machine.is_held
     if works or unpause or new:
         graph = machine.plan.graph
-        before, after = live.stops or (None, None)
+        before, after = said.stops or (None, None)
         live.log.push(
             Resumed(
                 **live.log.now(),
                 holder=holder,
-                content=graph.content if live.changes is not None and graph is not None else None,
-                changes=live.changes or (),
-                tools=live.tools,
+                content=graph.content if said.changes is not None and graph is not None else None,
+                changes=said.changes or (),
+                tools=said.tools,
                 approve=approve if changed else None,
                 unpause=unpause,
                 pause_before=before,
                 pause_after=after,
-                refs=None if live.refs is None else dict(live.refs),
-                by=live.by,
+                refs=None if said.refs is None else dict(said.refs),
+                by=said.by,
             )
         )
-        live.changes = live.tools = live.stops = live.refs = None
-        live.by = ""
+        live.resumed()
 
 
 def stops_of(

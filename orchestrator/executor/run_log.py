@@ -301,6 +301,8 @@ class RunLog:
         snapshot_of: Callable[[RunState], bytes | None],
         chain: Chain | None = None,
         due_of: Callable[[RunState], float | None] | None = None,
+        on_durable: Callable[[Sequence[Record]], None] | None = None,
+        context: object = None,
     ) -> None:
         """
         Args:
@@ -312,6 +314,8 @@ class RunLog:
             snapshot_of: makes what is stored with a run that pauses or ends.
             chain: seals its records; None: nothing does.
             due_of: when the next deadline of an open question passes; None: as the clock says.
+            on_durable: called with records that have become durable.
+            context: what its nodes get as `ctx.context`.
         """
         self.machine, self.lease, self.clock = machine, lease, clock
         self.children, self.holdings = shared.children, shared.holdings
@@ -333,12 +337,9 @@ class RunLog:
         """Keys of model calls under way whose replies come in pieces."""
         self.replay: RunningReplay | None = None
         """Set if the run is a replay, or a replay called it."""
-        self.context: object = None
-        """What its nodes get as `ctx.context`."""
+        self.context = context
         self.guard: CallGuard | None = None
         """Asks about tool calls that only records approve which are not believed; None: all records are."""
-        self.on_durable: Callable[[Sequence[Record]], None] | None = None
-        """Called with records that have become durable."""
         self.scheduler: Scheduler | None = scheduler
         self.task: asyncio.Task[Any] | None = None
         """The task that drives the run, in an event loop of asyncio."""
@@ -346,6 +347,7 @@ class RunLog:
         """How often that task had been cancelled before."""
         self.closing = False
         """Whether it is too late to hand anything to this process."""
+        self._on_durable = on_durable
         self._flusher = shared.flusher
         self._moved: anyio.Event | None = None
 
@@ -455,8 +457,8 @@ class RunLog:
             self._flusher.forget(self)
         for watcher in tuple(self.watchers):  # one that is no longer read may leave meanwhile
             watcher.stored(records)
-        if self.on_durable is not None:
-            self.on_durable(records)
+        if self._on_durable is not None:
+            self._on_durable(records)
         if self.scheduler is not None:
             self.scheduler.stored()
 

@@ -69,7 +69,11 @@ def initial_values(graph: GraphDefinition, given: object) -> JsonObject:
 
 
 async def create(
-    host: Host, graph: GraphDefinition, *first: RunStarted | Forked, own: Resources | None = None
+    host: Host,
+    graph: GraphDefinition,
+    *first: RunStarted | Forked,
+    own: Resources | None = None,
+    context: object = None,
 ) -> Drive:
     """Add a run with its first record, of a replay its first two, to the store and take its lease.
 
@@ -89,7 +93,7 @@ async def create(
             with anyio.CancelScope(shield=True):
                 await leases.give_back(host.store, info.run_id, hold.token)
             raise
-        live = host.new_drive(machine, hold, own=own, chain=chain)
+        live = host.new_drive(machine, hold, own=own, chain=chain, context=context)
         live.log.journal.note_row(info)
         await guard_run(host.store, live.log, None, host.resources.asked.get(graph.content))
         if host.seal is not None:
@@ -239,9 +243,7 @@ async def begin(
         check_tools(new.graph, tools)
         passed.note("tools", new.graph, tools)
     try:
-        live = await create(host, new.graph, new.started)
-        live.log.context = new.context
-        return live
+        return await create(host, new.graph, new.started, context=new.context)
     except RunExists:
         await new.check_same(host.store)
         return new.started.run_id

@@ -154,12 +154,10 @@ async def _from_its_start(
     started, forked = _first_records(host, options, parent, graph, name, discards, began)
     host.contexts.check(options.parent, started, context)
     try:
-        live = await create(host, graph, started, forked, own=resources)
+        return await create(host, graph, started, forked, own=resources, context=context)
     except RunExists:
         await _check_same(host, name, started, forked)
         return None
-    live.log.context = context
-    return live
 
 
 async def replayed(host: Host, run_id: str) -> Replay:
