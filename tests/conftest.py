@@ -193,8 +193,10 @@ def _costly(items: list[pytest.Item]) -> set[pytest.Item]:
     Of the tests of each promise the first one runs nevertheless, where it needs no database.
     """
     found = {item for item in items if item.get_closest_marker(FULL_ONLY) or _in_database(item)}
+    one_each = {_function(item): item for item in items}
+    starting = {function for function, item in one_each.items() if starts_processes(item)}
     stays = _proofs() | PLAIN
-    return found | {item for item in items if starts_processes(item) and _function(item)[1] not in stays}
+    return found | {item for item in items if (function := _function(item)) in starting and function[1] not in stays}
 
 
 def _rows_of_products(items: list[pytest.Item]) -> set[pytest.Item]:
