@@ -11,7 +11,6 @@ do not wait for each other in a circle.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import RunArchived, RunConflict, RunExists, RunUnknown
@@ -26,7 +25,7 @@ from orchestrator.stores.postgres.statements import Statement, Table, table
 from orchestrator.stores.postgres.texts import index_key, keys_of
 from orchestrator.stores.requests import Append, NewRun
 from orchestrator.stores.shared import is_released, moved, taken_over
-from orchestrator.stores.stored import Row, archived_of, checksum
+from orchestrator.stores.stored import RUN_COLUMNS, Row, archived_of, checksum, values_of_run
 
 if TYPE_CHECKING:
     from orchestrator.stores.postgres.statements import Connection
@@ -194,14 +193,11 @@ def _stored(connection: Connection, number: int, rows: Sequence[Row]) -> bool:
 
 # ------------------------------------------------------------------------------------- new runs
 
+_TYPES = {str: "text", int: "bigint", float: "double precision"}
 _NEW = (
-    ("run_id", "text"), ("graph", "text"), ("status", "text"), ("labels", "text"), ("created", "double precision"),
-    ("updated", "double precision"), ("head", "bigint"), ("structure", "text"), ("content", "text"),
-    ("due", "double precision"), ("waiting", "bigint"), ("token", "text"), ("holder", "text"), ("deaths", "bigint"),
-    ("retry_at", "double precision"), ("fault", "text"), ("parent", "text"), ("parent_seq", "bigint"),
-    ("relation", "text"), ("owner", "text"), ("ttl", "double precision"),
+    *((name, _TYPES[kind]) for name, kind in RUN_COLUMNS.items()), ("owner", "text"), ("ttl", "double precision"),
 )  # fmt: skip
-_COLUMNS = ", ".join(name for name, _ in _NEW[:-2])
+_COLUMNS = ", ".join(RUN_COLUMNS)
 
 
 def create_all(connection: Connection, jobs: Sequence[CreateJob]) -> bool:
@@ -248,13 +244,8 @@ def label_words(info: RunInfo) -> list[str]:
 
 
 def _new_row(new: NewRun) -> tuple[object, ...]:
-    info, lease, parent = new.info, new.lease, new.info.parent
-    return (
-        info.run_id, info.graph, info.status, canonical(dict(info.labels)), info.created, info.updated, info.head,
-        info.structure, info.content, info.due, info.waiting, lease and lease.token, lease and lease.holder,
-        info.deaths, info.retry_at, info.fault, *((None, None, None) if parent is None else astuple(parent)),
-        lease and canonical(lease.owner), float(new.ttl),
-    )  # fmt: skip
+    lease = new.lease
+    return (*values_of_run(new.info, lease), lease and canonical(lease.owner), float(new.ttl))
 
 
 def _add_labels(statement: Statement, new: Sequence[NewRun]) -> None:
