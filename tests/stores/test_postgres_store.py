@@ -237,7 +237,7 @@ async def test_appends_and_new_runs_are_asked_for_again(postgres: PostgresDataba
             await store.append(change)
             with psycopg.connect(postgres.conninfo, autocommit=True) as connection:
                 adapt(connection)
-                again, other = CreateJob(new, beside), CreateJob(new, beside)
+                again, other = CreateJob(new, related), CreateJob(new, related)
                 again.again = True
                 create_all(connection, [again])
                 assert again.error is None
