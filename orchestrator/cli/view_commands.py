@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from orchestrator.render.terminal.table import Looks
     from orchestrator.stores import RunInfo, Store
     from orchestrator.stores.rows import Scanned
-    from orchestrator.views.explanation import RunReasons
+    from orchestrator.views.explainer import RunReasons
 
 STATUSES = ("running", "paused", "interrupted", "completed", "failed", "cancelled", "exhausted")
 

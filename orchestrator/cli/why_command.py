@@ -11,7 +11,7 @@ from orchestrator.cli.exits import COMPLETED, UsageError
 
 if TYPE_CHECKING:
     from orchestrator.executor import Executor
-    from orchestrator.views.explanation import RunExplanation
+    from orchestrator.views.explainer import RunExplanation
 
 
 def why(

@@ -6,19 +6,18 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import StepError
+from orchestrator.graph.limits import Limits
 from orchestrator.graph.topology import END, START, STOP
 from orchestrator.kernel import pools, tokens
 from orchestrator.kernel.endings import finish, forget, set_aside
 from orchestrator.kernel.ids import hash_id
 from orchestrator.kernel.joins import fire_if_ready, next_touched
-from orchestrator.kernel.limit_failure import limit_failure
-from orchestrator.kernel.map_items import settle_item
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.rank import FIRST, Rank
 from orchestrator.kernel.records import Failure
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.state import Activation, FrameResult, FrameState, FrozenTokens, Phase
-from orchestrator.kernel.transitions import send, take_edge
+from orchestrator.kernel.transitions import send, settle_item, take_edge
 from orchestrator.kernel.version import Version, causes
 from orchestrator.kernel.versions import merged, passed_version, step_version
 
@@ -264,3 +263,34 @@ def _go_to(run: RunState, frame: FrameState, node: str) -> None:
         token.merged = True
         tokens.enqueue(run, token)
         settle(run, frame)
+
+
+SPENT = "LimitSpent"
+"""`type` of such a failure."""
+
+
+def limit_failure(graph: str, limits: Limits, limit: str, node: str, path: str) -> Failure:
+    """The failure that stands for a spent limit: the error of an exhausted run, and `ctx.error` behind such an edge.
+
+    Steps are counted and refused in `kernel.admission`; `seconds` run out in `executor.drive`.
+
+    Args:
+        graph: its name.
+        limits: its limits.
+        limit: a field of `Limits`, or `nested` for an unnamed limit of the graph inside the node.
+        node: the node that was refused, if any.
+        path: the graph's path in the run.
+    """
+    if limit == "nested":
+        words = f"a limit of the graph inside {node!r} is spent"
+    elif limit == "visits":
+        words = f"visits={limits.visits.get(node, 1)} of node {node!r} are spent"
+    else:
+        words = f"{limit}={_number(getattr(limits, limit, None))} are spent"
+    if limit not in ("nested", "visits") and node:
+        words += f" before {node!r}"
+    return Failure(type=SPENT, message=f"{words} in graph {graph!r}", node=node, path=path)
+
+
+def _number(value: float | None) -> str:
+    return "?" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

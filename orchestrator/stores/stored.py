@@ -1,8 +1,9 @@
-"""What databases keep of a run, in the form in which every one of them keeps it: records with checksums, and labels.
+"""Rows of databases, in the form that SQLite and PostgreSQL share: the row of a run, its records, and schedules.
+
+The columns of a run's row are named here once: `RUN_COLUMNS` are those that a new run is written with, and `InfoRow`
+are those that are read. Rows are read by these names. A damaged file may have values of any type in them.
 
 Long strings of records are kept beside them, see `payloads`. The checksum of a row is that of the whole record.
-
-Schedules as the rows of databases have them: what they do is one text.
 """
 
 from __future__ import annotations
@@ -10,21 +11,23 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import TYPE_CHECKING, TypeAlias
+from dataclasses import asdict, astuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias, cast
 
 from orchestrator.archived import Archived
 from orchestrator.errors import InvalidValue, StoreError
 from orchestrator.jsontypes import canonical
 from orchestrator.kernel import records as r
-from orchestrator.stores.base import Schedule
+from orchestrator.kernel.records import FINAL
+from orchestrator.stores.base import Lease, Parent, RunInfo, Schedule
 from orchestrator.stores.payloads import LEAST, Parted, Payloads, split
 from orchestrator.stores.rows import MARK, MAX_TEXT
-from orchestrator.stores.shared import corrupt, read_record
+from orchestrator.stores.shared import corrupt, graph_unknown, json_object, read_record
 from orchestrator.values import MAX_RECORD_BYTES, cut, in_calendar
 
 if TYPE_CHECKING:
-    from orchestrator.kernel.records import Record
+    from orchestrator.jsontypes import JsonObject
+    from orchestrator.kernel.records import Record, RunStarted
 
 
 _MOST_CODED = 64 * MAX_TEXT
@@ -155,3 +158,188 @@ def schedule_of(name: str, next_at: object, data: object) -> Schedule:
         return Schedule(name=name, next_at=next_at, **fields)
     except (ValueError, TypeError, RecursionError) as error:
         raise InvalidValue(str(error), where=name) from error
+
+
+# ---------------------------------------------------------------------------------------------------- the row of a run
+
+RUN_COLUMNS: dict[str, type[str | float | int]] = {
+    "run_id": str, "graph": str, "status": str, "labels": str, "created": float, "updated": float, "head": int,
+    "structure": str, "content": str, "due": float, "waiting": int, "token": str, "holder": str, "deaths": int,
+    "retry_at": float, "fault": str, "parent": str, "parent_seq": int, "relation": str,
+}  # fmt: skip
+"""The columns of `runs` that a new run is written with, and the types of their values."""
+
+STATUSES = {*FINAL, "running", "paused"}
+
+
+def values_of_run(info: RunInfo, lease: Lease | None) -> tuple[object, ...]:
+    """The values of `RUN_COLUMNS` of a new run."""
+    token, holder = (None, None) if lease is None else (lease.token, lease.holder)
+    parent = (None, None, None) if info.parent is None else astuple(info.parent)
+    return (
+        info.run_id, info.graph, info.status, canonical(dict(info.labels)), info.created, info.updated, info.head,
+        info.structure, info.content, info.due, info.waiting, token, holder, info.deaths, info.retry_at, info.fault,
+        *parent,
+    )  # fmt: skip
+
+
+class InfoRow(NamedTuple):
+    """The columns that `RunInfo` is made from: of the run's row, its summary and the row of its lease's holder."""
+
+    id: Any
+    run_id: Any
+    graph: Any
+    status: Any
+    labels: Any
+    created: Any
+    updated: Any
+    head: Any
+    structure: Any
+    content: Any
+    due: Any
+    waiting: Any
+    parent: Any
+    parent_seq: Any
+    relation: Any
+    deaths: Any
+    retry_at: Any
+    fault: Any
+    archived: Any
+    token: Any
+    holder: Any
+    error: Any
+    input: Any
+    output: Any
+    question: Any
+    usage: Any
+    steps: Any
+    owner: Any
+    ttl: Any
+    expires: Any
+    now: Any = None
+    """The clock of a database that gives it with the row."""
+
+
+_TABLES = {
+    **dict.fromkeys(("error", "input", "output", "question", "usage", "steps"), "summaries"),
+    **dict.fromkeys(("owner", "ttl", "expires"), "holders"),
+}
+"""The tables of columns that are not of `runs`."""
+INFO_COLUMNS = ", ".join(f"{_TABLES.get(name, 'runs')}.{name}" for name in InfoRow._fields if name != "now")
+INFO_TABLES = "LEFT JOIN summaries ON summaries.run = runs.id LEFT JOIN holders ON holders.holder = runs.holder"
+
+
+def info_of(row: InfoRow, now: float) -> RunInfo:
+    """The facts about a run. A damaged row is told as far as it can be read. `now`: the clock of leases."""
+    return RunInfo(
+        row.run_id, row.graph, row.status, labels_of(row.labels) or {}, in_calendar(row.created),
+        in_calendar(row.updated), row.head, row.structure, row.content,
+        None if row.due is None else in_calendar(row.due), row.waiting,
+        row_text(row.error), row_text(row.input), row_text(row.output), row_text(row.question),
+        cast(Any, row.usage) if isinstance(row.usage, str) else None,  # read when it is asked for
+        row.steps if isinstance(row.steps, int) else 0, _parent_of(row),
+        row.deaths if isinstance(row.deaths, int) else 0,
+        in_calendar(row.retry_at) if isinstance(row.retry_at, float) else None, row_text(row.fault),
+        lease_of(row.run_id, row.token, row.holder, row.owner, row.ttl, row.expires, now),
+        archived=archived_of(row.archived),
+    )  # fmt: skip
+
+
+def _parent_of(row: InfoRow) -> Parent | None:
+    if not isinstance(row.parent, str) or row.relation not in ("fork", "replay", "call"):
+        return None
+    return Parent(row.parent, row.parent_seq if isinstance(row.parent_seq, int) else 0, row.relation)
+
+
+def lease_of(
+    run_id: str, token: object, holder: object, owner: object, ttl: object, expires: object, now: float
+) -> Lease | None:
+    """The lease of a run, by its row and that of the holder. A damaged one has expired. `now`: the clock of leases."""
+    if token is None:
+        return None
+    seconds = ttl if isinstance(ttl, float) else 0.0
+    end = expires if isinstance(expires, float) else 0.0
+    return Lease(run_id, str(token), str(holder), json_object(owner), min(end - now, seconds), seconds, end)
+
+
+def check_info(run_id: str, row: InfoRow) -> None:
+    """Refuse a row that holds what is never written.
+
+    Raises:
+        StoreCorrupt: it does.
+    """
+    check_head(run_id, row.head)
+    if row.run_id != run_id:
+        raise corrupt(run_id, 0, f"it says that it is run {row.run_id!r}", ())
+    if row.status not in STATUSES:
+        raise corrupt(run_id, 0, f"its status is {row.status!r}", ())
+    if labels_of(row.labels) is None:
+        raise corrupt(run_id, 0, f"its labels are {row.labels!r}", ())
+
+
+def check_head(run_id: str, head: object) -> None:
+    """Refuse a head that no run has.
+
+    Raises:
+        StoreCorrupt: it is none.
+    """
+    if not isinstance(head, int) or not 0 <= head < 1 << 32:
+        raise corrupt(run_id, 0, f"its head is {head!r}", ())
+
+
+class JournalRow(NamedTuple):
+    """The columns of a run's row that its records are read with."""
+
+    id: Any
+    head: Any
+    run_id: Any
+    graph: Any
+    labels: Any
+    structure: Any
+    content: Any
+    archived: Any
+
+
+JOURNAL_COLUMNS = ", ".join(JournalRow._fields)
+
+
+def check_beginning(run_id: str, row: JournalRow, started: RunStarted) -> None:
+    """Compare a run's row with its first record.
+
+    Raises:
+        StoreCorrupt: they differ.
+    """
+    own = row.run_id == started.run_id  # a fork begins with the first record of another run
+    labels = labels_of(row.labels)
+    facts = (
+        ("graph", row.graph, started.graph),
+        ("labels", labels, dict(started.labels) if own else labels),
+        ("structure", row.structure, started.structure),
+        ("content", row.content, started.content),
+    )
+    for name, stored, true in facts:
+        if stored != true:
+            raise corrupt(run_id, 0, f"its {name}: {stored!r}; {true!r} by its first record", ())
+
+
+def graph_of(row: tuple[Any, ...] | None, digest: str, url: str) -> JsonObject:
+    """A graph, by the row that was found.
+
+    Raises:
+        StoreError: there is none, or it is damaged.
+    """
+    if row is None:
+        raise graph_unknown(digest, url)
+    (text,) = row
+    try:
+        data: JsonObject = json.loads(text, parse_constant=_refuse)
+    except (TypeError, ValueError, RecursionError):
+        raise StoreError(
+            f"store {url}: graph {digest!r} is damaged; give the executor the graph itself, or restore the store from "
+            "a copy"
+        ) from None
+    return data
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not JSON")

@@ -2,8 +2,8 @@
 
 `reader` reads the records once and feeds the folds:
 
-- `trace` keeps an `overlay` for drawings, with `map_openings`, `plans`, `node_notes` and `work_time`;
-- `causes` remembers why things happened, and `explainer` words it as an `explanation`;
+- `trace` keeps an `overlay` for drawings, with `plans` and `work_time`;
+- `causes` remembers why things happened, and `explainer` words it;
 - `timeline` lists the steps with their `calls`, and `activity` says when they worked;
 - `states` has the state before and after each step;
 - `step_tree` is the tree that a terminal shows;

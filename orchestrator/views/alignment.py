@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from orchestrator.kernel.records import Record
-from orchestrator.views.compared_run import ComparedRun, Place
-from orchestrator.views.paired_runs import PairedRuns, in_order
+from orchestrator.views.diff import ComparedRun, PairedRuns, Place, in_order
 from orchestrator.views.run import Run
 from orchestrator.views.run_diff import Difference
 from orchestrator.views.safe_text import told

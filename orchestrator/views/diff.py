@@ -3,18 +3,31 @@
 A step is compared with the step of the other run that has the same branch, the same node and the same number among the
 node's steps in that branch. So the order in which branches ran makes no difference, and runs of different versions of a
 graph, or of different graphs, can be compared.
+
+A `ComparedRun` is one run, without what does not count; a `StepPair` a step that both have; `PairedRuns` are both runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import islice
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice, zip_longest
+from typing import Any, TypeAlias
 
-from orchestrator.kernel.records import Record
-from orchestrator.views.field_diff import MOST
-from orchestrator.views.paired_runs import PairedRuns
+from orchestrator.kernel import records as r
+from orchestrator.kernel.question import OWN_PARTS, in_family, parts_of
+from orchestrator.kernel.records import Failure, Record
+from orchestrator.views.call_text import line_diff, messages_of, request_lines, short, value_lines
+from orchestrator.views.calls import JournaledCall
+from orchestrator.views.causes import Causes
+from orchestrator.views.discards import Discards
+from orchestrator.views.moved_names import MovedNames
+from orchestrator.views.reader import read
 from orchestrator.views.run import Run
-from orchestrator.views.run_diff import RunDiff, figures_of
+from orchestrator.views.run_diff import Difference, DifferenceKind, RunDiff, figures_of
+from orchestrator.views.safe_text import told
+from orchestrator.views.timeline import AskedQuestion, Timeline, TimelineRow
 
 
 def diff(run_a: Run, run_b: Run) -> RunDiff:
@@ -36,3 +49,549 @@ def diff_of(run_a: Run, records_a: Sequence[Record], run_b: Run, records_b: Sequ
     kept = tuple(islice(found, MOST))
     more = next(found, None) is not None
     return RunDiff((figures_of(run_a), figures_of(run_b)), kept, more, (run_a, run_b))
+
+
+MOST = 100
+"""Differences and lines that are kept."""
+
+
+def failure_text(error: Failure | None) -> str:
+    return "" if error is None else told(str(error), 400)
+
+
+def changed_fields(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """The fields whose values differ, or that only one side has."""
+    names = dict.fromkeys((*one, *other))
+    return [name for name in names if one.get(name) != other.get(name) or (name in one) != (name in other)]
+
+
+def fields_diff(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    """Field -> the lines in which its values differ."""
+    found: dict[str, tuple[str, ...]] = {}
+    for name in changed_fields(one, other):
+        a, b = ({name: side[name]} if name in side else {} for side in (one, other))
+        found[name] = line_diff(value_lines(a), value_lines(b))
+    return found
+
+
+def names_of(fields: Iterable[str]) -> str:
+    return ", ".join(told(name, 80) for name in fields) or "how they are merged"
+
+
+def flat(fields: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    found = [line for name, lines in fields.items() for line in (f"{told(name, 80)}:", *lines)]
+    return tuple(found[:MOST]) if len(found) <= MOST else (*found[:MOST], f"… {len(found) - MOST} more lines")
+
+
+Place: TypeAlias = tuple[str, str, int]
+"""A step: the path of its branch, its node, and which of the node's steps in that branch it is."""
+NumberedCall: TypeAlias = tuple[JournaledCall, int]
+"""A call, and the number of its attempt among those that count."""
+_CUT_OFF = ("Cancelled", "NotMade", "Suspended")
+"""Errors of calls that the run itself stopped, or that had to ask something first."""
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedRun:
+    """One run, read for a comparison."""
+
+    run: Run
+    records: Sequence[Record]
+    steps: dict[Place, TimelineRow]
+    """In the order in which they began."""
+    messages: Mapping[str, Mapping[str, object]]
+    cut: bool
+    """Whether it is a replay that ended where it diverged: what did not come is no difference."""
+    discards: Discards
+    """What of it does not count, because it was reopened or asked again."""
+    counted: bool
+    """Whether only what counts is compared, attempts that were set aside not: one of the runs is a replay."""
+    names: MovedNames | None = None
+    """Of a run that moved to other versions: the names in which it is compared."""
+
+    @classmethod
+    def of(
+        cls,
+        run: Run,
+        records: Sequence[Record],
+        beside: ComparedRun | None = None,
+        *,
+        counted: bool = False,
+        structure: str = "",
+    ) -> ComparedRun:
+        """Read a run.
+
+        Args:
+            run: the run.
+            records: its records.
+            beside: a run of the same family, whose steps have the same keys where they are the same.
+            counted: see the attribute.
+            structure: of the version in whose names the steps are compared; empty: each in those that it had.
+        """
+        known = {} if beside is None else {row.activation: place for place, row in beside.steps.items()}
+        counts: Counter[tuple[str, str]] = Counter()
+        steps: dict[Place, TimelineRow] = {}
+        causes, discards = Causes(), Discards()
+        rows = Timeline(causes)
+        read(run.plan, records, causes, rows, discards)
+        if counted:
+            _discard(rows, discards)
+        names = MovedNames(records, structure) if structure and _has_moved(records) else None
+        if names is not None:
+            _rename(rows, names)
+        taken = {known[row.activation] for row in rows.rows if row.activation in known}
+        for row in rows.rows:
+            place = known.get(row.activation)
+            while place is None or (place in taken and row.activation not in known):
+                counts[row.path, row.node] += 1
+                place = (row.path, row.node, counts[row.path, row.node])
+            steps[place] = row
+        for fork in (record for record in records if isinstance(record, r.Forked)):
+            _unmake(rows.rows, fork)
+        for call in _calls_not_made(records):
+            if call.intended.activation in rows.by_activation:
+                rows.by_activation[call.intended.activation].calls.append(call)
+        return cls(run, records, steps, messages_of(records), ended_diverged(records), discards, counted, names)
+
+    def number_of(self, call: JournaledCall) -> int:
+        """The number of a call's attempt among those of its step that count, from 1."""
+        before = self.discards.first.get(call.intended.activation, 1) - 1 if self.counted else 0
+        return max(1, call.intended.attempt - before)
+
+    def keeps(self, call: JournaledCall) -> bool:
+        """Whether it is of an attempt that was set aside, and holds for the later ones."""
+        return self.counted and self.discards.is_kept(call.intended.key)
+
+    @property
+    def start(self) -> Mapping[str, object] | None:
+        """The values that it began with."""
+        first = self.records[0] if self.records else None
+        if not isinstance(first, r.RunStarted):
+            return None
+        return first.values if self.names is None else self.names.start(first.values)
+
+    def set_from_outside(self) -> Iterator[tuple[int, Mapping[str, object]]]:
+        """The values that forks and migrations set, with their records.
+
+        Not those of migrations where one run is a replay of the other: it may run in one version from its beginning.
+        """
+        for record in self.records:
+            if isinstance(record, r.Forked) and record.update:
+                yield record.seq, record.update
+            elif isinstance(record, r.Migrated) and record.values and not self.counted:
+                yield record.seq, record.values
+
+
+def _has_moved(records: Sequence[Record]) -> bool:
+    return any(isinstance(record, r.Migrated) for record in records)
+
+
+def _rename(rows: Timeline, names: MovedNames) -> None:
+    """Name what the steps were by the version in which they are compared."""
+    for row in rows.rows:
+        if row.seq is not None:
+            row.update = names.fields(row.seq, row.place, row.update)
+            row.ops = names.fields(row.seq, row.place, row.ops)
+        row.path, row.node = names.place(max(row.began, row.named), row.path, row.node)
+
+
+def _discard(rows: Timeline, discards: Discards) -> None:
+    """Leave out what a run set aside when it was reopened."""
+    rows.rows = [row for row in rows.rows if not discards.is_undone(row.activation)]
+    for row in rows.rows:
+        first = discards.first.get(row.activation, 1)
+        begun = discards.begun.get(row.activation, first)
+        row.failures = [failed for failed in row.failures if failed.attempt >= begun]
+        row.calls = [
+            call
+            for call in row.calls
+            if call.intended.attempt >= first or (discards.is_kept(call.intended.key) and not call.running)
+        ]
+        for call in row.calls:
+            if discards.is_asked_about(call.intended.key):
+                call.settled = None
+
+
+def ended_diverged(records: Sequence[Record]) -> bool:
+    """Whether records are those of a replay that ended where it would have been live."""
+    cancelled = next((record for record in reversed(records) if isinstance(record, r.Cancelled)), None)
+    own = next((record.seq for record in reversed(records) if isinstance(record, r.Forked)), None)
+    if cancelled is None or own is None or cancelled.seq < own or cancelled.by != "replay":
+        return False
+    return cancelled.reason.startswith("diverged: ")
+
+
+def _unmake(rows: Sequence[TimelineRow], fork: r.Forked) -> None:
+    """Leave out what counts as not made in a fork: calls without a result, and answers that it asks for again.
+
+    A call that was cut off, and that the fork makes, has another key there.
+    """
+    for row in rows:
+        if row.began < fork.seq:
+            made = {request_of((call, call.intended.attempt)) for call in row.calls if call.intended.seq > fork.seq}
+            row.calls = [
+                call
+                for call in row.calls
+                if call.intended.seq > fork.seq
+                or not (call.running or (was_cut_off(call) and request_of((call, call.intended.attempt)) in made))
+            ]
+            row.asked = [one for one in row.asked if one.question.id not in fork.withdrawn or one.seq > fork.seq]
+
+
+def _calls_not_made(records: Sequence[Record]) -> Iterator[JournaledCall]:
+    """What a replay asked, and did not call because the replayed run had not asked it."""
+    made = {(one.activation, one.digest, one.occurrence) for one in records if isinstance(one, r.EffectIntended)}
+    for one in records:
+        if isinstance(one, r.Diverged) and one.kind != "question":
+            if (one.activation, one.digest, one.occurrence) in made:
+                continue
+            intended = r.EffectIntended(
+                seq=one.seq, ts=one.ts, activation=one.activation, path=one.path, node=one.node, key=one.digest,
+                kind=one.kind, name=one.name, effect="read", digest=one.digest, occurrence=one.occurrence,
+                attempt=one.attempt, request=one.request,
+            )  # fmt: skip
+            yield JournaledCall(intended, one.ts)
+
+
+def request_of(call: NumberedCall) -> tuple[str, str, str, int]:
+    intended = call[0].intended
+    return intended.kind, intended.name, intended.digest, call[1]
+
+
+def was_cut_off(call: JournaledCall) -> bool:
+    error = None if call.settled is None else call.settled.error
+    return error is not None and error.type in _CUT_OFF
+
+
+class StepPair:
+    """The same step of both runs: the differences of its calls, questions, attempts and end.
+
+    Args:
+        place: the step.
+        one: a run.
+        other: another run.
+        texts: whether differences have their lines.
+    """
+
+    def __init__(self, place: Place, one: ComparedRun, other: ComparedRun, *, texts: bool = True) -> None:
+        self.place, self.reads, self._texts = place, (one, other), texts
+        self.rows = one.steps.get(place), other.steps.get(place)
+
+    def differences(self) -> Iterator[Difference]:
+        """How the runs differ in this step."""
+        one, other = self.rows
+        if (other is None and self.reads[1].cut) or (one is None and self.reads[0].cut):
+            return
+        if one is None or other is None:
+            there = one or other
+            assert there is not None
+            which = "second" if one is None else "first"
+            seqs = (None, there.began) if one is None else (there.began, None)
+            yield self._of("step", seqs, f"only the {which} run came here")
+            return
+        if one.status == other.status == "dropped":
+            return  # how far it came before it was stopped is a matter of time
+        yield from self._calls(one, other)
+        yield from self._questions(one, other)
+        cut = any(read.cut and row.status == "dropped" for read, row in zip(self.reads, (one, other), strict=True))
+        if not cut:
+            yield from self._attempts(one, other)
+            yield from self._end(one, other)
+
+    def _of(
+        self, kind: DifferenceKind, seqs: tuple[int | None, int | None], what: str, lines: tuple[str, ...] = ()
+    ) -> Difference:
+        path, node, visit = self.place
+        return Difference(kind, told(path, 200), told(node, 80), visit, seqs, what, lines)
+
+    def _calls(self, one: TimelineRow, other: TimelineRow) -> Iterator[Difference]:
+        for mine, theirs in _paired(self._made(one, other, 0), self._made(other, one, 1)):
+            if (theirs is None and self.reads[1].cut) or (mine is None and self.reads[0].cut):
+                continue
+            if mine is None or theirs is None or request_of(mine) != request_of(theirs):
+                yield self._request(mine[0] if mine else None, theirs[0] if theirs else None)
+            else:
+                yield from self._result(mine[0], theirs[0])
+
+    def _made(self, row: TimelineRow, beside: TimelineRow, which: int) -> list[NumberedCall]:
+        """The calls of a step, each with the number of its attempt among those that count.
+
+        Of an attempt that was set aside it has those that hold for the later ones, if the other run has them, too:
+        whether a later attempt asked for them the journal does not say.
+        """
+        read, other = self.reads[which], self.reads[1 - which]
+        made = [(call, read.number_of(call)) for call in row.calls]
+        there = {request_of((call, other.number_of(call))) for call in beside.calls}
+        return [one for one in made if not read.keeps(one[0]) or request_of(one) in there]
+
+    def _request(self, mine: JournaledCall | None, theirs: JournaledCall | None) -> Difference:
+        both = mine, theirs
+        names = [None if call is None else f"{call.intended.kind} {told(call.intended.name, 80)}" for call in both]
+        if names[0] is None or names[1] is None:
+            what = f"only the {'second' if mine is None else 'first'} run called {names[0] or names[1]}"
+        elif names[0] == names[1]:
+            what = f"the request to {names[0]} differs"
+        else:
+            what = f"the first run called {names[0]}, the second one {names[1]}"
+        seqs = tuple(None if call is None else call.intended.seq for call in both)
+        return self._of("request", (seqs[0], seqs[1]), what, self._request_diff(both))
+
+    def _request_diff(self, both: tuple[JournaledCall | None, JournaledCall | None]) -> tuple[str, ...]:
+        if not self._texts:
+            return ()
+        lines = [
+            [] if call is None else request_lines(call.intended, read.messages)
+            for call, read in zip(both, self.reads, strict=True)
+        ]
+        return line_diff(*lines)
+
+    def _value_diff(self, one: object, other: object) -> tuple[str, ...]:
+        return line_diff(value_lines(one), value_lines(other)) if self._texts else ()
+
+    def _result(self, mine: JournaledCall, theirs: JournaledCall) -> Iterator[Difference]:
+        results = [_result_of(call) for call in (mine, theirs)]
+        if results[0] == results[1] or any(was_cut_off(call) for call in (mine, theirs)):
+            return
+        name = f"{mine.intended.kind} {told(mine.intended.name, 80)}"
+        seqs = [call.intended.seq if call.settled is None else call.settled.seq for call in (mine, theirs)]
+        lines = self._value_diff(*results)
+        yield self._of("result", (seqs[0], seqs[1]), f"{name} gave another result", lines)
+
+    def _questions(self, one: TimelineRow, other: TimelineRow) -> Iterator[Difference]:
+        for mine, theirs in zip_longest(self._own_questions(0), self._own_questions(1)):
+            seqs = (None if mine is None else mine.seq, None if theirs is None else theirs.seq)
+            if mine is None or theirs is None:
+                if self.reads[0].cut or self.reads[1].cut:
+                    continue
+                which = "second" if mine is None else "first"
+                asked = mine or theirs
+                assert asked is not None
+                yield self._of("question", seqs, f"only the {which} run asked: {told(asked.question.prompt, 200)}")
+                continue
+            shown, beside = _question(mine), _question(theirs)
+            if shown != beside:
+                yield self._of("question", seqs, "it asked something else", self._value_diff(shown, beside))
+            given, taken = _answer(mine), _answer(theirs)
+            if given != taken:
+                words = f"the answers are {_said(given)} and {_said(taken)}"
+                yield self._of("answer", (mine.answered or mine.seq, theirs.answered or theirs.seq), words)
+
+    def _own_questions(self, which: int) -> list[AskedQuestion]:
+        """The questions of the step that its graph asks.
+
+        Not those that were asked again, those about calls of unknown outcome, and those inside a call whose result the
+        other run, a replay, has without making it. A replay is not asked what a fork is about calls of its family.
+        """
+        row, beside = self.rows[which], self.rows[1 - which]
+        assert row is not None
+        assert beside is not None
+        read, other = self.reads[which], self.reads[1 - which]
+        taken = {request_of((call, other.number_of(call))) for call in beside.calls if call.intended.taken is not None}
+        spans = [
+            (call.intended.seq, call.settled.seq)
+            for call in row.calls
+            if call.settled is not None
+            and call.intended.taken is None
+            and request_of((call, read.number_of(call))) in taken
+        ]
+        return [
+            one
+            for one in row.asked
+            if one.question.kind != "unknown_outcome"
+            and one.question.id not in read.discards.withdrawn
+            and not (read.counted and in_family(one.question))
+            and not any(begun < one.seq < ended for begun, ended in spans)
+        ]
+
+    def _attempts(self, one: TimelineRow, other: TimelineRow) -> Iterator[Difference]:
+        for mine, theirs in zip_longest(one.failures, other.failures):
+            if mine is not None and theirs is not None and failure_text(mine.error) == failure_text(theirs.error):
+                continue
+            words = [
+                "went well" if failed is None else f"failed ({failure_text(failed.error)}) and was tried again"
+                for failed in (mine, theirs)
+            ]
+            seqs = (None if mine is None else mine.seq, None if theirs is None else theirs.seq)
+            number = (mine or theirs or one.failures[0]).attempt
+            yield self._of(
+                "attempt", seqs, f"attempt {number} {words[0]} in the first run, and {words[1]} in the second"
+            )
+
+    def _end(self, one: TimelineRow, other: TimelineRow) -> Iterator[Difference]:
+        seqs = one.seq, other.seq
+        ends = [row.outcome if row.status == "done" else row.status for row in (one, other)]
+        if ends[0] != ends[1]:
+            yield self._of("outcome", seqs, f"the outcomes are {ends[0]} and {ends[1]}")
+        faults = failure_text(one.error), failure_text(other.error)
+        if faults[0] != faults[1]:
+            yield self._of("error", seqs, f"the errors are {faults[0] or 'none'} and {faults[1] or 'none'}")
+        if (one.update, one.ops) != (other.update, other.ops):
+            a, b = one.update, other.update
+            if not changed_fields(a, b):  # the same values, merged otherwise
+                a, b = one.ops, other.ops
+            lines = flat(fields_diff(a, b)) if self._texts else ()
+            yield self._of("update", seqs, f"the updates differ in {names_of(changed_fields(a, b))}", lines)
+
+
+def _paired(
+    one: Sequence[NumberedCall], other: Sequence[NumberedCall]
+) -> Iterator[tuple[NumberedCall | None, NumberedCall | None]]:
+    """Calls with the same request side by side, in the order of the first run; the others by kind, in their order."""
+    same: dict[object, deque[int]] = {}
+    for number, made in enumerate(other):
+        same.setdefault(request_of(made), deque()).append(number)
+    beside = [numbers.popleft() if (numbers := same.get(request_of(made))) else None for made in one]
+    taken = {number for number in beside if number is not None}
+    left: dict[str, deque[int]] = {}
+    for number, (call, _) in enumerate(other):
+        if number not in taken:
+            left.setdefault(call.intended.kind, deque()).append(number)
+    for made, same_as in zip(one, beside, strict=True):
+        like = left.get(made[0].intended.kind)
+        at = same_as if same_as is not None or not like else like.popleft()
+        yield made, None if at is None else other[at]
+    yield from ((None, other[number]) for number in sorted(number for numbers in left.values() for number in numbers))
+
+
+def _result_of(call: JournaledCall) -> object:
+    """What a call gave, without the ids of runs and of instances that differ each time."""
+    settled = call.settled
+    if settled is None or call.running:
+        return "no result yet"
+    if settled.error is not None:
+        return failure_text(settled.error)
+    found = settled.result
+    metadata = found.get("metadata") if isinstance(found, Mapping) else None
+    if not isinstance(found, Mapping) or not isinstance(metadata, Mapping) or "run_id" not in metadata:
+        return found
+    run_id = str(metadata["run_id"])
+    plain: dict[str, Any] = {**found, "metadata": {key: part for key, part in metadata.items() if key != "run_id"}}
+    if isinstance(plain.get("error"), str):
+        plain["error"] = plain["error"].replace(run_id, "inside")
+    plain.pop("traceback", None)
+    return plain
+
+
+def _question(asked: AskedQuestion) -> dict[str, object]:
+    question = asked.question
+    call, shown = parts_of(question.kind, question.payload)
+    payload = {key: value for key, value in call.items() if key not in OWN_PARTS} | ({"shown": shown} if shown else {})
+    prompt = "" if question.kind == "timer" else question.prompt  # it has the time
+    choices = list(question.choices)
+    return {
+        "kind": question.kind, "prompt": prompt, "payload": payload, "choices": choices, "schema": question.schema_,
+    }  # fmt: skip
+
+
+def _answer(asked: AskedQuestion) -> object:
+    return None if asked.answer is None else asked.answer.model_dump(mode="json")
+
+
+def _said(answer: object) -> str:
+    return "none yet" if answer is None else short(answer)
+
+
+_FINISHED = ("completed", "exhausted")
+"""How runs end whose state is a result. That of a run that was stopped depends on which of its branches was faster."""
+
+
+@dataclass(frozen=True, slots=True)
+class PairedRuns:
+    """Two runs, read to be compared.
+
+    `texts` of its methods: whether differences have their lines. Without them a comparison takes a fraction of the
+    time, because no two texts are compared line by line.
+    """
+
+    one: ComparedRun
+    other: ComparedRun
+
+    @classmethod
+    def of(cls, run_a: Run, records_a: Sequence[Record], run_b: Run, records_b: Sequence[Record]) -> PairedRuns:
+        """Read two runs.
+
+        Args:
+            run_a: a run.
+            records_a: its records.
+            run_b: another run, of the same graph, another version of it, or another graph.
+            records_b: its records.
+        """
+        counted = _is_replay(run_a, run_b) or _is_replay(run_b, run_a)
+        structure = (run_a if _is_replay(run_a, run_b) else run_b).machine.structure if counted else ""
+        one = ComparedRun.of(run_a, records_a, counted=counted, structure=structure)
+        beside = one if run_a.root_id == run_b.root_id else None
+        return cls(one, ComparedRun.of(run_b, records_b, beside, counted=counted, structure=structure))
+
+    def places(self) -> list[Place]:
+        """The steps of both, in the order of the first run."""
+        return [*in_order([*self.one.steps], [*self.other.steps])]
+
+    def differences(self) -> Iterator[Difference]:
+        """All differences, in their order, with their lines."""
+        yield from self.starts()
+        for place in self.places():
+            yield from self.step(place)
+        yield from self.ends()
+
+    def starts(self, *, texts: bool = True) -> Iterator[Difference]:
+        """Differences of the states that the runs began with, and of what was set from outside."""
+        a, b = self.one.start, self.other.start
+        if a is not None and b is not None and (names := changed_fields(a, b)):
+            lines = flat(fields_diff(a, b)) if texts else ()
+            yield Difference(
+                "state", seqs=(1, 1), what=f"they began with other values of {names_of(names)}", lines=lines
+            )
+        for mine, theirs in zip_longest(self.one.set_from_outside(), self.other.set_from_outside()):
+            before, after = (mine or (None, {})), (theirs or (None, {}))
+            if names := changed_fields(before[1], after[1]):
+                words = f"values were set from outside: {names_of(names)}"
+                lines = flat(fields_diff(before[1], after[1])) if texts else ()
+                yield Difference("state", seqs=(before[0], after[0]), what=words, lines=lines)
+
+    def step(self, place: Place, *, texts: bool = True) -> Iterator[Difference]:
+        """Differences of one step."""
+        return StepPair(place, self.one, self.other, texts=texts).differences()
+
+    def ends(self, *, texts: bool = True) -> Iterator[Difference]:
+        """Differences of how the runs ended."""
+        if self.one.cut or self.other.cut:
+            return
+        a, b = self.one.run, self.other.run
+        seqs = (a.seq, b.seq)
+        if a.status != b.status:
+            words = f"the first run is {a.status}, the second one {b.status}"
+            yield Difference("status", seqs=seqs, what=words)
+        elif a.status in ("failed", "interrupted") and failure_text(a.error) != failure_text(b.error):
+            words = f"they failed otherwise: {failure_text(a.error)} and {failure_text(b.error)}"
+            yield Difference("error", seqs=seqs, what=words)
+        if a.output != b.output:
+            lines = line_diff(value_lines(a.output), value_lines(b.output)) if texts else ()
+            words = f"the outputs are {short(a.output, 80)} and {short(b.output, 80)}"
+            yield Difference("output", seqs=seqs, what=words, lines=lines)
+        elif (
+            a.status == b.status
+            and a.status in _FINISHED
+            and a.output is None
+            and (names := changed_fields(a.values, b.values))
+        ):
+            lines = flat(fields_diff(a.values, b.values)) if texts else ()
+            yield Difference("state", seqs=seqs, what=f"the states differ in {names_of(names)}", lines=lines)
+
+
+def in_order(one: Sequence[Place], other: Sequence[Place]) -> Iterator[Place]:
+    """All places in the order of the first sequence; those of the second only where that came to them."""
+    known, at = set(one), {place: number for number, place in enumerate(other)}
+    passed = 0
+    for place in one:
+        until = at.get(place, -1)
+        if until >= passed:
+            yield from (beside for beside in other[passed:until] if beside not in known)
+            passed = until + 1
+        yield place
+    yield from (beside for beside in other[passed:] if beside not in known)
+
+
+def _is_replay(run: Run, other: Run) -> bool:
+    """Whether a run is a replay of the other one: then that counts as it went in the end, if it was reopened."""
+    fork = run.machine.fork
+    return fork is not None and fork.relation == "replay" and fork.parent == other.run_id

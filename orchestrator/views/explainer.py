@@ -6,16 +6,90 @@ The reasons follow from the journal (`orchestrator.views.causes`). Untrusted tex
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 
 from orchestrator.graph.topology import ANY, END, START
 from orchestrator.kernel.queries import in_places, open_questions
+from orchestrator.kernel.run_state import RunState
+from orchestrator.kernel.state import Activation
 from orchestrator.values import check_position
 from orchestrator.views.causes import Cause, Drop, Origin, Transition, TransitionEdge
-from orchestrator.views.explanation import RunExplanation, RunReasons, StepExplanation
-from orchestrator.views.pool_waits import executor_pool, pool_waits
 from orchestrator.views.safe_text import plain, told
 from orchestrator.views.standby import Standby
 from orchestrator.views.timeline import Timeline, TimelineRow
+
+
+@dataclass(frozen=True, slots=True)
+class StepExplanation:
+    """Why one step ran, and why it led where it led. Each text is one line, without secrets or control sequences."""
+
+    seq: int | None
+    """The record that ended the step; None while it has not ended."""
+    step: str
+    """Its path and node."""
+    status: str
+    came: str
+    """Why it ran."""
+    went: str = ""
+    """Where it led and what decided that; empty while it has not ended."""
+    not_taken: tuple[str, ...] = ()
+    """The other edges of the node, each with its outcome."""
+    waits: str = ""
+    """The pool in which it waits for a place, and who holds the places; empty: it waits for none."""
+
+    @property
+    def line(self) -> str:
+        """Where it led, what decided that, and the edges not taken; of a step that has not ended why it ran."""
+        said = self.went or self.waits or self.came
+        return f"{said}; not taken: {'; '.join(self.not_taken)}" if self.not_taken else said
+
+    def to_json(self) -> dict[str, object]:
+        """The explanation as plain JSON."""
+        return {**asdict(self), "not_taken": list(self.not_taken)}
+
+    def to_text(self) -> str:
+        """The explanation as lines for a terminal."""
+        lines = [f"{self.step}  ({self.status}{f', record {self.seq}' if self.seq is not None else ''})"]
+        lines.append(f"  came  {self.came}")
+        if self.waits:
+            lines.append(f"  now   {self.waits}")
+        if self.went:
+            lines.append(f"  went  {self.went}")
+        lines += [f"  {'not ' if not number else '    '}  {text}" for number, text in enumerate(self.not_taken)]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class RunExplanation:
+    """Why a run is where it is."""
+
+    run_id: str
+    seq: int
+    status: str
+    why: str
+    """The reason, in one line."""
+    steps: tuple[StepExplanation, ...] = field(default=())
+    """The live steps; of an ended run the step that ended it."""
+
+    def to_json(self) -> dict[str, object]:
+        """The explanation as plain JSON."""
+        return {**asdict(self), "steps": [step.to_json() for step in self.steps]}
+
+    def to_text(self) -> str:
+        """The explanation as lines for a terminal."""
+        head = f"{self.run_id}  {self.status}  (record {self.seq})"
+        return "\n".join([head, f"why   {self.why}", *(step.to_text() for step in self.steps)])
+
+
+@dataclass(frozen=True, slots=True)
+class RunReasons:
+    """Why a run is where it is, and why each of its ended steps ran and led where it led."""
+
+    run: str
+    """The reason of the run, in one line."""
+    steps: dict[int, StepExplanation]
+    """Number of the record that ended a step -> its explanation."""
+
 
 _MOST = 6
 """Names that a line lists; further ones are counted."""
@@ -311,3 +385,80 @@ def _target(way: TransitionEdge) -> str:
 def _some(names: Sequence[str]) -> str:
     shown = ", ".join(names[:_MOST])
     return f"{shown} and {len(names) - _MOST} more" if len(names) > _MOST else shown
+
+
+_MOST_HOLDERS = 3
+"""Holders that a line names; further ones are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolWait:
+    """One step that waits for a place.
+
+    Attributes:
+        activation: The step.
+        step: Its path and node.
+        pool: The pool.
+        places: How many places it has.
+        holders: Number of the steps that hold one.
+        held_by: The path and node of each of them, in the order in which they began, as far as the journal says it.
+        ahead: How many steps wait before this one.
+    """
+
+    activation: str
+    step: str
+    pool: str
+    places: int
+    holders: int
+    held_by: tuple[str, ...]
+    ahead: int
+
+    @property
+    def what(self) -> str:
+        """What it waits for, without its own name."""
+        more = len(self.held_by) - _MOST_HOLDERS
+        names = ", ".join(self.held_by[:_MOST_HOLDERS]) + (f" and {more} more" if more > 0 else "")
+        taken = f"{self.holders} of {self.places} taken" + (f" by {names}" if names else "")
+        line = f"; {self.ahead} before it" if self.ahead else ""
+        return f"waits for a place in pool {plain(self.pool, 60)} ({taken}{line})"
+
+
+def pool_waits(run: RunState, rows: Timeline) -> Iterator[PoolWait]:
+    """The steps of a run that wait for places, pool by pool, the next one first.
+
+    Args:
+        run: the run, as far as the timeline goes.
+        rows: its timeline, which names the steps.
+    """
+    for pool, line in run.lines.items():
+        held = run.places.get(pool, set())
+        found = sorted((rows.by_activation[key] for key in held if key in rows.by_activation), key=_number)
+        names = tuple(map(_holder, found))
+        size = run.plan.pools.get(pool)
+        for ahead, token in enumerate(line.values()):
+            yield PoolWait(token.key, _token_name(token), pool, size or len(held), len(held), names, ahead)
+
+
+def executor_pool(run: RunState, row: TimelineRow) -> str:
+    """The pool of the executor in which a step that has called nothing so far needs a place; empty: it needs none.
+
+    The graph leaves the number of places to the executor (`pools={"api": None}`), so no record says who holds them.
+    """
+    token = run.running.get(row.activation)
+    pool = None if token is None else token.frame.plan.pooled.get(token.node)
+    if pool is None or run.plan.pools.get(pool) is not None or row.calls or row.graph:
+        return ""
+    return f"needs a place in pool {plain(pool, 60)} of the executor that drives it"
+
+
+def _number(row: TimelineRow) -> int:
+    return row.number
+
+
+def _holder(row: TimelineRow) -> str:
+    where = plain(f"{row.path}/{row.node}" if row.path else row.node, 120)
+    return f"{where} since record {row.began}"
+
+
+def _token_name(token: Activation) -> str:
+    return plain(f"{token.path}/{token.node}" if token.path else token.node, 120)

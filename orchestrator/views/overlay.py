@@ -11,6 +11,11 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
+from orchestrator.kernel.queries import busy_seconds, edges_taken, node_visits
+from orchestrator.kernel.records import Failure
+from orchestrator.kernel.run_state import RunState
+from orchestrator.kernel.state import Phase
+
 NodeKey: TypeAlias = tuple[str, str]
 """Path of a graph and name of a node in it.
 
@@ -87,3 +92,32 @@ class Overlay:
 def place_of(path: str) -> str:
     """The path of a graph: the segments of a branch's path that are names of nodes."""
     return "/".join(segment for segment in path.split("/") if segment.replace("-", "_").isidentifier())
+
+
+def machine_overlay(machine: RunState, status: str, error: Failure | None) -> Overlay:
+    """The overlay of a run whose journal is gone, from its state in memory. It has less than the one of `trace`.
+
+    Args:
+        machine: the run's state.
+        status: the run's status.
+        error: why it failed.
+    """
+    visits = node_visits(machine)
+    waiting: set[NodeKey] = set()
+    for token in machine.live_tokens():
+        place = (token.frame.place, token.node)
+        if token.counted:
+            visits[place] -= 1
+        if token.phase is Phase.ASKING:
+            waiting.add(place)
+    return Overlay(
+        visits={place: count for place, count in visits.items() if count > 0},
+        taken=edges_taken(machine),
+        waiting=frozenset(waiting),
+        running=frozenset((token.frame.place, token.node) for token in machine.running.values()),
+        failed=frozenset()
+        if status != "failed" or error is None or not error.node
+        else frozenset({(error.path, error.node)}),
+        status=status,
+        seconds=busy_seconds(machine),
+    )

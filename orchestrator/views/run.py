@@ -32,8 +32,7 @@ from orchestrator.views.reader import read
 
 if TYPE_CHECKING:
     from orchestrator.archived import Archived
-    from orchestrator.views.explainer import Explainer
-    from orchestrator.views.explanation import RunExplanation
+    from orchestrator.views.explainer import Explainer, RunExplanation
     from orchestrator.views.overlay import Overlay
     from orchestrator.views.standby import Standby
     from orchestrator.views.timeline import Timeline
@@ -306,7 +305,7 @@ class Run(Generic[StateT]):
 
     @cached_property
     def _overlay(self) -> Overlay:
-        from orchestrator.views.machine_overlay import machine_overlay
+        from orchestrator.views.overlay import machine_overlay
         from orchestrator.views.trace import overlay_of
 
         try:

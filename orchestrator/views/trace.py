@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, NamedTuple
 
 from orchestrator.graph.topology import IF_NAMED
@@ -14,13 +15,12 @@ from orchestrator.kernel.handlers.questions import timer_question
 from orchestrator.kernel.migration import moved_edges, plan_at
 from orchestrator.kernel.needs import has_needs
 from orchestrator.kernel.plan import Plan
+from orchestrator.kernel.question import Question
 from orchestrator.kernel.rank import Path
 from orchestrator.kernel.run_state import Delta
 from orchestrator.kernel.state import Activation, FrameState, OrderedMap, Phase
 from orchestrator.kernel.version import Version
 from orchestrator.views.askings import Askings, asked_at
-from orchestrator.views.map_openings import OpenedMap, branch_of, enclosing_nodes, opened_maps
-from orchestrator.views.node_notes import NodeNotes
 from orchestrator.views.overlay import EdgeKey, NodeKey, Overlay, Planned, place_of
 from orchestrator.views.plans import PlannedMaps
 from orchestrator.views.reader import Fold, read
@@ -431,3 +431,110 @@ def _all_plans(plan: Plan, path: str = "") -> Iterator[tuple[str, Plan]]:
     yield path, plan
     for name, inner in plan.sub.items():
         yield from _all_plans(inner, f"{path}/{name}" if path else name)
+
+
+class OpenedMap(NamedTuple):
+    """A map that a record opens."""
+
+    path: str
+    """Path of its graph: names of the subgraph nodes around it."""
+    plan: Plan
+    edge: int
+    """Number of its edge."""
+    items: Sequence[object]
+
+
+def opened_maps(source: Activation, version: Version, outcome: str) -> list[OpenedMap]:
+    """The maps that an outcome opens: what `Observer.sending` is given."""
+    frame = source.frame
+    routes = [route for route in frame.plan.topology.routes(source.node, outcome) if route.each is not None]
+    if not routes:
+        return []
+    names = {route.each for route in routes if route.each is not None}
+    values = frame.plan.schema.dump({name: version.values[name] for name in names if name in version.values})
+    found: list[OpenedMap] = []
+    for route in routes:
+        items = values.get(route.each or "")
+        found.append(OpenedMap(frame.place, frame.plan, route.index, items if isinstance(items, list | tuple) else ()))
+    return found
+
+
+def enclosing_nodes(path: str, node: str) -> list[NodeKey]:
+    """A node and the subgraph nodes around it, whose names `path` holds."""
+    found = [(path, node)]
+    while path:
+        path, _, name = path.rpartition("/")
+        found.append((path, name))
+    return found
+
+
+def branch_of(token: Activation) -> Path | None:
+    """The branch of the innermost map that a token is in; None outside of maps."""
+    if not token.stack:
+        return None
+    vertex = token.stack[-1][0]
+    entry = next((entry for entry in token.forks if entry.fork == vertex), None)
+    step = token.rank.path
+    while entry is not None and step.parent is not None:
+        if step.parent is entry.rank.path:
+            return step
+        step = step.parent
+    return None
+
+
+_MOST_NOTES = 3
+"""Questions of one node that are listed; further ones are counted."""
+
+
+class NodeNotes:
+    """Keeps the notes of a run's nodes.
+
+    Attributes:
+        texts: Node -> its notes. Nodes without any are missing.
+    """
+
+    def __init__(self) -> None:
+        self.texts: dict[NodeKey, Sequence[str]] = {}
+        self._questions: dict[NodeKey, dict[str, Question]] = {}
+        self._failures: dict[NodeKey, str] = {}
+
+    def ask(self, node: NodeKey, question: Question) -> None:
+        """A node asks a question."""
+        self._questions.setdefault(node, {})[question.id] = question
+        self._update(node)
+
+    def withdraw(self, node: NodeKey, question: str) -> None:
+        """A question, named by its id, is not open any more."""
+        asked = self._questions.get(node, {})
+        asked.pop(question, None)
+        if not asked:
+            self._questions.pop(node, None)
+        self._update(node)
+
+    def fail(self, node: NodeKey, reason: str) -> None:
+        """A node failed."""
+        self._failures[node] = reason
+        self._update(node)
+
+    def recover(self, node: NodeKey) -> None:
+        """A node that failed before did not fail this time."""
+        self._failures.pop(node, None)
+        self._update(node)
+
+    def rename(self, at: Callable[[NodeKey], NodeKey]) -> None:
+        """Move the notes to the names that nodes have in another version of the graph."""
+        self.texts = {at(node): notes for node, notes in self.texts.items()}
+        self._questions = {at(node): asked for node, asked in self._questions.items()}
+        self._failures = {at(node): reason for node, reason in self._failures.items()}
+
+    def _update(self, node: NodeKey) -> None:
+        asked = self._questions.get(node, {})
+        notes = [f"{question.kind}: {question.prompt}".rstrip(": ") for question in islice(asked.values(), _MOST_NOTES)]
+        if len(asked) > _MOST_NOTES:
+            notes.append(f"{len(asked) - _MOST_NOTES} more questions")
+        if node in self._failures:
+            notes.append(self._failures[node])
+        if notes:
+            self.texts[node] = tuple(notes)
+        else:
+            self.texts.pop(node, None)

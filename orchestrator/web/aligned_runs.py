@@ -10,7 +10,7 @@ import anyio
 
 from orchestrator.away import away
 from orchestrator.views.alignment import AlignedRow, Alignment
-from orchestrator.views.field_diff import fields_diff, flat
+from orchestrator.views.diff import fields_diff, flat
 from orchestrator.views.run_diff import Difference
 from orchestrator.web.alignments import version_of
 from orchestrator.web.comparison_documents import (
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from orchestrator.kernel.records import RunStatus
     from orchestrator.stores.base import RunInfo
     from orchestrator.views.alignment import RowKind
-    from orchestrator.views.compared_run import Place
+    from orchestrator.views.diff import Place
     from orchestrator.views.run import Run
 
 FEWEST, MOST = 2, 6

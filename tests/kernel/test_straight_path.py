@@ -21,6 +21,7 @@ from orchestrator.errors import InvalidGraph, StoreCorrupt
 from orchestrator.graph.limits import Limits, Reserve
 from orchestrator.kernel import records as r
 from orchestrator.kernel.handlers import steps
+from orchestrator.kernel.handlers.steps import go_straight
 from orchestrator.kernel.ids import hash_id
 from orchestrator.kernel.machine import apply, apply_stored
 from orchestrator.kernel.observer import Observer
@@ -28,7 +29,6 @@ from orchestrator.kernel.question import Question
 from orchestrator.kernel.rank import FIRST, ROOT, Rank
 from orchestrator.kernel.run_state import Delta, RunState
 from orchestrator.kernel.snapshot import dump
-from orchestrator.kernel.straight_path import go_straight
 from orchestrator.kernel.version import Version
 from tests.support.sizes import sized
 

@@ -18,9 +18,8 @@ from orchestrator.kernel.state import Phase
 from orchestrator.render.build import draw
 from orchestrator.render.moments import RUN, Live, replay
 from orchestrator.render.overlaid import Mark, plan_marks
-from orchestrator.views.map_openings import enclosing_nodes
 from orchestrator.views.overlay import NodeKey, Overlay
-from orchestrator.views.trace import overlay_of
+from orchestrator.views.trace import enclosing_nodes, overlay_of
 from tests.kernel.harness import TooLongError
 from tests.kernel.orders import Order
 from tests.kernel.test_laws import KINDS, Trial

@@ -13,7 +13,7 @@ from orchestrator import Approve, Context, Executor, Graph, Limits, Outcome, Ret
 from orchestrator.executor import Run
 from orchestrator.kernel.plan import Plan
 from orchestrator.nodes import Ask, Confirm, Subgraph
-from orchestrator.views.explanation import StepExplanation
+from orchestrator.views.explainer import StepExplanation
 from orchestrator.views.run import explainer_of
 from orchestrator.views.timeline import TimelineRow, timeline
 

@@ -15,7 +15,7 @@ from orchestrator.errors import RunConflict, RunExists, StoreUnavailable
 from orchestrator.stores import open_store
 from orchestrator.stores.postgres import PostgresStore, changes, leases
 from orchestrator.stores.postgres.changes import ChangeJob
-from orchestrator.stores.postgres.related_rows import Beside
+from orchestrator.stores.postgres.related_rows import RelatedRows
 from orchestrator.stores.postgres.texts import adapt
 from orchestrator.stores.postgres.writes import AppendJob, CreateJob, append_all, create_all
 from orchestrator.stores.requests import Append, NewRun
@@ -187,7 +187,7 @@ def _an_append(run_id: str) -> AppendJob:
 
 
 def _append_job(append: Append) -> AppendJob:
-    return AppendJob(append, Beside(*rows_of(append.run_id, append.records)))
+    return AppendJob(append, RelatedRows(*rows_of(append.run_id, append.records)))
 
 
 class Cut:
@@ -232,12 +232,12 @@ async def test_appends_and_new_runs_are_asked_for_again(postgres: PostgresDataba
             info, records = new_run()
             new = NewRun(info, records, lease=a_lease(info.run_id, lease) if lease else None)
             change = Append(info.run_id, events(2), after=1, lease=lease)
-            beside = Beside(*rows_of(info.run_id, records))
+            related = RelatedRows(*rows_of(info.run_id, records))
             await store.create(new)
             await store.append(change)
             with psycopg.connect(postgres.conninfo, autocommit=True) as connection:
                 adapt(connection)
-                again, other = CreateJob(new, beside), CreateJob(new, beside)
+                again, other = CreateJob(new, related), CreateJob(new, related)
                 again.again = True
                 create_all(connection, [again])
                 assert again.error is None

@@ -16,7 +16,7 @@ from orchestrator.visible import BAR, barred, behind, line, narrow
 
 if TYPE_CHECKING:
     from orchestrator.kernel.records import Forked
-    from orchestrator.views.explanation import RunReasons
+    from orchestrator.views.explainer import RunReasons
     from orchestrator.views.history import Point
     from orchestrator.views.run import Run
 

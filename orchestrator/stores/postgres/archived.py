@@ -13,11 +13,11 @@ from orchestrator.archived import Archived
 from orchestrator.errors import RunConflict, RunUnknown
 from orchestrator.stores.payloads import Payloads
 from orchestrator.stores.postgres.payloads import keep, let_go
-from orchestrator.stores.postgres.reads import INFO_COLUMNS, INFO_TABLES, info_of
+from orchestrator.stores.postgres.reads import INFO_AND_NOW, info_with_now
 from orchestrator.stores.postgres.statements import walking
 from orchestrator.stores.rows import Page
 from orchestrator.stores.shared import out_of_reach, page_cursor, parse_cursor
-from orchestrator.stores.stored import Row, archived_of, archived_text
+from orchestrator.stores.stored import INFO_TABLES, InfoRow, Row, archived_of, archived_text
 
 if TYPE_CHECKING:
     from orchestrator.stores.postgres.statements import Connection
@@ -28,7 +28,7 @@ def ended(connection: Connection, before: float | None, after: str | None, limit
     created, number = (-1e300, 0) if after is None else parse_cursor(after)
     latest = 1e300 if before is None else before
     query = (
-        f"SELECT {INFO_COLUMNS} FROM (SELECT * FROM runs WHERE archived IS NULL"
+        f"SELECT {INFO_AND_NOW} FROM (SELECT * FROM runs WHERE archived IS NULL"
         " AND status IN ('cancelled', 'completed', 'exhausted', 'failed')"
         " AND (created, id) > (%s::double precision, %s::bigint) AND created < %s::double precision"
         " AND updated < %s::double precision ORDER BY created, id LIMIT %s) AS runs"
@@ -37,8 +37,9 @@ def ended(connection: Connection, before: float | None, after: str | None, limit
     with walking(connection):
         rows: Any = connection.execute(query.encode(), (created, number, latest, latest, max(limit, 1) + 1)).fetchall()
     found = rows[: max(limit, 1)]
-    cursor = page_cursor(found[-1][5], found[-1][0]) if len(rows) > len(found) else None
-    return Page(tuple(map(info_of, found)), cursor)
+    last = InfoRow(*found[-1]) if len(rows) > len(found) else None
+    cursor = None if last is None else page_cursor(last.created, last.id)
+    return Page(tuple(map(info_with_now, found)), cursor)
 
 
 def note(connection: Connection, run_id: str, noted: Archived) -> Archived:

@@ -44,8 +44,8 @@ class Job(Pending[T]):
 
 
 @dataclass(slots=True)
-class LaneStatistics:
-    """What a lane has done."""
+class BatchStatistics:
+    """Counts of the jobs that a thread has done."""
 
     jobs: int = 0
     batches: int = 0
@@ -57,7 +57,7 @@ class LaneStatistics:
     """Connections that were cut in the middle of a batch."""
 
 
-class Lane(Generic[J]):
+class BatchThread(Generic[J]):
     """Does jobs. `stop` ends it."""
 
     def __init__(self, address: Address, name: str, take: Take[J], do: Do[J]) -> None:
@@ -71,7 +71,7 @@ class Lane(Generic[J]):
         self._turn = threading.Lock()
         """Had while a batch is done."""
         self._connection: Connection | None = None
-        self.statistics = LaneStatistics()
+        self.statistics = BatchStatistics()
 
     def put(self, job: J) -> None:
         """Ask for a job. `tell` is called when it is done.

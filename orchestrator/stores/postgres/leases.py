@@ -16,6 +16,7 @@ from orchestrator.stores.owner import is_present
 from orchestrator.stores.postgres.connections import LEAST_IDLE
 from orchestrator.stores.postgres.writes import NOW, RELEASED
 from orchestrator.stores.shared import DIED, STEP_LANDED, json_object, retry_delay
+from orchestrator.stores.stored import lease_of
 
 if TYPE_CHECKING:
     from orchestrator.stores.postgres.statements import Connection
@@ -148,19 +149,7 @@ def read(connection: Connection, run_id: str) -> Lease | None:
         " ON holders.holder = runs.holder WHERE run_id = %s",
         (run_id,),
     ).fetchone()
-    return None if row is None else lease_of(run_id, row)
-
-
-def lease_of(run_id: str, row: tuple[Any, ...]) -> Lease | None:
-    """The lease in a run's row: its columns token, holder, owner, ttl and expires, and the time. A damaged one has
-    expired."""
-    token, holder, owner, ttl, expires, now = row
-    if token is None:
-        return None
-    seconds = ttl if isinstance(ttl, float) else 0.0
-    end = expires if isinstance(expires, float) else 0.0
-    left = min(end - now, seconds)
-    return Lease(run_id, str(token), str(holder), json_object(owner), left, seconds, end)
+    return None if row is None else lease_of(run_id, *row)
 
 
 def holders(connection: Connection, runs: int) -> list[Holder]:

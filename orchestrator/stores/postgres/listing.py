@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.errors import InvalidValue, RunUnknown, StoreError
 from orchestrator.stores.base import Page, Schedule
 from orchestrator.stores.postgres.leases import present_holders
-from orchestrator.stores.postgres.reads import INFO_COLUMNS, INFO_TABLES, info_of
+from orchestrator.stores.postgres.reads import INFO_AND_NOW, info_with_now
 from orchestrator.stores.postgres.statements import execute, exists, looking_up, reading, streamed, walking
 from orchestrator.stores.postgres.texts import index_key, key_of
 from orchestrator.stores.requests import QuestionQuery, RunQuery, StatsQuery
@@ -30,7 +30,7 @@ from orchestrator.stores.shared import (
     question_cursor,
 )
 from orchestrator.stores.statistics import ANY_TOOL, By, Groups, StatsRow
-from orchestrator.stores.stored import labels_of, schedule_of, schedule_text
+from orchestrator.stores.stored import INFO_TABLES, labels_of, schedule_of, schedule_text
 from orchestrator.stores.totals import Keys, add_parts, unpacked
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def runs(connection: Connection, wanted: RunQuery) -> Page:
         found = _page(connection, wanted, place, limit + 1)
         rows = _rows(connection, found[:limit])
     cursor = page_cursor(*found[limit - 1]) if len(found) > limit else None
-    return Page(tuple(map(info_of, rows)), cursor)
+    return Page(tuple(map(info_with_now, rows)), cursor)
 
 
 def _parsed(cursor: str) -> _Place:
@@ -103,9 +103,9 @@ _MOST = (1 << 63) - 1
 def _rows(connection: Connection, page: list[_Place]) -> list[tuple[Any, ...]]:
     """The rows of runs. One that is deleted meanwhile is left out."""
     rows = connection.execute(
-        f"SELECT {INFO_COLUMNS} FROM runs {INFO_TABLES} WHERE runs.id = ANY(%s)", ([number for _, number in page],)
+        f"SELECT {INFO_AND_NOW} FROM runs {INFO_TABLES} WHERE runs.id = ANY(%s)", ([number for _, number in page],)
     ).fetchall()
-    by_number = {row[0]: row for row in rows}
+    by_number = {number: (number, *rest) for number, *rest in rows}
     return [by_number[number] for _, number in page if number in by_number]
 
 

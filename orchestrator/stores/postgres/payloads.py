@@ -36,7 +36,7 @@ _MEND = (
 
 
 def add_payloads(statement: Statement, all_: Sequence[tuple[int, Payloads]]) -> None:
-    """Store payloads, as parts of a statement that moves or adds runs; see `beside`.
+    """Store payloads, as parts of a statement that moves or adds runs; see `related_rows`.
 
     Args:
         statement: the statement.

@@ -5,28 +5,38 @@ The numbers of runs that were read: who knows the number of a run can ask for th
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any
 
-from orchestrator.errors import RunArchived, RunUnknown, StoreError
+from orchestrator.errors import RunArchived, RunUnknown
 from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel import records as r
-from orchestrator.kernel.records import FINAL
-from orchestrator.stores.base import Message, Parent, RunInfo
+from orchestrator.stores.base import Message, RunInfo
 from orchestrator.stores.payloads import MARK, Parted
-from orchestrator.stores.postgres.leases import lease_of
 from orchestrator.stores.postgres.payloads import Joiner
 from orchestrator.stores.postgres.statements import walking
 from orchestrator.stores.postgres.writes import NOW, run_number
 from orchestrator.stores.rows import MAX_DEATHS
-from orchestrator.stores.shared import corrupt, graph_unknown, json_object
-from orchestrator.stores.stored import archived_of, checksum, labels_of, record_of, row_text
-from orchestrator.values import in_calendar
+from orchestrator.stores.shared import corrupt, json_object
+from orchestrator.stores.stored import (
+    INFO_COLUMNS,
+    INFO_TABLES,
+    JOURNAL_COLUMNS,
+    InfoRow,
+    JournalRow,
+    archived_of,
+    check_beginning,
+    check_head,
+    check_info,
+    checksum,
+    graph_of,
+    info_of,
+    record_of,
+)
 
 if TYPE_CHECKING:
-    from orchestrator.kernel.records import Record, RunStarted
+    from orchestrator.kernel.records import Record
     from orchestrator.stores.postgres.statements import Connection
 
 
@@ -54,38 +64,14 @@ class RunNumbers:
                 del self._numbers[next(iter(self._numbers))]
 
 
-InfoRow: TypeAlias = tuple[Any, ...]
-"""A row of `INFO_COLUMNS`."""
-
-STATUSES = {*FINAL, "running", "paused"}
-
-INFO_COLUMNS = (
-    "runs.id, runs.run_id, runs.graph, runs.status, runs.labels, runs.created, runs.updated, runs.head,"
-    " runs.structure, runs.content, runs.due, runs.waiting, error, input, output, question, usage, steps, parent,"
-    f" parent_seq, relation, deaths, retry_at, fault, token, runs.holder, owner, ttl, expires, {NOW}, archived"
-)
-INFO_TABLES = "LEFT JOIN summaries ON summaries.run = runs.id LEFT JOIN holders ON holders.holder = runs.holder"
+INFO_AND_NOW = f"{INFO_COLUMNS}, {NOW}"
+"""The columns of `InfoRow`."""
 
 
-def info_of(row: InfoRow) -> RunInfo:
-    """A row of `INFO_COLUMNS` as the facts about a run. Of a damaged one, as much as can be read."""
-    _, run_id, graph_name, status, labels, created, updated, head, structure, content, due, waiting = row[:12]
-    error, given, output, question, usage, steps, parent, seq, relation, deaths, retry_at, fault = row[12:24]
-    return RunInfo(
-        run_id, graph_name, status, labels_of(labels) or {}, in_calendar(created), in_calendar(updated), head,
-        structure, content, None if due is None else in_calendar(due), waiting,
-        row_text(error), row_text(given), row_text(output), row_text(question),
-        usage, steps or 0,  # the usage is read when asked for
-        _parent_of(parent, seq, relation), deaths, None if retry_at is None else in_calendar(retry_at), row_text(fault),
-        lease_of(run_id, row[24:30]),
-        archived=archived_of(row[30]),
-    )  # fmt: skip
-
-
-def _parent_of(run_id: object, seq: object, relation: object) -> Parent | None:
-    if not isinstance(run_id, str) or relation not in ("fork", "replay", "call"):
-        return None
-    return Parent(run_id, seq if isinstance(seq, int) else 0, relation)
+def info_with_now(row: tuple[Any, ...]) -> RunInfo:
+    """The facts about a run, by a row of `INFO_AND_NOW`."""
+    named = InfoRow(*row)
+    return info_of(named, named.now)
 
 
 def info(connection: Connection, run_id: str) -> RunInfo:
@@ -96,16 +82,12 @@ def info(connection: Connection, run_id: str) -> RunInfo:
         StoreCorrupt: its row holds what is never written.
     """
     row: Any = connection.execute(
-        f"SELECT {INFO_COLUMNS} FROM runs {INFO_TABLES} WHERE run_id = %s".encode(), (run_id,)
+        f"SELECT {INFO_AND_NOW} FROM runs {INFO_TABLES} WHERE run_id = %s".encode(), (run_id,)
     ).fetchone()
     if row is None:
         raise RunUnknown(run_id)
-    _check_head(run_id, row[7])
-    if row[3] not in STATUSES:
-        raise corrupt(run_id, 0, f"its status is {row[3]!r}", ())
-    if labels_of(row[4]) is None:
-        raise corrupt(run_id, 0, f"its labels are {row[4]!r}", ())
-    return info_of(row)
+    check_info(run_id, InfoRow(*row))
+    return info_with_now(row)
 
 
 def infos(connection: Connection, run_ids: Collection[str]) -> dict[str, RunInfo]:
@@ -113,9 +95,10 @@ def infos(connection: Connection, run_ids: Collection[str]) -> dict[str, RunInfo
     if not run_ids:
         return {}
     rows: Any = connection.execute(
-        f"SELECT {INFO_COLUMNS} FROM runs {INFO_TABLES} WHERE run_id = ANY(%s)".encode(), (list(run_ids),)
+        f"SELECT {INFO_AND_NOW} FROM runs {INFO_TABLES} WHERE run_id = ANY(%s)".encode(), (list(run_ids),)
     ).fetchall()
-    return {row[1]: info_of(row) for row in rows}
+    found = map(info_with_now, rows)
+    return {one.run_id: one for one in found}
 
 
 def heads(connection: Connection, run_ids: Collection[str]) -> dict[str, tuple[int, str]]:
@@ -128,15 +111,10 @@ def heads(connection: Connection, run_ids: Collection[str]) -> dict[str, tuple[i
     return {run_id: (head, status) for run_id, head, status in rows}
 
 
-def _check_head(run_id: str, head: int) -> None:
-    if not 0 <= head < 1 << 32:
-        raise corrupt(run_id, 0, f"its head is {head!r}", ())
-
-
 # The number is given, so that the server plans for one partition of `records` and locks no others.
-_RECORDS = """
-    SELECT id, head, run_id, graph, labels, structure, content, archived, seq, crc, data FROM (
-        SELECT id, head, run_id, graph, labels, structure, content, archived FROM runs WHERE run_id = %(run)s
+_RECORDS = f"""
+    SELECT {JOURNAL_COLUMNS}, seq, crc, data FROM (
+        SELECT {JOURNAL_COLUMNS} FROM runs WHERE run_id = %(run)s
     ) AS one LEFT JOIN (
         SELECT seq, crc, data FROM records WHERE run = %(number)s::bigint AND seq > %(after)s AND seq <= %(upto)s
         ORDER BY seq LIMIT %(limit)s
@@ -164,22 +142,24 @@ def records(
     if number is None:
         number = run_number(connection, run_id)
     while True:
-        found: Any = connection.execute(_RECORDS, {**values, "number": number}).fetchall()
+        found: Any = connection.execute(_RECORDS.encode(), {**values, "number": number}).fetchall()
         if not found:
             raise RunUnknown(run_id)
-        if found[0][0] == number:
+        *facts, _seq, _crc, _data = found[0]
+        run = JournalRow(*facts)
+        if run.id == number:
             break
-        number = found[0][0]  # another run has got the id of a deleted one
+        number = run.id  # another run has got the id of a deleted one
     numbers.keep(run_id, number)
-    head, facts, archived = found[0][1], found[0][2:7], archived_of(found[0][7])
+    head, archived = run.head, archived_of(run.archived)
     if archived is not None:
         raise RunArchived(run_id, archived)
-    _check_head(run_id, head)
+    check_head(run_id, head)
     last = head if upto is None else min(upto, head)
     if limit is not None:
         last = min(last, after + max(limit, 0))
     result: list[Record] = []
-    rows = [row[8:] for row in found if row[8] is not None]
+    rows = [row[-3:] for row in found if row[-1] is not None]  # seq, crc, data
     while True:
         joiner: Joiner | None = None
         for at, (seq, crc, data) in enumerate(rows):
@@ -198,7 +178,7 @@ def records(
                     raise corrupt(run_id, seq, str(error), result) from error
             record = record_of(run_id, seq, crc, data, result)
             if seq == 1 and isinstance(record, r.RunStarted):
-                _check_beginning(run_id, facts, record)
+                check_beginning(run_id, run, record)
             result.append(record)
         if len(rows) < _AT_ONCE or after + len(result) >= last:
             break
@@ -226,9 +206,10 @@ def _some_more(connection: Connection, run_id: str, number: int, after: int, upt
 def _check_there(connection: Connection, run_id: str, number: int) -> None:
     """Refuse to go on reading a run that was deleted, or archived, after its first records were read."""
     row: Any = connection.execute("SELECT id, archived FROM runs WHERE run_id = %s", (run_id,)).fetchone()
-    if row is None or row[0] != number:
+    there, text = row or (None, None)
+    if there != number:
         raise RunUnknown(run_id)
-    archived = archived_of(row[1])
+    archived = archived_of(text)
     if archived is not None:
         raise RunArchived(run_id, archived)
 
@@ -242,37 +223,9 @@ def _with_payloads(connection: Connection, joiner: Joiner, at: int, run_id: str,
         return joiner.record(at)  # archived and restored meanwhile, perhaps
 
 
-def _check_beginning(run_id: str, row: tuple[object, ...], started: RunStarted) -> None:
-    named, graph_name, labels, structure, content = row
-    own = named == started.run_id  # a fork begins with the first record of another run
-    facts = (
-        ("graph", graph_name, started.graph),
-        ("labels", labels_of(labels), dict(started.labels) if own else labels_of(labels)),
-        ("structure", structure, started.structure),
-        ("content", content, started.content),
-    )
-    for name, stored, true in facts:
-        if stored != true:
-            raise corrupt(run_id, 0, f"its {name}: {stored!r}; {true!r} by its first record", ())
-
-
 def graph(connection: Connection, digest: str, url: str) -> JsonObject:
     """See `Store.graph`."""
-    row: Any = connection.execute("SELECT data FROM graphs WHERE digest = %s", (digest,)).fetchone()
-    if row is None:
-        raise graph_unknown(digest, url)
-    try:
-        data: JsonObject = json.loads(row[0], parse_constant=_refuse)
-    except (ValueError, RecursionError):
-        raise StoreError(
-            f"store {url}: graph {digest!r} is damaged; give the executor the graph itself, or restore the store from "
-            "a copy"
-        ) from None
-    return data
-
-
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is not JSON")
+    return graph_of(connection.execute("SELECT data FROM graphs WHERE digest = %s", (digest,)).fetchone(), digest, url)
 
 
 def snapshot(connection: Connection, run_id: str, upto: int | None) -> tuple[int, bytes] | None:
@@ -317,7 +270,7 @@ def unsettled(connection: Connection, graphs: Collection[str] | None) -> list[Ru
     """See `Store.unsettled`."""
     # the order is that of an index that has these few runs alone: without it the server may look at all
     query = (
-        f"SELECT {INFO_COLUMNS} FROM (SELECT id FROM runs WHERE status = 'running'"
+        f"SELECT {INFO_AND_NOW} FROM (SELECT id FROM runs WHERE status = 'running'"
         " UNION (SELECT id FROM runs WHERE due IS NOT NULL ORDER BY graph, due)"
         " UNION SELECT run FROM inbox WHERE NOT notice) AS busy"
         " CROSS JOIN LATERAL"
@@ -326,16 +279,17 @@ def unsettled(connection: Connection, graphs: Collection[str] | None) -> list[Ru
     )
     with walking(connection):
         rows: Any = connection.execute(query.encode()).fetchall()
-    return [info_of(row) for row in rows if graphs is None or row[2] in graphs]
+    found = map(info_with_now, rows)
+    return [one for one in found if graphs is None or one.graph in graphs]
 
 
 def parked(connection: Connection, limit: int) -> list[RunInfo]:
     """See `Store.parked`."""
     query = (  # ordered as above
-        f"SELECT {INFO_COLUMNS} FROM (SELECT id FROM runs WHERE retry_at IS NOT NULL AND deaths >= {MAX_DEATHS}"
+        f"SELECT {INFO_AND_NOW} FROM (SELECT id FROM runs WHERE retry_at IS NOT NULL AND deaths >= {MAX_DEATHS}"
         " AND (status IN ('running', 'paused')) IS TRUE ORDER BY graph, retry_at) AS backing_off"
         f" JOIN runs ON runs.id = backing_off.id {INFO_TABLES} ORDER BY retry_at, runs.id LIMIT %s"
     )
     with walking(connection):
         rows: Any = connection.execute(query.encode(), (max(limit, 0),)).fetchall()
-    return [info_of(row) for row in rows]
+    return [*map(info_with_now, rows)]

@@ -1,4 +1,4 @@
-"""What is kept beside the rows of runs, as parts of the one statement that moves these rows or adds them.
+"""What is kept next to the rows of runs, as parts of the one statement that moves these rows or adds them.
 
 A part reads `moved`, which has `n` (the number of the change in the statement), `id` (of the run) and `waiting` of each
 run that was moved. So nothing is written for a run that was not.
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
-    """What is kept of a run beside its row. None leaves what is there."""
+class RelatedRows:
+    """What is kept of a run next to its row. None leaves what is there."""
 
     rows: Sequence[Row] = ()
     payloads: Payloads = field(default_factory=dict)
@@ -39,8 +39,10 @@ class Beside:
     """As it was given; else the row has what it had."""
 
 
-def add_beside(statement: Statement, all_: Sequence[Beside], labels: Sequence[Sequence[str]] | None = None) -> None:
-    """Write what is kept beside the rows of runs. `labels`: the words of the labels of new runs."""
+def add_related_rows(
+    statement: Statement, all_: Sequence[RelatedRows], labels: Sequence[Sequence[str]] | None = None
+) -> None:
+    """Write what is kept next to the rows of runs. `labels`: the words of the labels of new runs."""
     places = [*enumerate(all_, 1)]
     records = [(at, *row) for at, one in places for row in one.rows]
     if records:
@@ -130,7 +132,7 @@ def _add_totals(statement: Statement, totals: Sequence[tuple[int, RunTotals]]) -
     )
 
 
-def _add_questions(statement: Statement, places: Sequence[tuple[int, Beside]]) -> None:
+def _add_questions(statement: Statement, places: Sequence[tuple[int, RelatedRows]]) -> None:
     waits = [
         (at, None if one.questions is None else bool(one.questions))
         for at, one in places
@@ -148,8 +150,8 @@ def _add_questions(statement: Statement, places: Sequence[tuple[int, Beside]]) -
     )
     questions = [
         (at, one.id, one.asked, one.kind, canonical(one.data))
-        for at, beside in places
-        for one in beside.questions or ()
+        for at, related in places
+        for one in related.questions or ()
     ]
     if questions:
         columns = (("run", "bigint"), ("name", "text"), ("asked", "double precision"), ("kind", "text"),

@@ -15,13 +15,13 @@ from orchestrator.stores.base import Finding, Holder, Lease, Message, Page, RunI
 from orchestrator.stores.items import Area, FoundItem, Item, ItemUsage, ItemWrite, Namespace
 from orchestrator.stores.owner import Owner
 from orchestrator.stores.postgres import archived, changes, claims, items, leases, listing, maintenance, reads
-from orchestrator.stores.postgres.batches import LaneStatistics
+from orchestrator.stores.postgres.batches import BatchStatistics
 from orchestrator.stores.postgres.connections import address_of
 from orchestrator.stores.postgres.fair_index import OVERDUE, TurnIndexes
 from orchestrator.stores.postgres.listener import Listener
 from orchestrator.stores.postgres.readers import Readers
 from orchestrator.stores.postgres.reads import RunNumbers
-from orchestrator.stores.postgres.related_rows import Beside
+from orchestrator.stores.postgres.related_rows import RelatedRows
 from orchestrator.stores.postgres.statements import Connection
 from orchestrator.stores.postgres.writer import Writer
 from orchestrator.stores.postgres.writes import AppendJob, CreateJob
@@ -85,7 +85,7 @@ class PostgresStore:
     def __repr__(self) -> str:
         return f"PostgresStore({self.url!r})"
 
-    def statistics(self) -> LaneStatistics:
+    def statistics(self) -> BatchStatistics:
         """How many appends and new runs there were, and how many batches they took."""
         return self._writer.statistics()
 
@@ -111,14 +111,14 @@ class PostgresStore:
             self._writer.note_lease(new.ttl)
         info = new.info
         written = await rows_of_new(info.run_id, new.records)
-        beside = Beside(*written, info.summary, info.totals, info.questions or None, info.waiting or None)
-        await self._writer.create(CreateJob(new, beside, None if new.graph is None else self._text_of(new.graph)))
+        related = RelatedRows(*written, info.summary, info.totals, info.questions or None, info.waiting or None)
+        await self._writer.create(CreateJob(new, related, None if new.graph is None else self._text_of(new.graph)))
 
     async def append(self, append: Append) -> int:
         check_append(append)
         rows, payloads = rows_of(append.run_id, append.records)
-        beside = Beside(rows, payloads, append.summary, append.totals, append.questions, append.waiting)
-        return await self._writer.append(AppendJob(append, beside))
+        related = RelatedRows(rows, payloads, append.summary, append.totals, append.questions, append.waiting)
+        return await self._writer.append(AppendJob(append, related))
 
     async def read(
         self, run_id: str, *, after: int = 0, upto: int | None = None, limit: int | None = None

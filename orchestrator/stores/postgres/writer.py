@@ -16,7 +16,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from orchestrator.stores.payloads import size_of
 from orchestrator.stores.postgres import record_partitions
-from orchestrator.stores.postgres.batches import Lane, LaneStatistics
+from orchestrator.stores.postgres.batches import BatchStatistics, BatchThread
 from orchestrator.stores.postgres.changes import ChangeJob, change_all
 from orchestrator.stores.postgres.connections import IDLE_SECONDS, Address, idle_within
 from orchestrator.stores.postgres.statements import Connection
@@ -39,14 +39,18 @@ class Writer:
     """Makes changes, durably. `stop` ends it."""
 
     def __init__(self, address: Address) -> None:
-        self._runs: Lane[_RunJob] = Lane(address, f"{address.url} writer", _take, self._do)
-        self._others: Lane[ChangeJob[Any]] = Lane(address, f"{address.url} changes", _take_one, self._change_all)
-        self._beats: Lane[ChangeJob[Any]] = Lane(address, f"{address.url} heartbeats", _take_one, self._change_all)
+        self._runs: BatchThread[_RunJob] = BatchThread(address, f"{address.url} writer", _take, self._do)
+        self._others: BatchThread[ChangeJob[Any]] = BatchThread(
+            address, f"{address.url} changes", _take_one, self._change_all
+        )
+        self._beats: BatchThread[ChangeJob[Any]] = BatchThread(
+            address, f"{address.url} heartbeats", _take_one, self._change_all
+        )
         self._idle = IDLE_SECONDS
         self._next_try = 0.0
         """When a month may be begun, by the monotonic clock."""
-        for lane in (self._runs, self._others, self._beats):
-            watch(lane)
+        for thread in (self._runs, self._others, self._beats):
+            watch(thread)
 
     async def append(self, job: AppendJob) -> int:
         """Make an append and return the new head; it is durable then."""
@@ -81,10 +85,10 @@ class Writer:
 
     def stop(self) -> list[Any]:
         """Take no more writes and finish those that wait; gives the threads that do so."""
-        lanes = (self._runs.stop(), self._others.stop(), self._beats.stop())
-        return [thread for thread in lanes if thread is not None]
+        threads = (self._runs.stop(), self._others.stop(), self._beats.stop())
+        return [thread for thread in threads if thread is not None]
 
-    def statistics(self) -> LaneStatistics:
+    def statistics(self) -> BatchStatistics:
         """What was done about appends and new runs so far: `jobs / batches` shared a commit."""
         return self._runs.statistics
 
@@ -139,4 +143,4 @@ def _run_of(job: _RunJob) -> str:
 
 
 def _size(job: _RunJob) -> int:
-    return size_of(job.beside.rows, job.beside.payloads)
+    return size_of(job.related.rows, job.related.payloads)

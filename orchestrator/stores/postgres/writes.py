@@ -11,7 +11,6 @@ do not wait for each other in a circle.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import RunArchived, RunConflict, RunExists, RunUnknown
@@ -21,12 +20,12 @@ from orchestrator.stores.base import RunInfo
 from orchestrator.stores.postgres.batches import Job
 from orchestrator.stores.postgres.connections import WORK
 from orchestrator.stores.postgres.record_partitions import BITS, THIS_MONTH
-from orchestrator.stores.postgres.related_rows import Beside, add_beside
+from orchestrator.stores.postgres.related_rows import RelatedRows, add_related_rows
 from orchestrator.stores.postgres.statements import Statement, Table, table
 from orchestrator.stores.postgres.texts import index_key, keys_of
 from orchestrator.stores.requests import Append, NewRun
 from orchestrator.stores.shared import is_released, moved, taken_over
-from orchestrator.stores.stored import Row, archived_of, checksum
+from orchestrator.stores.stored import RUN_COLUMNS, Row, archived_of, checksum, values_of_run
 
 if TYPE_CHECKING:
     from orchestrator.stores.postgres.statements import Connection
@@ -41,11 +40,11 @@ NOW = "extract(epoch FROM clock_timestamp())::double precision"
 class AppendJob(Job[int]):
     """An append that was asked for."""
 
-    __slots__ = ("append", "beside")
+    __slots__ = ("append", "related")
 
-    def __init__(self, append: Append, beside: Beside) -> None:
+    def __init__(self, append: Append, related: RelatedRows) -> None:
         super().__init__()
-        self.append, self.beside = append, beside
+        self.append, self.related = append, related
 
     @property
     def ends_run(self) -> bool:
@@ -62,11 +61,11 @@ class AppendJob(Job[int]):
 class CreateJob(Job[None]):
     """A run that is to be added. `graph`: the text of its graph."""
 
-    __slots__ = ("beside", "graph", "new")
+    __slots__ = ("graph", "new", "related")
 
-    def __init__(self, new: NewRun, beside: Beside, graph: str | None = None) -> None:
+    def __init__(self, new: NewRun, related: RelatedRows, graph: str | None = None) -> None:
         super().__init__()
-        self.new, self.beside, self.graph = new, beside, graph
+        self.new, self.related, self.graph = new, related, graph
 
 
 def run_number(connection: Connection, run_id: str) -> int:
@@ -98,7 +97,7 @@ def append_all(connection: Connection, jobs: Sequence[AppendJob]) -> None:
         " AND (new.lease IS NULL OR runs.token = new.lease) AND runs.archived IS NULL"
         " RETURNING new.n, runs.id, runs.waiting",
     )
-    add_beside(statement, [job.beside for job in jobs])
+    add_related_rows(statement, [job.related for job in jobs])
     _add_snapshots(statement, jobs)
     if not short:
         _consume(statement, jobs)
@@ -156,7 +155,7 @@ def _head(one: Append) -> tuple[object, ...]:
 
 def _look_why(connection: Connection, job: AppendJob) -> None:
     """Say why an append was not made, or that it was made when it was asked for the first time."""
-    append, rows = job.append, job.beside.rows
+    append, rows = job.append, job.related.rows
     found: Any = connection.execute(
         "SELECT id, head, token, archived, status, due, waiting FROM runs WHERE run_id = %s", (append.run_id,)
     ).fetchone()
@@ -194,14 +193,11 @@ def _stored(connection: Connection, number: int, rows: Sequence[Row]) -> bool:
 
 # ------------------------------------------------------------------------------------- new runs
 
+_TYPES = {str: "text", int: "bigint", float: "double precision"}
 _NEW = (
-    ("run_id", "text"), ("graph", "text"), ("status", "text"), ("labels", "text"), ("created", "double precision"),
-    ("updated", "double precision"), ("head", "bigint"), ("structure", "text"), ("content", "text"),
-    ("due", "double precision"), ("waiting", "bigint"), ("token", "text"), ("holder", "text"), ("deaths", "bigint"),
-    ("retry_at", "double precision"), ("fault", "text"), ("parent", "text"), ("parent_seq", "bigint"),
-    ("relation", "text"), ("owner", "text"), ("ttl", "double precision"),
+    *((name, _TYPES[kind]) for name, kind in RUN_COLUMNS.items()), ("owner", "text"), ("ttl", "double precision"),
 )  # fmt: skip
-_COLUMNS = ", ".join(name for name, _ in _NEW[:-2])
+_COLUMNS = ", ".join(RUN_COLUMNS)
 
 
 def create_all(connection: Connection, jobs: Sequence[CreateJob]) -> bool:
@@ -230,7 +226,7 @@ def create_all(connection: Connection, jobs: Sequence[CreateJob]) -> bool:
         )
     _add_labels(statement, new)
     _add_graphs(statement, jobs)
-    add_beside(statement, [job.beside for job in jobs], [label_words(one.info) for one in new])
+    add_related_rows(statement, [job.related for job in jobs], [label_words(one.info) for one in new])
     free = any(one.lease is None and one.info.status == "running" for one in new)
     done = statement.run(connection, f"SELECT n, id >> {BITS} < {THIS_MONTH} FROM moved")
     made = {number for number, _ in done}
@@ -248,13 +244,8 @@ def label_words(info: RunInfo) -> list[str]:
 
 
 def _new_row(new: NewRun) -> tuple[object, ...]:
-    info, lease, parent = new.info, new.lease, new.info.parent
-    return (
-        info.run_id, info.graph, info.status, canonical(dict(info.labels)), info.created, info.updated, info.head,
-        info.structure, info.content, info.due, info.waiting, lease and lease.token, lease and lease.holder,
-        info.deaths, info.retry_at, info.fault, *((None, None, None) if parent is None else astuple(parent)),
-        lease and canonical(lease.owner), float(new.ttl),
-    )  # fmt: skip
+    lease = new.lease
+    return (*values_of_run(new.info, lease), lease and canonical(lease.owner), float(new.ttl))
 
 
 def _add_labels(statement: Statement, new: Sequence[NewRun]) -> None:
@@ -293,7 +284,7 @@ def _is_there(connection: Connection, job: CreateJob) -> bool:
     found: Any = connection.execute("SELECT id, token FROM runs WHERE run_id = %s", (info.run_id,)).fetchone()
     if found is None or (lease is not None and found[1] != lease.token and not job.again):
         return False
-    return _stored(connection, found[0], job.beside.rows)
+    return _stored(connection, found[0], job.related.rows)
 
 
 def _add_snapshots(statement: Statement, jobs: Sequence[AppendJob]) -> None:

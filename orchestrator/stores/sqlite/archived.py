@@ -10,9 +10,8 @@ from orchestrator.errors import RunConflict, RunUnknown
 from orchestrator.stores.payloads import Payloads
 from orchestrator.stores.rows import Page
 from orchestrator.stores.shared import out_of_reach, page_cursor, parse_cursor
-from orchestrator.stores.sqlite.reads import INFO_COLUMNS, INFO_TABLES, info_of
 from orchestrator.stores.sqlite.writes import insert, remove
-from orchestrator.stores.stored import Row, archived_of, archived_text
+from orchestrator.stores.stored import INFO_COLUMNS, INFO_TABLES, InfoRow, Row, archived_of, archived_text, info_of
 
 
 def ended(connection: sqlite3.Connection, now: float, before: float | None, after: str | None, limit: int) -> Page:
@@ -27,8 +26,8 @@ def ended(connection: sqlite3.Connection, now: float, before: float | None, afte
         " ORDER BY runs.created, runs.id LIMIT ?",
         (created, number, latest, latest, max(limit, 1) + 1),
     ).fetchall()
-    found = rows[: max(limit, 1)]
-    cursor = page_cursor(found[-1][5], found[-1][0]) if len(rows) > len(found) else None
+    found = [InfoRow(*row) for row in rows[: max(limit, 1)]]
+    cursor = page_cursor(found[-1].created, found[-1].id) if len(rows) > len(found) else None
     return Page(tuple(info_of(row, now) for row in found), cursor)
 
 

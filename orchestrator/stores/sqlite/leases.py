@@ -20,6 +20,7 @@ from orchestrator.stores.base import Holder, Lease
 from orchestrator.stores.owner import boot_id, is_present, namespace
 from orchestrator.stores.rows import NOTICE
 from orchestrator.stores.shared import DIED, STEP_LANDED, json_object, retry_delay
+from orchestrator.stores.stored import lease_of
 
 
 class StoreClock:
@@ -178,7 +179,10 @@ def read(connection: sqlite3.Connection, clock: StoreClock, run_id: str) -> Leas
         " WHERE run_id = ?",
         (run_id,),
     ).fetchone()
-    return None if row is None else lease_of(run_id, row, clock.now(connection))
+    if row is None:
+        return None
+    token, holder, owner, ttl, expires = row
+    return lease_of(run_id, token, holder, owner, ttl, expires, clock.now(connection))
 
 
 def holders(connection: sqlite3.Connection, clock: StoreClock, runs: int) -> list[Holder]:
@@ -192,17 +196,6 @@ def holders(connection: sqlite3.Connection, clock: StoreClock, runs: int) -> lis
         left = min((expires if isinstance(expires, float) else 0.0) - now, seconds)
         found.append(Holder(str(holder), json_object(owner), left, seconds, held, tuple(str(one) for (one,) in ids)))
     return found
-
-
-def lease_of(run_id: str, row: tuple[object, object, object, object, object], now: float) -> Lease | None:
-    """The lease in a run's row: its columns token, holder, owner, ttl and expires. A damaged one has expired."""
-    token, holder, owner, ttl, expires = row
-    if token is None:
-        return None
-    seconds = ttl if isinstance(ttl, float) else 0.0
-    end = expires if isinstance(expires, float) else 0.0
-    left = min(end - now, seconds)
-    return Lease(run_id, str(token), str(holder), json_object(owner), left, seconds, end)
 
 
 _HOLDERS = "SELECT holder, owner, ttl, expires FROM holders"

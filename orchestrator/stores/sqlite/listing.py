@@ -28,10 +28,17 @@ from orchestrator.stores.shared import (
 )
 from orchestrator.stores.sqlite import searching
 from orchestrator.stores.sqlite.leases import IS_NOTICE, StoreClock, present_holders
-from orchestrator.stores.sqlite.reads import INFO_COLUMNS, INFO_TABLES, InfoRow, info_of
 from orchestrator.stores.sqlite.writes import run_number
 from orchestrator.stores.statistics import ANY_TOOL, By, Groups, StatsRow
-from orchestrator.stores.stored import labels_of, schedule_of, schedule_text
+from orchestrator.stores.stored import (
+    INFO_COLUMNS,
+    INFO_TABLES,
+    InfoRow,
+    info_of,
+    labels_of,
+    schedule_of,
+    schedule_text,
+)
 from orchestrator.stores.totals import Keys, add_parts, unpacked
 
 
@@ -55,7 +62,8 @@ def unsettled(connection: sqlite3.Connection, clock: StoreClock, graphs: Collect
         ") AND +status IN ('running', 'paused') ORDER BY +created, +runs.id"  # led by the selection, not by an index
     )
     now = clock.now(connection)
-    return [info_of(row, now) for row in rows.fetchall() if graphs is None or row[2] in graphs]
+    found = [InfoRow(*row) for row in rows.fetchall()]
+    return [info_of(row, now) for row in found if graphs is None or row.graph in graphs]
 
 
 def parked(connection: sqlite3.Connection, clock: StoreClock, limit: int) -> list[RunInfo]:
@@ -68,7 +76,7 @@ def parked(connection: sqlite3.Connection, clock: StoreClock, limit: int) -> lis
         (limit,),
     )
     now = clock.now(connection)
-    return [info_of(row, now) for row in rows.fetchall()]
+    return [info_of(InfoRow(*row), now) for row in rows.fetchall()]
 
 
 def runs(connection: sqlite3.Connection, clock: StoreClock, query: RunQuery) -> Page:
@@ -99,15 +107,15 @@ def runs(connection: sqlite3.Connection, clock: StoreClock, query: RunQuery) -> 
             rest = by_label
     rows = [row for walk in walks for row in _walk(connection, walk, rest, place, limit + 1)]
     rows.sort(key=_place, reverse=True)
-    cursor = page_cursor(rows[limit - 1][5], rows[limit - 1][0]) if len(rows) > limit else None
+    cursor = page_cursor(rows[limit - 1].created, rows[limit - 1].id) if len(rows) > limit else None
     now = clock.now(connection)
     return Page(tuple(info_of(row, now) for row in rows[:limit]), cursor)
 
 
 def _place(row: InfoRow) -> tuple[bool, float, int]:
     """Where a run stands in the list: as SQLite has it, also where a damaged `created` is no number."""
-    created, number = row[5], row[0]
-    return (False, created, number) if isinstance(created, float | int) else (True, 0.0, number)
+    created = row.created
+    return (False, created, row.id) if isinstance(created, float | int) else (True, 0.0, row.id)
 
 
 def _of_row(status: str | None, graph: str | None) -> _Filter:
@@ -201,11 +209,12 @@ def _walk(
             " AND other.created = runs.created AND other.run = runs.id)"
         )
         values.extend(label.values)
-    return connection.execute(
+    found = connection.execute(
         f"SELECT {INFO_COLUMNS} FROM {source} {INFO_TABLES} WHERE {' AND '.join(where)}"
         f" ORDER BY {table}.created DESC, {table}.{walk.key} DESC LIMIT ?",
         (*values, limit),
     ).fetchall()
+    return [InfoRow(*row) for row in found]
 
 
 def totals(connection: sqlite3.Connection, run_id: str) -> RunTotals | None:

@@ -2,32 +2,40 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import sys
 from collections.abc import Collection
 from contextlib import closing
 from operator import itemgetter
 from types import NoneType
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, cast
+from typing import TYPE_CHECKING
 
-from orchestrator.errors import RunArchived, RunUnknown, StoreError
+from orchestrator.errors import RunArchived, RunUnknown
 from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel import records as r
-from orchestrator.kernel.records import FINAL
-from orchestrator.stores.base import Message, Parent, RunInfo
+from orchestrator.stores.base import Message, RunInfo
 from orchestrator.stores.payloads import MARK
-from orchestrator.stores.shared import corrupt, graph_unknown, json_object
-from orchestrator.stores.sqlite.leases import IS_NOTICE, lease_of
+from orchestrator.stores.shared import corrupt, json_object
+from orchestrator.stores.sqlite.leases import IS_NOTICE
 from orchestrator.stores.sqlite.payloads import Joiner
-from orchestrator.stores.stored import archived_of, checksum, labels_of, record_of, row_text
-from orchestrator.values import in_calendar
+from orchestrator.stores.stored import (
+    INFO_COLUMNS,
+    INFO_TABLES,
+    JOURNAL_COLUMNS,
+    InfoRow,
+    JournalRow,
+    archived_of,
+    check_beginning,
+    check_head,
+    check_info,
+    checksum,
+    graph_of,
+    info_of,
+    record_of,
+)
 
 if TYPE_CHECKING:
-    from orchestrator.kernel.records import Record, RunStarted
-
-InfoRow: TypeAlias = tuple[Any, ...]
-"""A row of `INFO_COLUMNS`. What a damaged file holds may be of any type."""
+    from orchestrator.kernel.records import Record
 
 _AT_ONCE = 500
 """Runs that one statement looks for."""
@@ -41,46 +49,6 @@ FEW_BYTES = 1 << 18
 
 class TooMuch(Exception):
     """A read is not made in the task that asks for it, because it would hold up its event loop for long."""
-
-
-STATUSES = {*FINAL, "running", "paused"}
-
-_JOURNAL_COLUMNS = (
-    "runs.id, runs.run_id, runs.graph, runs.status, runs.labels, runs.created, runs.updated, runs.head,"
-    " runs.structure, runs.content, runs.due, runs.waiting"
-)
-INFO_COLUMNS = (
-    f"{_JOURNAL_COLUMNS}, error, input, output, question, usage, steps, parent, parent_seq, relation, deaths, retry_at,"
-    " fault, token, runs.holder, owner, ttl, expires, archived"
-)
-INFO_TABLES = "LEFT JOIN summaries ON summaries.run = runs.id LEFT JOIN holders ON holders.holder = runs.holder"
-
-
-def info_of(row: InfoRow, now: float) -> RunInfo:
-    """A row of `INFO_COLUMNS` as the facts about a run. A damaged one is told as far as it can be read.
-
-    Args:
-        row: the row.
-        now: the file's clock.
-    """
-    _, run_id, graph_name, status, labels, created, updated, head, structure, content, due, waiting = row[:12]
-    error, given, output, question, usage, steps, parent, seq, relation, deaths, retry_at, fault = row[12:24]
-    return RunInfo(
-        run_id, graph_name, status, labels_of(labels) or {}, in_calendar(created), in_calendar(updated), head,
-        structure, content, None if due is None else in_calendar(due), waiting,
-        row_text(error), row_text(given), row_text(output), row_text(question),
-        cast(Any, usage) if isinstance(usage, str) else None,  # read when it is asked for
-        steps if isinstance(steps, int) else 0, _parent_of(parent, seq, relation),
-        deaths if isinstance(deaths, int) else 0, in_calendar(retry_at) if isinstance(retry_at, float) else None,
-        row_text(fault),
-        lease_of(run_id, row[24:29], now), archived=archived_of(row[29]),
-    )  # fmt: skip
-
-
-def _parent_of(run_id: object, seq: object, relation: object) -> Parent | None:
-    if not isinstance(run_id, str) or relation not in ("fork", "replay", "call"):
-        return None
-    return Parent(run_id, seq if isinstance(seq, int) else 0, relation)
 
 
 def info(connection: sqlite3.Connection, run_id: str, now: float) -> RunInfo:
@@ -105,12 +73,10 @@ def found(connection: sqlite3.Connection, run_id: str, now: float) -> RunInfo:
 
 
 def _info_row(connection: sqlite3.Connection, run_id: str) -> InfoRow:
-    row: InfoRow | None = connection.execute(
-        f"SELECT {INFO_COLUMNS} FROM runs {INFO_TABLES} WHERE run_id = ?", (run_id,)
-    ).fetchone()
+    row = connection.execute(f"SELECT {INFO_COLUMNS} FROM runs {INFO_TABLES} WHERE run_id = ?", (run_id,)).fetchone()
     if row is None:
         raise RunUnknown(run_id)
-    return row
+    return InfoRow(*row)
 
 
 def heads(connection: sqlite3.Connection, run_ids: Collection[str], *, few: bool = False) -> dict[str, tuple[int, str]]:
@@ -129,28 +95,18 @@ def heads(connection: sqlite3.Connection, run_ids: Collection[str], *, few: bool
     return found
 
 
-_TYPES: tuple[type | tuple[type, ...], ...] = (
-    int, str, str, str, str, float, float, int, str, str, (float, NoneType), int,
-)  # fmt: skip
+_TYPES: dict[str, type | tuple[type, ...]] = {
+    "id": int, "run_id": str, "graph": str, "status": str, "labels": str, "created": float, "updated": float,
+    "head": int, "structure": str, "content": str, "due": (float, NoneType), "waiting": int,
+}  # fmt: skip
 
 
 def _check_row(run_id: str, row: InfoRow) -> None:
-    names = _JOURNAL_COLUMNS.replace("runs.", "").split(", ")
-    for name, value, kind in zip(names, row[: len(names)], _TYPES, strict=True):
+    for name, kind in _TYPES.items():
+        value = getattr(row, name)
         if not isinstance(value, kind):
             raise corrupt(run_id, 0, f"{name} is {value!r}", ())
-    _check_head(run_id, row[7])
-    if row[1] != run_id:
-        raise corrupt(run_id, 0, f"it says that it is run {row[1]!r}", ())
-    if row[3] not in STATUSES:
-        raise corrupt(run_id, 0, f"its status is {row[3]!r}", ())
-    if labels_of(row[4]) is None:
-        raise corrupt(run_id, 0, f"its labels are {row[4]!r}", ())
-
-
-def _check_head(run_id: str, head: object) -> None:
-    if not isinstance(head, int) or not 0 <= head < 1 << 32:
-        raise corrupt(run_id, 0, f"its head is {head!r}", ())
+    check_info(run_id, row)
 
 
 def records(
@@ -164,16 +120,15 @@ def records(
         RunArchived: they are not in the file.
         StoreCorrupt: a row or a payload is missing or damaged, or the file is where the next row should be.
     """
-    found = connection.execute(
-        "SELECT id, head, run_id, graph, labels, structure, content, archived FROM runs WHERE run_id = ?", (run_id,)
-    ).fetchone()
+    found = connection.execute(f"SELECT {JOURNAL_COLUMNS} FROM runs WHERE run_id = ?", (run_id,)).fetchone()
     if found is None:
         raise RunUnknown(run_id)
-    archived = archived_of(found[7])
+    run = JournalRow(*found)
+    archived = archived_of(run.archived)
     if archived is not None:
         raise RunArchived(run_id, archived)
-    _check_head(run_id, found[1])
-    first, head = found[0] << 32, found[1]
+    check_head(run_id, run.head)
+    first, head = run.id << 32, run.head
     after = max(after, 0)
     last = head if upto is None else min(upto, head)
     if limit is not None:
@@ -198,38 +153,24 @@ def records(
                 if isinstance(error, sqlite3.OperationalError):
                     raise  # the disk or a lock, not the data
                 raise corrupt(run_id, seq, f"the file is damaged there: {error}", result) from error
-            if row is None or row[0] != first | seq:
+            key, crc, data = row or (None, None, None)
+            if key != first | seq:
                 raise corrupt(run_id, seq, "it is missing", result)
-            _, crc, data = row
             if isinstance(data, bytes) and data.startswith(MARK):
                 if few:
                     raise TooMuch
                 joiner = joiner or Joiner(connection, first | last)
                 try:
-                    data = joiner.record(row[0], data)
+                    data = joiner.record(key, data)
                 except ValueError as error:
                     raise corrupt(run_id, seq, str(error), result) from error
             record = record_of(run_id, seq, crc, data, result)
             if seq == 1 and isinstance(record, r.RunStarted):
-                _check_beginning(run_id, found[2:7], record)
+                check_beginning(run_id, run, record)
             result.append(record)
     if last == head and (upto is None or upto > head) and _goes_on(connection, first | head, first + (1 << 32)):
         raise corrupt(run_id, head + 1, f"the run's row says that {head} is the last one", result)
     return result
-
-
-def _check_beginning(run_id: str, row: tuple[object, ...], started: RunStarted) -> None:
-    named, graph_name, labels, structure, content = row
-    own = named == started.run_id  # a fork begins with the first record of another run
-    facts = (
-        ("graph", graph_name, started.graph),
-        ("labels", labels_of(labels), dict(started.labels) if own else labels_of(labels)),
-        ("structure", structure, started.structure),
-        ("content", content, started.content),
-    )
-    for name, told, true in facts:
-        if told != true:
-            raise corrupt(run_id, 0, f"its {name}: {told!r}; {true!r} by its first record", ())
 
 
 def _goes_on(connection: sqlite3.Connection, after: int, before: int) -> bool:
@@ -239,21 +180,8 @@ def _goes_on(connection: sqlite3.Connection, after: int, before: int) -> bool:
 
 
 def graph(connection: sqlite3.Connection, digest: str, url: str) -> JsonObject:
-    row = connection.execute("SELECT data FROM graphs WHERE digest = ?", (digest,)).fetchone()
-    if row is None:
-        raise graph_unknown(digest, url)
-    try:
-        data: JsonObject = json.loads(row[0], parse_constant=_refuse)
-    except (TypeError, ValueError, RecursionError):
-        raise StoreError(
-            f"store {url}: graph {digest!r} is damaged; give the executor the graph itself, or restore the store from "
-            "a copy"
-        ) from None
-    return data
-
-
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is not JSON")
+    """See `Store.graph`."""
+    return graph_of(connection.execute("SELECT data FROM graphs WHERE digest = ?", (digest,)).fetchone(), digest, url)
 
 
 def snapshot(
@@ -267,7 +195,8 @@ def snapshot(
     found = connection.execute("SELECT id, head FROM runs WHERE run_id = ?", (run_id,)).fetchone()
     if found is None:
         return None
-    first, head = found[0] << 32, found[1]
+    number, head = found
+    first = number << 32
     if not isinstance(head, int):
         return None  # the row is damaged, whoever reads the records is told
     last = head if upto is None else min(upto, head)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from dataclasses import astuple
 from typing import TYPE_CHECKING, TypeAlias
 
 from orchestrator._lazy import lazy_modules
@@ -22,7 +21,7 @@ from orchestrator.stores.shared import check_postable, is_released, json_object,
 from orchestrator.stores.sqlite.leases import IS_NOTICE, RELEASED, rob
 from orchestrator.stores.sqlite.payloads import keep, let_go
 from orchestrator.stores.statistics import numbers_of
-from orchestrator.stores.stored import Row, archived_of, checksum, labels_of
+from orchestrator.stores.stored import RUN_COLUMNS, Row, archived_of, checksum, labels_of, values_of_run
 from orchestrator.stores.totals import packed
 
 if TYPE_CHECKING:
@@ -53,16 +52,8 @@ def create(
     graph: str | None,
 ) -> None:
     """Add a run. The holder of its lease is noted by the caller. `numbers`: see `append`."""
-    info, lease, parent = new.info, new.lease, new.info.parent
-    token, holder = (None, None) if lease is None else (lease.token, lease.holder)
-    made = _add(
-        connection,
-        (
-            info.run_id, info.graph, info.status, canonical(dict(info.labels)), info.created, info.updated,
-            info.head, info.structure, info.content, info.due, info.waiting, token, holder, info.deaths,
-            info.retry_at, info.fault, *((None, None, None) if parent is None else astuple(parent)),
-        ),
-    )  # fmt: skip
+    info, lease = new.info, new.lease
+    made = _add(connection, values_of_run(info, lease))
     if made is None:
         if lease is not None and _is_ours(connection, info.run_id, rows, lease.token):
             return  # asked again
@@ -89,9 +80,8 @@ def create(
 
 
 _ADD = (
-    "INSERT INTO runs (run_id, graph, status, labels, created, updated, head, structure, content, due, waiting,"
-    " token, holder, deaths, retry_at, fault, parent, parent_seq, relation)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (run_id) DO NOTHING"
+    f"INSERT INTO runs ({', '.join(RUN_COLUMNS)}) VALUES ({', '.join('?' * len(RUN_COLUMNS))})"
+    " ON CONFLICT (run_id) DO NOTHING"
 )
 
 _RETURNS = sqlite3.sqlite_version_info >= (3, 35)
