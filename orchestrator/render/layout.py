@@ -17,11 +17,11 @@ from orchestrator.jsontypes import digest
 from orchestrator.render import sizes
 from orchestrator.render.backends import TIMEOUT, RenderError, engines, graphviz
 from orchestrator.render.drawing import ClusterMark, Drawing, EdgeMark, Level
+from orchestrator.render.gaps import opened
 from orchestrator.render.geometry import Box, Curve, Direction, Engine, Layout, Position
 from orchestrator.render.labels import Labelled, labelled
 from orchestrator.render.layers import layered
 from orchestrator.render.order import backward, ranks
-from orchestrator.render.seams import opened
 
 KEPT = 128
 """Layouts that are kept."""

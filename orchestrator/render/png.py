@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from orchestrator.distribution import install
 from orchestrator.render.backends import TIMEOUT, RenderError
-from orchestrator.render.cascade import with_attributes
+from orchestrator.render.css_attributes import with_attributes
 from orchestrator.render.geometry import Direction, Engine
 from orchestrator.render.svg import to_svg
 

@@ -12,7 +12,7 @@ import pytest
 
 from orchestrator.nodes import Sleep, Subgraph, Wait
 from orchestrator.render import dot, mermaid, to_svg
-from orchestrator.render.cascade import with_attributes
+from orchestrator.render.css_attributes import with_attributes
 from orchestrator.render.overlaid import STATUSES
 from orchestrator.views.overlay import Overlay, Planned, PlannedStep
 from tests.render.pictures import everything

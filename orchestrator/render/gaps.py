@@ -12,12 +12,12 @@ from orchestrator.render.geometry import Box, Curve, Direction, Layout, Position
 
 _Axis: TypeAlias = Literal["x", "y"]
 _WIDER = 16.0
-"""Pixels by which a seam draws the halves apart."""
+"""Pixels by which a gap becomes wider."""
 _KEPT, _LEAST = 8.0, 6.0
 """Pixels at both ends of a gap that keep their shape, since heads of arrows are there; the least gap that is cut."""
 
 
-class _Seam(NamedTuple):
+class _Gap(NamedTuple):
     """A gap between boxes that becomes wider."""
 
     begin: float
@@ -38,12 +38,12 @@ def opened(drawing: Drawing, layout: Layout, tight: Iterable[Box], direction: Di
     """
     order: tuple[_Axis, _Axis] = ("y", "x") if direction == "TB" else ("x", "y")
     gaps = {axis: _gaps(drawing, layout, axis) for axis in order}
-    found: dict[_Axis, set[_Seam]] = {"x": set(), "y": set()}
+    found: dict[_Axis, set[_Gap]] = {"x": set(), "y": set()}
     for place in tight:
         for axis in order:
             first, last = (place.top, place.bottom) if axis == "y" else (place.left, place.right)
-            inside = [_Seam(max(gap.begin, first), min(gap.end, last)) for gap in gaps[axis]]
-            widths = [seam.end - seam.begin for seam in inside]
+            inside = [_Gap(max(gap.begin, first), min(gap.end, last)) for gap in gaps[axis]]
+            widths = [gap.end - gap.begin for gap in inside]
             if widths and max(widths) >= _LEAST:
                 found[axis].add(gaps[axis][widths.index(max(widths))])
                 break
@@ -71,7 +71,7 @@ def opened(drawing: Drawing, layout: Layout, tight: Iterable[Box], direction: Di
     )
 
 
-def _gaps(drawing: Drawing, layout: Layout, axis: _Axis) -> list[_Seam]:
+def _gaps(drawing: Drawing, layout: Layout, axis: _Axis) -> list[_Gap]:
     """The gaps that no node, and no head line of a cluster, reaches into."""
     spans: list[tuple[float, float]] = []
     for node in drawing.nodes:
@@ -84,19 +84,19 @@ def _gaps(drawing: Drawing, layout: Layout, axis: _Axis) -> list[_Seam]:
         spans.append(
             (box.top, box.top + sizes.CLUSTER_HEAD) if axis == "y" else (box.left, min(box.right, box.left + wide))
         )
-    found: list[_Seam] = []
+    found: list[_Gap] = []
     reach: float | None = None
     for begin, end in sorted(spans):
         if reach is not None and begin - reach >= _LEAST:
             kept = min(_KEPT, (begin - reach) / 3)
-            found.append(_Seam(reach + kept, begin - kept))
+            found.append(_Gap(reach + kept, begin - kept))
         reach = end if reach is None else max(reach, end)
     return found
 
 
-def _moved(seams: Iterable[_Seam]) -> Callable[[float], float]:
+def _moved(gaps: Iterable[_Gap]) -> Callable[[float], float]:
     """Where a coordinate goes when all these gaps are wider."""
-    cuts = sorted(seams)
+    cuts = sorted(gaps)
 
     def moved(value: float) -> float:
         more = sum(min(1.0, max(0.0, (value - cut.begin) / (cut.end - cut.begin))) for cut in cuts)
