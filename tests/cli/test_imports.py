@@ -27,13 +27,13 @@ OF_RUNS = frozenset(
 """What is not needed to read rows of runs."""
 TABLE: dict[str, tuple[tuple[str, ...], frozenset[str], int]] = {
     "help": (("--help",), OF_RUNS | {"stores", "render", "views"}, 41),
-    "runs": (("runs", "--limit", "5"), OF_RUNS | {"views.run", "views.trace", "graph.limits"}, 89),
+    "runs": (("runs", "--limit", "5"), OF_RUNS | {"views.run", "views.trace", "graph.limits"}, 72),
     "show": (
         ("show", "one"),
         frozenset(
             {"models.offline", "models.chat", "tools.builtin", "nodes.extract", "executor.drive", "executor.step_tasks"}
         ),
-        314,
+        240,
     ),
     "run": (
         ("run", "tool_user", "What is 20+(2*4)?", "--approve", "none"),
@@ -56,7 +56,7 @@ TABLE: dict[str, tuple[tuple[str, ...], frozenset[str], int]] = {
                 "views.timeline",
             }
         ),
-        348,
+        262,
     ),
 }
 """Command -> its words, modules of the library that it does not import, and how many it imports at most."""
