@@ -43,6 +43,9 @@ MAX_RECORD_BYTES = MAX_REQUEST_BYTES + MAX_BYTES
 MAX_DIGITS = 4300
 """Digits of an integer: Python reads no longer ones from text unless it is told to."""
 
+MAX_TOKENS = 10**12
+"""Above all tokens, and all other counts, of one reply: stores add them up in 64 bits."""
+
 MAX_LIFETIME = 100 * 366 * 86400
 """Seconds for which an item of the memory or a cached result is kept: 100 years. None is for ever."""
 

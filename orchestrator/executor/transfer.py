@@ -46,7 +46,7 @@ from orchestrator.stores.base import RunInfo
 from orchestrator.stores.memory import MemoryStore
 from orchestrator.stores.requests import NewRun
 from orchestrator.stores.shared import graphs_named
-from orchestrator.values import MAX_RECORD_BYTES, new_labels
+from orchestrator.values import MAX_RECORD_BYTES, MAX_TOKENS, new_labels
 
 VERSION = 1
 _TIMES = ("ts", "started", "ended", "next_at")
@@ -164,11 +164,13 @@ def _odd_number(fields: JsonObject) -> str:
         for part, value in usage.items() if isinstance(usage, dict) else ():
             if part != "estimated" and not (_is_number(value) and value >= 0):
                 return f"field '{name}.{part}': a number of 0 or more is expected, and it is {shown(value)}"
+            if part != "estimated" and not value < MAX_TOKENS:
+                return f"field '{name}.{part}': a number below {MAX_TOKENS:,} is expected"
     return ""
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and -math.inf < value < math.inf
 
 
 def _fault_of(line: bytes, error: Exception) -> str:

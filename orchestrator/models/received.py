@@ -21,7 +21,7 @@ from orchestrator.errors import ModelError
 from orchestrator.graph.limits import Usage
 from orchestrator.jsontypes import cleaned, storable
 from orchestrator.models.messages import Reply, ToolCall
-from orchestrator.values import FOREIGN_DEPTH, MAX_DIGITS, Unfit, check, fault_in
+from orchestrator.values import FOREIGN_DEPTH, MAX_TOKENS, Unfit, check, fault_in
 
 __all__ = ["received"]
 
@@ -35,7 +35,7 @@ def received(reply: Reply) -> Reply:
     try:
         data = reply.model_dump(mode="json", exclude={"parsed"}, exclude_defaults=True, warnings=False)
         check(data, depth=FOREIGN_DEPTH)
-        same = Reply.model_validate(data) == reply
+        same = Reply.model_validate(data) == reply and _is_counted(reply.usage)
     except ValueError:
         same = False
     return reply if same else _altered(reply)
@@ -113,10 +113,15 @@ def _value(value: dict[str, JsonValue], where: str, altered: list[JsonValue]) ->
 
 
 def _usage(usage: Usage | None, altered: list[JsonValue]) -> Usage | None:
-    if usage is None:
-        return None
-    counts = (usage.steps, usage.calls, usage.input_tokens, usage.output_tokens)
-    if math.isfinite(usage.cost) and math.isfinite(usage.seconds) and all(abs(n) < 10**MAX_DIGITS for n in counts):
+    if _is_counted(usage):
         return usage
-    altered.append("usage: left out, because a number in it is not finite")
+    altered.append(f"usage: left out, because a number in it is not finite, or {MAX_TOKENS:,} or more")
     return None
+
+
+def _is_counted(usage: Usage | None) -> bool:
+    """Whether stores can add a usage up; True for none."""
+    if usage is None:
+        return True
+    counts = (usage.steps, usage.calls, usage.input_tokens, usage.output_tokens)
+    return math.isfinite(usage.cost) and math.isfinite(usage.seconds) and all(abs(n) < MAX_TOKENS for n in counts)

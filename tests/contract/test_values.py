@@ -345,6 +345,7 @@ SAID: dict[str, tuple[Reply, str]] = {
     "half a pair": (Reply(text="x\udfff"), "text: half a surrogate pair was replaced"),
     "a cost without an end": (Reply(text="x", usage=Usage(cost=math.inf)), "usage: left out"),
     "a count too long": (Reply(text="x", usage=Usage(input_tokens=10**MAX_DIGITS)), "usage: left out"),
+    "a count that no store takes": (Reply(text="x", usage=Usage(output_tokens=1 << 63)), "usage: left out"),
 }
 
 

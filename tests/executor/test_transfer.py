@@ -186,6 +186,10 @@ FORGERIES: dict[str, tuple[Callable[[list[str]], list[str]], str]] = {
         lambda lines: sealed([*lines[:4], json.dumps({**SPENT, "usage": {"calls": 10**400}}), *lines[5:]]),
         r"^line 5 .* record 2 \(spent\): field 'usage.calls': a number of at most 19 digits is expected$",
     ),
+    "usage whose sum no store takes": (
+        lambda lines: sealed([*lines[:4], json.dumps({**SPENT, "usage": {"calls": 10**18}}), *lines[5:]]),
+        r"^line 5 .* record 2 \(spent\): field 'usage.calls': a number below 1,000,000,000,000 is expected$",
+    ),
     "a fork at a record that no run has": (
         lambda lines: sealed([*lines[:4], json.dumps({**FORKED, "at": 10**30}), *lines[5:]]),
         r"^line 5 .* record 2 \(forked\): field 'at': a number of at most 19 digits is expected$",

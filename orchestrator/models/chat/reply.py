@@ -14,15 +14,13 @@ from orchestrator.jsontypes import deeper_than
 from orchestrator.models.faults import quoted, refusal, status_of
 from orchestrator.models.messages import Reply, ToolCall
 from orchestrator.models.received import received
-from orchestrator.values import FOREIGN_DEPTH
+from orchestrator.values import FOREIGN_DEPTH, MAX_TOKENS
 
 OWN = {"role", "content", "tool_calls", "function_call", "refusal", "annotations", "audio"}
 """Fields of an assistant's message that are not a provider's own."""
 UNREADABLE = object()
 _DEEPEST = FOREIGN_DEPTH
 """Levels of JSON that are kept: what stands deeper can be stored by few."""
-_MOST = 10**12
-"""Tokens that a reply can have."""
 
 
 def reply_of(text: str, model: str, *, clean: Callable[[str], str] = str) -> Reply:
@@ -180,7 +178,7 @@ def _no_number(constant: str) -> NoReturn:
 def _count(written: object) -> int | None:
     if isinstance(written, float) and written.is_integer():
         written = int(written)
-    return written if type(written) is int and 0 <= written < _MOST else None
+    return written if type(written) is int and 0 <= written < MAX_TOKENS else None
 
 
 def _usage(written: object) -> Usage | None:
