@@ -173,18 +173,29 @@ async def check_deaths(store: Store) -> None:
 
     async def row() -> tuple[int, str, float | None]:
         info = await store.info(run_id)
-        return info.deaths, info.fault, None if info.retry_at is None else round(info.retry_at - time.time())
+        return info.deaths, info.fault, info.retry_at
+
+    async def backs_off(what: str, deaths: int, delay: float, since: float) -> None:
+        found, _, retry_at = await row()
+        equal(found, deaths, f"the deaths {what}")
+        that(
+            retry_at is not None and since + delay - 0.5 < retry_at < time.time() + delay + 0.5,
+            f"the run is given out at {retry_at} {what}, and not {delay} seconds after {since}",
+        )
 
     equal(await row(), (0, "", None), "a new run")
     delays = [1, 2, 4, 8, 16, 32]
     for deaths, delay in enumerate(delays, 1):
         await store.take_lease(a_lease(run_id, f"t{deaths}"), ttl=60.0)
+        since = time.time()
         await store.drop_lease(run_id, f"t{deaths}", fault=f"fault {deaths}")
-        equal(await row(), (deaths, f"fault {deaths}", delay), f"after {deaths} drives were given up")
+        await backs_off(f"after {deaths} drives were given up", deaths, delay, since)
+        equal((await row())[1], f"fault {deaths}", f"the fault after {deaths} drives were given up")
     await store.take_lease(a_lease(run_id, "a"), ttl=0.0)
     equal((await row())[0], 6, "the deaths after a free lease was taken")
+    since = time.time()
     await store.take_lease(a_lease(run_id, "b"), ttl=0.0)
-    equal((await row())[::2], (7, 64), "after a lease was taken over that was never given back")
+    await backs_off("after a lease was taken over that was never given back", 7, 64, since)
     that((await row())[1] not in ("", "fault 6"), "the row does not say that the holder died")
     await store.take_lease(a_lease(run_id, "b"), ttl=60.0, replaces="b")
     equal((await row())[0], 7, "the deaths after a lease was kept")
@@ -307,7 +318,7 @@ async def check_claims(store: Store) -> None:
     await store.take_lease(a_lease(held, "t"), ttl=60.0)
     poison = await run("killed its holders", deaths=MAX_DEATHS - 1)
     await store.take_lease(a_lease(poison, "t"), ttl=0.0)
-    backs_off, dead = await run("backs off"), await run("dead", deaths=MAX_DEATHS)
+    backs_off, dead = await run("backs off", deaths=3), await run("dead", deaths=MAX_DEATHS)
     await store.take_lease(a_lease(backs_off, "t"), ttl=60.0)
     await store.drop_lease(backs_off, "t", fault="gave up")
     retried = await run("retried", deaths=2, retry_at=past)
