@@ -103,7 +103,8 @@ _MOST = (1 << 63) - 1
 def _rows(connection: Connection, page: list[_Place]) -> list[tuple[Any, ...]]:
     """The rows of runs. One that is deleted meanwhile is left out."""
     rows = connection.execute(
-        f"SELECT {INFO_AND_NOW} FROM runs {INFO_TABLES} WHERE runs.id = ANY(%s)", ([number for _, number in page],)
+        f"SELECT {INFO_AND_NOW} FROM runs {INFO_TABLES} WHERE runs.id = ANY(%s)".encode(),
+        ([number for _, number in page],),
     ).fetchall()
     by_number = {number: (number, *rest) for number, *rest in rows}
     return [by_number[number] for _, number in page if number in by_number]

@@ -161,7 +161,7 @@ def records(
                     raise TooMuch
                 joiner = joiner or Joiner(connection, first | last)
                 try:
-                    data = joiner.record(key, data)
+                    data = joiner.record(first | seq, data)
                 except ValueError as error:
                     raise corrupt(run_id, seq, str(error), result) from error
             record = record_of(run_id, seq, crc, data, result)
