@@ -13,7 +13,7 @@ from tests.web.hostile import HOSTILE
 from tests.web.windows import SIZES, Screens, in_themes, serious_faults
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Route
 
 pytestmark = pytest.mark.browser
 TOPICS = ("tea", "milk", "soup")
@@ -65,6 +65,26 @@ def test_three_runs_are_replayed_on_an_edited_graph_and_compared_by_keys_alone(s
     page.wait_for_selector("tr.texts")
     assert "Tell me about" in page.inner_text("tr.texts")
     assert [one.inner_text() for one in page.locator(".sides mark").all()][:2] == ["Write", "Tell me"]
+
+
+@pytest.mark.parametrize(
+    ("screen", "path", "form"), [("replay", "/replay?runs=tea", "manner"), ("graph", "/graphs/writing", "start")]
+)
+def test_a_form_waits_for_its_script(shown: tuple[Api, Screens], screen: str, path: str, form: str) -> None:
+    """The browser would send it to the address of the page, without what the script adds."""
+    _, screens = shown
+    late: list[Route] = []
+    page = screens.open("/runs")
+    page.route(f"**/{screen}_screen*.js*", lambda route: late.append(route))
+    with page.expect_request(f"**/{screen}_screen*.js*"):
+        page.goto(screens.url + path, wait_until="commit")
+    button = page.locator(f"#{form} [type=submit]")
+    button.wait_for()
+    assert button.is_disabled()
+    (script,) = late
+    script.continue_()
+    page.wait_for_selector("html[data-ready]")
+    assert button.is_enabled()
 
 
 def test_replays_are_followed_stopped_and_gone_on_with(browser: Browser) -> None:

@@ -31,13 +31,13 @@ if (form instanceof HTMLFormElement) {
     byId("others").append(parts[1].element);
     byId("others").hidden = false;
   }
+  const button = /** @type {HTMLButtonElement} */ (form.querySelector("[type=submit]"));
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
     const fault = byId("fault");
     fault.textContent = "";
     const given = parts.map((one) => one.read());
     if (given.includes(null)) return;
-    const button = /** @type {HTMLButtonElement} */ (form.querySelector("button"));
     button.disabled = true;
     try {
       const labels = labelsOf(/** @type {HTMLInputElement} */ (byId("labels")).value);
@@ -50,5 +50,6 @@ if (form instanceof HTMLFormElement) {
       button.disabled = false;
     }
   });
+  button.disabled = false;
 }
 document.documentElement.dataset.ready = "yes";

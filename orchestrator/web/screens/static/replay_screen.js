@@ -24,14 +24,13 @@ function address({ runs, graph, at, live }, batch) {
 /** @param {unknown} error */
 const why = (error) => (error instanceof Problem ? error.message : "the server does not answer");
 
-/** @param {HTMLFormElement} form */
-async function begin(form) {
+/** @param {HTMLFormElement} form @param {HTMLButtonElement} button */
+async function begin(form, button) {
   const field = (/** @type {string} */ name) => /** @type {HTMLInputElement | HTMLSelectElement} */ (form.elements.namedItem(name));
   const from = field("from").value, record = Number(field("at").value);
   if (from === "at" && !(Number.isInteger(record) && record > 0)) return note("Say after which record: a number from 1 on.", { bad: true });
   const live = String(new FormData(form).get("live") ?? "never");
   const order = { runs: given.runs, live, ...(field("graph").value ? { graph: field("graph").value } : {}), ...(from ? { at: from === "at" ? record : 0 } : {}) };
-  const button = /** @type {HTMLButtonElement} */ (form.querySelector("[type=submit]"));
   button.disabled = true;
   try {
     const made = await call("/replays", { method: "POST", body: order });
@@ -94,10 +93,12 @@ function open(selector) {
 
 const form = document.getElementById("manner");
 if (form instanceof HTMLFormElement) {
-  form.addEventListener("submit", (event) => { event.preventDefault(); void begin(form); });
+  const button = /** @type {HTMLButtonElement} */ (form.querySelector("[type=submit]"));
+  form.addEventListener("submit", (event) => { event.preventDefault(); void begin(form, button); });
   const show = () => { byId("at").hidden = /** @type {HTMLSelectElement} */ (byId("from")).value !== "at"; };
   byId("from").addEventListener("change", show);
   show();
+  button.disabled = false;
 }
 document.addEventListener("click", (event) => { if (event.target instanceof HTMLButtonElement && (event.target.id === "stop" || event.target.id === "go-on")) void act(event.target); });
 addKeys([
