@@ -248,7 +248,7 @@ def _room(item: pytest.Item) -> str:
 
 
 def _named(config: pytest.Config) -> bool:
-    """True if somebody asks for some tests: by their file, by name or by keyword."""
+    """True if the command line selects tests: by their file, by name or by keyword."""
     return bool(config.option.keyword) or any("::" in arg or arg.endswith(".py") for arg in config.args)
 
 

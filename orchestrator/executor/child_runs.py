@@ -93,7 +93,7 @@ class ChildRuns:
             return await self._go_on(run.run_id)
 
     async def _go_on(self, run_id: str) -> Run:
-        """Let a run take in what was answered and what is overdue; whoever drives it does."""
+        """Let the executor that drives a run take in its answers and what is overdue."""
         while True:
             try:
                 return await recovery.resume(self.host, run_id, NO_OPTIONS)

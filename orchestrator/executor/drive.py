@@ -306,7 +306,7 @@ class Drive:
             self._tasks.start_soon(self._snapshot)
 
     async def _snapshot(self) -> None:
-        """Store a snapshot, so that whoever takes the run up again need not fold it from its beginning."""
+        """Store a snapshot, so that the next executor need not fold the run from its beginning."""
         log = self.log
         try:
             seq, data = log.machine.head, self.snapshots.take(log.machine)

@@ -288,7 +288,7 @@ class Executor:
 
     @property
     def workers(self) -> ExecutorWorkers:
-        """The workers of the store, and the runs that nobody drives."""
+        """The workers of the store, and the runs that no executor drives."""
         return ExecutorWorkers(self._host)
 
     @property

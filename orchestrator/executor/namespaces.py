@@ -111,7 +111,7 @@ class ExecutorSchedules:
 
 
 class ExecutorWorkers:
-    """Who drives the runs of a store, and which runs nobody drives. `Executor.work` is a worker."""
+    """The workers that drive the runs of a store, and the runs that no executor drives. `Executor.work` is a worker."""
 
     def __init__(self, host: Host) -> None:
         self._host = host

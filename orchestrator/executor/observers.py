@@ -347,7 +347,7 @@ class Observation:
     # -- what a host says ----------------------------------------------------------------------------------------
 
     def observed(self, machine: RunState) -> Observed | None:
-        """A run that is taken up, and whose records are all durable; None: nobody observes it."""
+        """A run that is taken up, and whose records are all durable; None: it has no observers."""
         graph = machine.plan.graph
         return Observed(self, machine.copy(), graph, machine.run_id) if self._all and graph is not None else None
 

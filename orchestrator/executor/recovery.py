@@ -148,7 +148,7 @@ async def go_on(host: Host, run_id: str, live: Drive | None) -> Run:
 
 
 async def take_up_free(host: Host, run_id: str, options: ResumeOptions) -> Drive | None:
-    """Take a run up as `resume` does, if it can go on and nobody drives it. The pause of a person is not lifted.
+    """Take a run up as `resume` does, if it can continue and no executor drives it. A person's pause is not lifted.
 
     Returns:
         None if it is driven, has ended, or waits for a person or an event: then an executor that is awake goes on with

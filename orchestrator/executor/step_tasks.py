@@ -1,7 +1,7 @@
 """The tasks that run a run's steps: as many as wait for something at the same time, and one more.
 
 A worker runs an activation, lands it (the kernel folds the record, the journal buffers it) and goes on itself with
-the first activation that this started. The others queue up for whoever is free. While anything is queued, as many
+the first activation that this started. The others wait for a free task. While anything is queued, as many
 workers are on their way as steps wait for something, and one more, which begin when those before them wait: a
 thousand steps that wait for a model run in a thousand tasks after ten turns of the event loop, which others may make
 long; a thousand that wait for nothing run in one. There is no barrier between steps, and no task in the middle that
@@ -335,7 +335,7 @@ class StepTasks:
     def add(self, activation: Activation) -> None:
         """Have an activation run."""
         if self._tasks is None or self._log.closing:
-            return  # whoever drives the run next starts what the journal says is running
+            return  # the next drive starts what the journal says is running
         self._queue.append(activation)
         self._call()
 

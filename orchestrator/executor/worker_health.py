@@ -88,7 +88,7 @@ class WorkerHealth:
     def liveness(self) -> str:
         """Why the worker should be restarted; empty: it should not.
 
-        A store that fails is no reason: a restart mends nothing and interrupts runs. Neither is draining.
+        A failing store is no reason: a restart would not help, and would interrupt runs. Neither is draining.
         """
         if self._turned is None:
             return "the worker does not work"

@@ -160,8 +160,8 @@ def _process(pid: int) -> tuple[str, str]:
 held_here: dict[str, str] = {}
 """Token of each lease that is held in this process -> the executor that holds it.
 
-A lease that names this process and is not among them was given up, and blocks nobody. So a store notes those that it
-gives out by `claim` here before they can be seen.
+A lease that names this process and is not among them was given up, and blocks no other holder. So a store notes those
+that it gives out by `claim` here before they can be seen.
 """
 
 _MOST_SEEN = 10_000

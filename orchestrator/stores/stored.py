@@ -230,7 +230,7 @@ INFO_TABLES = "LEFT JOIN summaries ON summaries.run = runs.id LEFT JOIN holders 
 
 
 def info_of(row: InfoRow, now: float) -> RunInfo:
-    """The facts about a run. A damaged row is told as far as it can be read. `now`: the clock of leases."""
+    """The facts about a run. A damaged row is read as far as possible. `now`: the clock of leases."""
     return RunInfo(
         row.run_id, row.graph, row.status, labels_of(row.labels) or {}, in_calendar(row.created),
         in_calendar(row.updated), row.head, row.structure, row.content,

@@ -236,7 +236,7 @@ async def fork(host: Host, options: ForkOptions, *, start: bool, context: object
 async def _restored(host: Host, run_id: str) -> None:
     """Move an archived parent back into the store: its forks read its journal again and again.
 
-    An archive that is not given is told by whoever reads the journal.
+    Reading the journal reports an archive that is not given.
     """
     store = host.store
     if isinstance(store, Archiving) and (await store.info(run_id)).archived is not None:

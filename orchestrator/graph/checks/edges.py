@@ -22,7 +22,7 @@ def listed(names: Iterable[str]) -> str:
 
 
 def mend_name(name: str, known: Iterable[str], otherwise: str) -> str:
-    """The likeliest mend for a name that is not there."""
+    """The most likely correction of an unknown name."""
     close = close_to(name, known)
     return f"did you mean {close!r}?" if close else otherwise
 

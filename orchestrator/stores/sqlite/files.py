@@ -317,7 +317,7 @@ def kept_log(path: Path) -> Path:
 def check_log(path: Path, url: str) -> None:
     """Refuse a store whose log lost commits. To be called before other connections to it are opened.
 
-    A file without a log, as whoever closes a store leaves it, costs two looks at the directory.
+    A file without a log, as a closed store leaves it, costs two looks at the directory.
 
     Raises:
         StoreError: it did. What is left of the log is kept beside the file.
@@ -330,7 +330,7 @@ def check_log(path: Path, url: str) -> None:
             return
     except OSError:
         return
-    with contextlib.suppress(sqlite3.Error):  # whoever opens the file next says what is wrong with it
+    with contextlib.suppress(sqlite3.Error):  # opening the file next reports what is wrong with it
         connection = sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True, isolation_level=None, timeout=1.0)
         try:
             if _is_damaged(connection, log):
@@ -397,7 +397,7 @@ def _commits_behind(log: Path, frames: int, page: int) -> int:
 
 
 def _keep(log: Path, kept: Path) -> None:
-    with contextlib.suppress(OSError):  # the disk may be full; then this error is told only once
+    with contextlib.suppress(OSError):  # the disk may be full; then this error is reported only once
         data = log.read_bytes()
         with os.fdopen(os.open(kept, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(data)

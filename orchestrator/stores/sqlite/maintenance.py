@@ -95,7 +95,7 @@ def tidy(connection: sqlite3.Connection, payloads: Disorder) -> list[Finding]:
 
     Args:
         connection: one that writes, inside a transaction.
-        payloads: what `look_at_payloads` found before, in a transaction for which nobody waits.
+        payloads: what `look_at_payloads` found before, in a transaction that no writer waits for.
     """
     found: list[Finding] = []
     for text, repaired in list(_disorder(connection, payloads)):

@@ -350,7 +350,7 @@ def _empty_log(connection: sqlite3.Connection) -> None:
 
 
 MOST_BYTES = 4 << 20
-"""A log does not become longer than that, unless somebody reads while it is written."""
+"""A log does not become longer than that, unless a reader holds it while it is written."""
 
 _AT_ONCE = 512 << 10
 """Zeros that one commit takes along: more would make it a slow one."""
