@@ -16,14 +16,28 @@ from typing import TYPE_CHECKING
 from orchestrator._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from orchestrator.engines.base import Delivered, Deliveries, Engine, EngineStatus, ServedEngine
-    from orchestrator.engines.urls import engine_at
-    from orchestrator.engines.working import POLL, work
+    from orchestrator.engines.base import (
+        POLL,
+        Delivered,
+        Deliveries,
+        Engine,
+        EngineStatus,
+        ServedEngine,
+        engine_at,
+        work,
+    )
 
 _HOMES = {
-    "orchestrator.engines.base": ("Deliveries", "Delivered", "Engine", "EngineStatus", "ServedEngine"),
-    "orchestrator.engines.urls": ("engine_at",),
-    "orchestrator.engines.working": ("POLL", "work"),
+    "orchestrator.engines.base": (
+        "Deliveries",
+        "Delivered",
+        "Engine",
+        "EngineStatus",
+        "POLL",
+        "ServedEngine",
+        "engine_at",
+        "work",
+    ),
 }
 
 __all__ = ["POLL", "Delivered", "Deliveries", "Engine", "EngineStatus", "ServedEngine", "engine_at", "work"]
