@@ -33,20 +33,16 @@ from orchestrator.graph.signatures import is_async
 from orchestrator.graph.state import type_schema
 from orchestrator.jsontypes import JsonObject, digest
 from orchestrator.models.messages import Image
-from orchestrator.tools.content import Blob
-from orchestrator.tools.conversion import coerced
-from orchestrator.tools.function_runner import collected, run_function
-from orchestrator.tools.keywords import schema_faults
-from orchestrator.tools.leases import in_thread
-from orchestrator.tools.result import EFFECTS, RISKS, Effect, Risk, ToolFailure, ToolResult, result_of
+from orchestrator.tools.function_runner import collected, in_thread, run_function
+from orchestrator.tools.json_schema import schema_faults
+from orchestrator.tools.result import EFFECTS, RISKS, Blob, Effect, Risk, ToolFailure, ToolResult, result_of
 from orchestrator.tools.schema import Spec, Wants, bare_schema, spec_of, wants_of
 from orchestrator.tools.truncation import KEPT, SHOWN, refused
-from orchestrator.tools.validation import faults
+from orchestrator.tools.validation import coerced, faults
 from orchestrator.values import Unfit
 
 if TYPE_CHECKING:
-    from orchestrator.tools.leases import InstanceLease
-    from orchestrator.tools.pool import Pool
+    from orchestrator.tools.pool import InstanceLease, Pool
 
 _anything = Codec(Any)
 _BODIES = ("execute", "call")

@@ -18,7 +18,7 @@ from orchestrator.jsontypes import JsonObject
 from orchestrator.models.text.forms import cut_at_commas
 from orchestrator.nodes.plans.blueprint import REFERENCE, PlannedCall, needs_of, quoted_references
 from orchestrator.nodes.steps import Step
-from orchestrator.tools.conversion import coerced, kinds_taken
+from orchestrator.tools.validation import coerced, kinds_taken
 from orchestrator.tools.result import as_text
 from orchestrator.tools.validation import faults
 

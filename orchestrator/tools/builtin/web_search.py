@@ -20,9 +20,8 @@ from pydantic import Field
 from orchestrator.distribution import NAME
 from orchestrator.errors import ToolError
 from orchestrator.models.secrets import looked_up
-from orchestrator.tools.builtin.web_fetch.client import Fetching
+from orchestrator.tools.builtin.web_fetch.client import Fetching, text_of
 from orchestrator.tools.builtin.web_fetch.guard import Guard
-from orchestrator.tools.builtin.web_fetch.letters import text_of
 from orchestrator.tools.tool import Tool
 
 __all__ = ["Hit", "JsonSearch", "RecordedSearch", "SearXNG", "SearchProvider", "WebSearch", "web_search"]

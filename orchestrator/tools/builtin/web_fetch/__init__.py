@@ -12,9 +12,8 @@ from pydantic import Field
 
 from orchestrator.distribution import NAME
 from orchestrator.errors import ToolError
-from orchestrator.tools.builtin.web_fetch.client import Fetching, WebPage
+from orchestrator.tools.builtin.web_fetch.client import Fetching, WebPage, text_of
 from orchestrator.tools.builtin.web_fetch.guard import Guard, Resolver, system_resolver
-from orchestrator.tools.builtin.web_fetch.letters import text_of
 from orchestrator.tools.builtin.web_fetch.readable import CONTROL, readable
 from orchestrator.tools.result import Risk, ToolFailure, ToolResult
 from orchestrator.tools.texts import texts
