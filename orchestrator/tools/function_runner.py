@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator
 from contextlib import aclosing, asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import anyio.lowlevel
 import anyio.to_thread
@@ -16,9 +15,6 @@ from anyio import CapacityLimiter
 from orchestrator.fence import fenced, pass_fence
 from orchestrator.graph.signatures import is_async, is_awaitable
 from orchestrator.tools.truncation import Gathered
-
-if TYPE_CHECKING:
-    from orchestrator.tools.pool import InstanceLease
 
 _OVER = object()
 _Around: TypeAlias = Callable[[Callable[[], Any]], Callable[[], Any]]
@@ -98,48 +94,3 @@ async def _threaded(found: Generator[object, object, object], step: _Around | No
     finally:
         with contextlib.suppress(ValueError):  # the thread that was left behind is still in it
             found.close()
-
-
-def in_thread(lease: InstanceLease[object], call: Callable[[], object]) -> Callable[[], Any]:
-    """A sync function that works with the lease's instance, so that the pool knows when it is done."""
-    inside = lease.inside = InstanceThread()
-
-    def run() -> Any:
-        if not inside.begins():
-            raise RuntimeError("the call was cancelled before it began")
-        try:
-            return call()
-        finally:
-            inside.ends()
-
-    return run
-
-
-class InstanceThread:
-    """A thread that works with an instance. It cannot be stopped: a cancelled call leaves the instance to it."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._works = self._left = False
-        self._then: Callable[[], None] | None = None
-
-    def begins(self) -> bool:
-        """False: the call was cancelled before its thread came to it, and the instance is not the call's any more."""
-        with self._lock:
-            self._works = not self._left
-            return self._works
-
-    def ends(self) -> None:
-        with self._lock:
-            self._works = False
-        if self._then is not None:
-            self._then()
-
-    def leave(self, then: Callable[[], None]) -> bool:
-        """Have `then` called in the thread when it is done. False: it is done already, or never begins."""
-        with self._lock:
-            if not self._works:
-                self._left = True
-                return False
-            self._then = then
-            return True

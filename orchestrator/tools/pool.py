@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import threading
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
@@ -24,7 +25,6 @@ from orchestrator.containment import call_in_thread, contained, stopped_by
 from orchestrator.errors import PoolTimeout
 from orchestrator.graph.signatures import is_async
 from orchestrator.tasks import OwnTask, is_open
-from orchestrator.tools.function_runner import InstanceThread
 from orchestrator.tools.pool_client import PoolClient, in_vain
 
 T = TypeVar("T")
@@ -138,7 +138,7 @@ class InstanceLease(Generic[T]):
         """Whether no call of the id has ended with this instance."""
         self.waited = 0.0
         """Seconds that this call waited for the instance."""
-        self.inside: InstanceThread | None = None
+        self.inside: _Thread | None = None
         """The thread that uses it."""
 
     def told(self) -> dict[str, JsonValue]:
@@ -150,6 +150,50 @@ class InstanceLease(Generic[T]):
     def value(self) -> T:
         assert self.instance is not None
         return self.instance.value
+
+    def in_thread(self, call: Callable[[], object]) -> Callable[[], Any]:
+        """A sync function that works with the instance, so that the pool knows when it is done."""
+        inside = self.inside = _Thread()
+
+        def run() -> Any:
+            if not inside.begins():
+                raise RuntimeError("the call was cancelled before it began")
+            try:
+                return call()
+            finally:
+                inside.ends()
+
+        return run
+
+
+class _Thread:
+    """A thread that works with an instance. It cannot be stopped: a cancelled call leaves the instance to it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._works = self._left = False
+        self._then: Callable[[], None] | None = None
+
+    def begins(self) -> bool:
+        """False: the call was cancelled before its thread came to it, and the instance is not the call's any more."""
+        with self._lock:
+            self._works = not self._left
+            return self._works
+
+    def ends(self) -> None:
+        with self._lock:
+            self._works = False
+        if self._then is not None:
+            self._then()
+
+    def leave(self, then: Callable[[], None]) -> bool:
+        """Have `then` called in the thread when it is done. False: it is done already, or never begins."""
+        with self._lock:
+            if not self._works:
+                self._left = True
+                return False
+            self._then = then
+            return True
 
 
 class _QueuedCall:

@@ -33,7 +33,7 @@ from orchestrator.graph.signatures import is_async
 from orchestrator.graph.state import type_schema
 from orchestrator.jsontypes import JsonObject, digest
 from orchestrator.models.messages import Image
-from orchestrator.tools.function_runner import collected, in_thread, run_function
+from orchestrator.tools.function_runner import collected, run_function
 from orchestrator.tools.json_schema import schema_faults
 from orchestrator.tools.result import EFFECTS, RISKS, Blob, Effect, Risk, ToolFailure, ToolResult, result_of
 from orchestrator.tools.schema import Spec, Wants, bare_schema, spec_of, wants_of
@@ -468,7 +468,7 @@ class Tool:
                 told |= lease.told()
             call = self._bind(args, key, ctx, lease.value)
             if not is_async(call):
-                call = in_thread(lease, call)
+                call = lease.in_thread(call)
             return await self._in_time(call, key, ctx, lease)
 
     async def _in_time(
@@ -495,7 +495,7 @@ class Tool:
             if progress is not None:
                 await progress(text, key=key or "")
 
-        step = partial(in_thread, lease) if lease is not None else None
+        step = lease.in_thread if lease is not None else None
         return await collected(found, tell, most=self.max_kept, step=step)
 
     def _bind(self, args: Mapping[str, object], key: str | None, ctx: object, env: object = None) -> Callable[[], Any]:

@@ -57,7 +57,7 @@ from orchestrator.tools.builtin.web_fetch.client import text_of
 from orchestrator.tools.builtin.web_fetch.readable import readable
 from orchestrator.tools.builtin.web_search import Hit, _clean
 from orchestrator.tools.docstrings import read_docstring, written_type
-from orchestrator.tools.mcp import tail
+from orchestrator.tools.mcp import untrusted
 from orchestrator.tools.mcp.listing import checked_schema, names_of
 from orchestrator.tools.mcp.servers import refuse_secrets, servers_of
 from orchestrator.tools.mcp.stdio import Lines, id_of
@@ -228,8 +228,8 @@ def _server_lines(text: str) -> None:
         for _ in lines.feed(data[start : start + 4096]):
             pass
     id_of(data[:400], data[-400:])
-    tail.plain(text)
-    kept = tail.Tail(("secret",))
+    untrusted.plain(text)
+    kept = untrusted.Tail(("secret",))
     kept.add(data)
     assert len(kept.text) < 10_000
 

@@ -34,7 +34,7 @@ from orchestrator.tools import handoff, tool
 assert not any(isinstance(one, types.ModuleType) for one in (node, tool, handoff))
 import orchestrator.graph.model, orchestrator.tools.node_tools, orchestrator.tools.tool
 import orchestrator.graph, orchestrator.tools
-assert orchestrator.graph.node is node and orchestrator.tools.tool is tool and orchestrator.tools.node_tools is handoff
+assert orchestrator.graph.node is node and orchestrator.tools.tool is tool and orchestrator.tools.handoff is handoff
 assert orchestrator.graph.node is orchestrator.node
 assert pickle.loads(pickle.dumps(orchestrator.nodes.Confirm)) is orchestrator.nodes.confirm.Confirm
 """

@@ -18,9 +18,8 @@ from orchestrator.jsontypes import JsonObject
 from orchestrator.models.text.forms import cut_at_commas
 from orchestrator.nodes.plans.blueprint import REFERENCE, PlannedCall, needs_of, quoted_references
 from orchestrator.nodes.steps import Step
-from orchestrator.tools.validation import coerced, kinds_taken
 from orchestrator.tools.result import as_text
-from orchestrator.tools.validation import faults
+from orchestrator.tools.validation import coerced, faults, kinds_taken
 
 Evidence: TypeAlias = Mapping[str, Step]
 """What came of the calls, by their ids."""

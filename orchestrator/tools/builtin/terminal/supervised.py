@@ -1,6 +1,7 @@
 """A process that ends with all that it started, also when this process is killed.
 
-Between this process and the other one there is a supervisor (see `supervisor.py`), which ends everything when a pipe is closed.
+Between this process and the other one there is a supervisor (see `supervisor.py`), which ends
+everything when a pipe is closed.
 """
 
 from __future__ import annotations

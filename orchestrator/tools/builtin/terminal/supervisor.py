@@ -158,7 +158,7 @@ def below(root: int) -> dict[int, int]:
 
 
 def kill_marked(mark: str) -> int:
-    """Kill every process of this user that was started with this mark, for when a supervisor is gone; how many there were.
+    """Kill every process of this user that was started with this mark, when a supervisor is gone; how many there were.
 
     A process that empties its environment is not found.
     """
