@@ -21,7 +21,7 @@ import anyio.lowlevel
 import anyio.to_thread
 from pydantic import JsonValue
 
-from orchestrator.containment import call_in_thread, contained, stopped_by
+from orchestrator.calls import call_in_thread, contained, stopped_by
 from orchestrator.errors import PoolTimeout
 from orchestrator.graph.signatures import is_async
 from orchestrator.tasks import OwnTask, is_open

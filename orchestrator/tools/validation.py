@@ -17,7 +17,7 @@ from typing import Any
 
 from pydantic_core import SchemaError, SchemaValidator, core_schema
 
-from orchestrator.jsontypes import canonical
+from orchestrator.json import canonical
 from orchestrator.tools.json_schema import KINDS, as_json, is_number, is_of_kind, kinds_of, referred
 
 DEEPEST = 50

@@ -15,12 +15,12 @@ from orchestrator.errors import StoreError
 from orchestrator.executor.effects.effect import witness
 from orchestrator.executor.executor import Executor
 from orchestrator.executor.failures import unwrap_single
+from orchestrator.graph_class import Graph
 from orchestrator.stores import open_store
 from orchestrator.stores.base import Store
 from orchestrator.testing.crash.calls import World
 from orchestrator.testing.crash.facts import CrashReport, CrashUnsafe, Facts, Promise, journal_faults
 from orchestrator.testing.crash.life import Answering, Answers, Side, StoppingStore, journals, live
-from orchestrator.verbs import Graph
 from orchestrator.views.run import Run
 
 _LIVES = 100

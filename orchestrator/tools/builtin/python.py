@@ -21,9 +21,8 @@ import anyio
 import anyio.to_thread
 from pydantic import JsonValue
 
-from orchestrator.distribution import install
-from orchestrator.errors import ToolError
-from orchestrator.fence import fenced
+from orchestrator.calls import fenced
+from orchestrator.errors import ToolError, install_command
 from orchestrator.tools.pool import Pool
 from orchestrator.tools.result import ToolFailure, ToolResult
 from orchestrator.tools.tool import Tool
@@ -31,7 +30,7 @@ from orchestrator.tools.tool import Tool
 if TYPE_CHECKING:
     from pydantic_monty import MontySession, ResourceLimits
 
-MISSING = f'the tool "python" needs the package pydantic-monty: {install("sandbox")}'
+MISSING = f'the tool "python" needs the package pydantic-monty: {install_command("sandbox")}'
 _GRACE = 5.0
 """Seconds beyond its limit after which a process is killed from outside."""
 _DEEPEST = 30

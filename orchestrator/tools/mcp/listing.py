@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.jsontypes import digest
+from orchestrator.json import digest
 from orchestrator.tools.json_schema import BY_NAME, INNER, LISTS, referred
 from orchestrator.tools.mcp.untrusted import plain, seen
 from orchestrator.tools.validation import linear
