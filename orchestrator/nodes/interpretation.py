@@ -14,7 +14,7 @@ from orchestrator.graph.outcome import Outcome
 from orchestrator.jsontypes import digest
 from orchestrator.models.messages import Message, Reply, ToolCall, tool_result, user
 from orchestrator.models.text.conversation import said_in
-from orchestrator.models.text.thinking import parted, thoughts_in
+from orchestrator.models.text.screen import parted, thoughts_in
 from orchestrator.nodes.continuation import Talk
 from orchestrator.nodes.conversation import distinct, failed, joined
 from orchestrator.nodes.labels import answer_in, thought_in

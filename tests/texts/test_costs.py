@@ -5,8 +5,7 @@ from contextlib import suppress
 import pytest
 
 from orchestrator.models.text.protocol import FORMS
-from orchestrator.models.text.screen import CallScreen
-from orchestrator.models.text.thinking import Aside, parted
+from orchestrator.models.text.screen import Aside, CallScreen, parted
 from orchestrator.nodes.extract import find_answer
 from orchestrator.nodes.labels import answer_in, thought_in
 from orchestrator.nodes.plans import PlanFault
