@@ -33,12 +33,12 @@ from orchestrator.models.text.forms import Form, OfferedTool
 from orchestrator.models.text.protocol import FORMS
 from orchestrator.models.text.screen import Aside, CallScreen, parted, thoughts_in
 from orchestrator.nodes.extract import find_answer
-from orchestrator.nodes.guards import GuardFault, read_guard
-from orchestrator.nodes.labels import answer_in, thought_in
+from orchestrator.nodes.planned_calls import arguments_of
 from orchestrator.nodes.plans import PlanFault
 from orchestrator.nodes.plans.blueprint import PlannedCall, needs_of, quoted_references, read_blueprint
-from orchestrator.nodes.plans.inputs import arguments_of
-from orchestrator.nodes.plans.steps import read_steps
+from orchestrator.nodes.plans.step_list import read_steps
+from orchestrator.nodes.respond import answer_in, thought_in
+from orchestrator.nodes.route import GuardFault, read_guard
 from orchestrator.redaction import redact, redacted
 from orchestrator.render.html.call_data import CallData
 from orchestrator.render.html.clean_data import clean
@@ -341,13 +341,13 @@ PARSERS: Mapping[str, Parser] = {
     ),
     "guards": Parser(
         read_guard,
-        ("orchestrator.nodes.guards:_TOKEN",),
+        ("orchestrator.nodes.route:_TOKEN",),
         ("a", '"', "'", '"' * 3, "'" * 3, 'r"', "b'", "\\", "// ", "1.", "(", "x.all(", " && "),
         (GuardFault,),
     ),
     "plan of steps": Parser(
         read_steps,
-        ("orchestrator.nodes.plans.steps:*",),
+        ("orchestrator.nodes.plans.step_list:*",),
         ("<" + " " * 50, "1. a\n", "1. ", "- ", "Step 1: ", "```\n", "a\n\n", "# a\n", "1. a. 2. b. "),
         (PlanFault,),
     ),
@@ -359,7 +359,7 @@ PARSERS: Mapping[str, Parser] = {
     ),
     "inputs of planned calls": Parser(
         _inputs,
-        ("orchestrator.nodes.plans.inputs:*",),
+        ("orchestrator.nodes.planned_calls:*",),
         (*_JSON, "a=", "a=1, ", "#E1, ", "(", "'"),
         (AgentError,),
         usual=200_000,
@@ -376,7 +376,7 @@ PARSERS: Mapping[str, Parser] = {
         ("`orchestrator show ", "`orchestrator why 'a`", "`", "'", "\\"),
         usual=200_000,
     ),
-    "labels": Parser(_labels, ("orchestrator.nodes.labels:*",), ("Thought: ", "Answer: ", "Finish[", "*")),
+    "labels": Parser(_labels, ("orchestrator.nodes.respond:*",), ("Thought: ", "Answer: ", "Finish[", "*")),
     "bracket form": Parser(
         _form("bracket"),
         (
@@ -557,8 +557,8 @@ OWN: Mapping[str, str] = {
     "orchestrator.cli.project.names:suggestion()": "an argument that the user types",
     "orchestrator.graph.model:__init_subclass__()": "names of classes in the program",
     "orchestrator.nodes:KINDS": "names of classes of ours",
-    "orchestrator.nodes.guards:_PLACE": "what the library of guards says of a fault",
-    "orchestrator.nodes.guards:_CODE": "what the library of guards says of a fault",
+    "orchestrator.nodes.route:_PLACE": "what the library of guards says of a fault",
+    "orchestrator.nodes.route:_CODE": "what the library of guards says of a fault",
     "orchestrator.stores.postgres.record_partitions:_missing()": "what the database says of a fault",
     "orchestrator.stores.postgres.record_partitions:_month_named()": "names of tables of the database",
     "orchestrator.render.html.bundle:_IMPORT": "modules of the package",

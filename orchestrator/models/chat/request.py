@@ -1,6 +1,7 @@
 """Requests as chat completions: messages, tools and their names, the form of the answer, options.
 
-Providers take no spaces in the names of tools, so a name with spaces is sent with `_` in their place."""
+Providers take no spaces in the names of tools, so a name with spaces is sent with `_` in their place.
+"""
 
 from __future__ import annotations
 

@@ -8,7 +8,8 @@ Servers and the proxies before them differ in how they cut. A call's name, argum
 anywhere. Calls are told apart by `index`, but there are servers that give all of them the same one, or none: so a new
 id, or a name that comes when the arguments before it are whole, begins a new call as well.
 
-Parts are kept as they come and joined once, so that a stream costs what it holds."""
+Parts are kept as they come and joined once, so that a stream costs what it holds.
+"""
 
 from __future__ import annotations
 

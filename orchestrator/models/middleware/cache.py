@@ -1,6 +1,7 @@
 """Replies that were given once are given again to the same request.
 
-They are kept in memory, or in a directory with one JSON file for each."""
+They are kept in memory, or in a directory with one JSON file for each.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Real replies are recorded once, and tests replay them.
 
-The file of a cassette holds what was asked, and what came of it, in the order of asking."""
+The file of a cassette holds what was asked, and what came of it, in the order of asking.
+"""
 
 from __future__ import annotations
 

@@ -4,7 +4,8 @@ Numbers are exact fractions, so 0.1 + 0.2 is 0.3 and whole numbers stay whole; o
 
 A question is cut into numbers, operators, parentheses and words. Where numbers and operators stand together they
 are an expression, which is parsed with the usual precedence: `**` binds to the right and before a minus sign.
-What is not understood for certain is not answered."""
+What is not understood for certain is not answered.
+"""
 
 from __future__ import annotations
 

@@ -3,7 +3,8 @@
 A model that repeats what a tool or a user wrote must not make a call by it. Where such a text holds call syntax, a
 broken bar is put into it: `<|plugin|>` becomes `<¦plugin¦>`. The bar is visible on purpose. People who read the
 conversation see what was there, and a model that repeats the text repeats the bar, while characters without width are
-what models and tokenizers lose first, and the call would be back."""
+what models and tokenizers lose first, and the call would be back.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Forms whose calls are JSON: alone (`json`), in blocks between tokens (`plugin`), and after a separator (`separator`).
 
-JSON is read as the model wrote it, to the letter: nothing is repaired, and nothing is guessed."""
+JSON is read as the model wrote it, to the letter: nothing is repaired, and nothing is guessed.
+"""
 
 from __future__ import annotations
 

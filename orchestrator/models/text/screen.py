@@ -1,7 +1,8 @@
 """The part of a reply that is surely plain text, found while the reply is still coming.
 
 Models that reason may begin their reply with a block `<think>...</think>`, where a server leaves it in the text. It is
-shown as it comes, and no call is read from it."""
+shown as it comes, and no call is read from it.
+"""
 
 from __future__ import annotations
 
