@@ -22,7 +22,8 @@ async def approvals(executor: Executor, run: Run) -> list[str]:
     does it.
     """
     from orchestrator.kernel.question import Approve, Deny, parts_of
-    from orchestrator.kernel.records import FINAL, Answered, Asked, Forked
+    from orchestrator.kernel.records import Answered, Asked, Forked
+    from orchestrator.kernel.status import FINAL
     from orchestrator.seals import audit, live_answers
 
     machine = run.machine

@@ -12,7 +12,7 @@ from orchestrator.cli.redaction import redacted
 from orchestrator.distribution import NAME
 from orchestrator.errors import ModelError, OrchestratorError, RunUnknown
 from orchestrator.executor.effects.graphs import GraphTool
-from orchestrator.kernel.records import RunStatus
+from orchestrator.kernel.status import RunStatus
 from orchestrator.render.terminal import texts
 from orchestrator.tools.mcp.listing import names_of
 

@@ -17,8 +17,8 @@ from orchestrator.stores.words import words
 
 if TYPE_CHECKING:
     from orchestrator.jsontypes import JsonObject
-    from orchestrator.kernel.lineage import Relation
     from orchestrator.kernel.records import Record
+    from orchestrator.kernel.status import Relation
     from orchestrator.stores.fair_claims import Turns
     from orchestrator.stores.owner import Owner
     from orchestrator.stores.rows import Lease, OpenQuestion, RunInfo, RunSummary, RunTotals
@@ -186,7 +186,7 @@ class ClaimRequest:
 
 
 def _check_statuses(wanted: Collection[str]) -> None:
-    from orchestrator.kernel.records import RunStatus
+    from orchestrator.kernel.status import RunStatus
 
     known: tuple[str, ...] = get_args(RunStatus)
     for one in sorted({*wanted}.difference(known)):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from orchestrator.errors import GraphUnknown, InvalidValue, RunConflict, RunEnded, StoreCorrupt, StoreError, StoreTooNew
 from orchestrator.jsontypes import JsonObject
 from orchestrator.kernel import records as r
-from orchestrator.kernel.records import FINAL
+from orchestrator.kernel.status import FINAL
 from orchestrator.stores.base import Relation, RunInfo, Store
 from orchestrator.stores.requests import Append, NewRun, RunQuery
 from orchestrator.stores.rows import NOTICE

@@ -18,7 +18,7 @@ from orchestrator.archived import Archived
 from orchestrator.errors import InvalidValue, StoreError
 from orchestrator.jsontypes import canonical
 from orchestrator.kernel import records as r
-from orchestrator.kernel.records import FINAL
+from orchestrator.kernel.status import FINAL
 from orchestrator.stores.base import Lease, Parent, RunInfo, Schedule
 from orchestrator.stores.payloads import LEAST, Parted, Payloads, split
 from orchestrator.stores.rows import MARK, MAX_TEXT

@@ -17,7 +17,7 @@ from orchestrator.away import away
 from orchestrator.graph.limits import Usage
 from orchestrator.jsontypes import PIECE, JsonObject, in_pieces, is_small
 from orchestrator.kernel.question import Question
-from orchestrator.kernel.records import RunStatus
+from orchestrator.kernel.status import RunStatus
 from orchestrator.redaction import redacted
 from orchestrator.stores.base import RunInfo
 from orchestrator.views.outcome_choices import OutcomeChoice, outcome_choices

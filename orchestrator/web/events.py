@@ -12,7 +12,7 @@ from starlette.responses import Response
 from orchestrator.away import away
 from orchestrator.executor import Event
 from orchestrator.jsontypes import in_pieces
-from orchestrator.kernel.records import FINAL
+from orchestrator.kernel.status import FINAL
 from orchestrator.redaction import redacted
 from orchestrator.web.endpoint import Call
 from orchestrator.web.problems import fields_problem

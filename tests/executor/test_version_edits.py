@@ -19,7 +19,7 @@ from orchestrator.cli.migrating import Migrating, migration_of
 from orchestrator.errors import GraphChanged, InvalidGraph
 from orchestrator.executor.versions.migrations import PlannedMigration, planned
 from orchestrator.kernel import records as r
-from orchestrator.kernel.machine import apply
+from orchestrator.kernel.fold import apply
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.run_state import RunState
 from orchestrator.verbs import Graph

@@ -27,7 +27,7 @@ from orchestrator.errors import (
     StoreUnavailable,
 )
 from orchestrator.jsontypes import JsonObject
-from orchestrator.kernel.records import FINAL
+from orchestrator.kernel.status import FINAL
 from orchestrator.stores.archive.base import Archive, is_name, new_name
 from orchestrator.stores.archive.lines import GZIP, object_of, records_of
 from orchestrator.stores.base import Archivable, Archiving, Store

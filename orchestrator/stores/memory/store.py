@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 from orchestrator.archived import Archived
 from orchestrator.errors import RunArchived, RunConflict, RunExists, RunUnknown
 from orchestrator.jsontypes import PIECE, JsonObject, canonical, json_text
-from orchestrator.kernel.records import FINAL, Record, encode
+from orchestrator.kernel.records import Record, encode
+from orchestrator.kernel.status import FINAL
 from orchestrator.stores.base import (
     Finding,
     Holder,

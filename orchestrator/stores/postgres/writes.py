@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import RunArchived, RunConflict, RunExists, RunUnknown
 from orchestrator.jsontypes import canonical
-from orchestrator.kernel.records import FINAL
+from orchestrator.kernel.status import FINAL
 from orchestrator.stores.base import RunInfo
 from orchestrator.stores.postgres.batches import Job
 from orchestrator.stores.postgres.connections import WORK

@@ -30,7 +30,7 @@ from orchestrator.executor import Executor, Run
 from orchestrator.executor.executor import executor_like
 from orchestrator.graph.limits import Limits
 from orchestrator.graph.model import GraphDefinition, Node
-from orchestrator.kernel.records import FINAL
+from orchestrator.kernel.status import FINAL
 from orchestrator.models.base import Model
 from orchestrator.models.refs import model_from_ref
 from orchestrator.verbs import nodes_with
