@@ -10,7 +10,7 @@ its own:
 
 | module | what it does |
 |---|---|
-| `fold` | dispatches a record to its handler, then admits what may start; `fold.steps` has the short way of a lone step |
+| `fold` | hands a record to its handler, then admits what may start; `fold.steps` has the short way of a lone step |
 | `migration` | a run's move to another version of its graph |
 | `admission` | which queued activations may start under the limits and breakpoints (R13, R14) |
 | `reopening` | puts the tokens of an ended run back (R13, R14) |

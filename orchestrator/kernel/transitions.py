@@ -1,4 +1,4 @@
-"""Sends tokens along the edges of an outcome, and opens forks and maps, whose items may need others (R1, R3, R9 to R12)."""
+"""Sends tokens along the edges of an outcome, and opens forks and maps, also ordered ones (R1, R3, R9 to R12)."""
 
 from __future__ import annotations
 

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias, cast
 from orchestrator.archived import Archived
 from orchestrator.errors import InvalidValue, StoreError
 from orchestrator.jsontypes import canonical
-from orchestrator.kernel import records as r
 from orchestrator.kernel.status import FINAL
 from orchestrator.stores.base import Lease, Parent, RunInfo, Schedule
 from orchestrator.stores.payloads import LEAST, Parted, Payloads, split
@@ -27,7 +26,7 @@ from orchestrator.values import MAX_RECORD_BYTES, cut, in_calendar
 
 if TYPE_CHECKING:
     from orchestrator.jsontypes import JsonObject
-    from orchestrator.kernel.records import Record, RunStarted
+    from orchestrator.kernel.records import Record
 
 
 _MOST_CODED = 64 * MAX_TEXT
@@ -73,10 +72,12 @@ def rows_of(run_id: str, records: Sequence[Record]) -> tuple[list[Row], Payloads
     Raises:
         StoreError: a record is larger than `MAX_RECORD_BYTES`.
     """
+    from orchestrator.kernel.records import encode  # see `read_record`
+
     rows: list[Row] = []
     payloads: dict[bytes, bytes] = {}
     for record in records:
-        data = r.encode(record)
+        data = encode(record)
         if len(data) > MAX_RECORD_BYTES:
             raise StoreError(
                 f"run {run_id!r}: record {record.seq} ({record.type}) has {len(data):,} bytes, and the limit is "
@@ -303,12 +304,16 @@ class JournalRow(NamedTuple):
 JOURNAL_COLUMNS = ", ".join(JournalRow._fields)
 
 
-def check_beginning(run_id: str, row: JournalRow, started: RunStarted) -> None:
-    """Compare a run's row with its first record.
+def check_beginning(run_id: str, row: JournalRow, started: Record) -> None:
+    """Compare a run's row with its first record, unless that is coded.
 
     Raises:
         StoreCorrupt: they differ.
     """
+    from orchestrator.kernel.records import RunStarted  # see `read_record`
+
+    if not isinstance(started, RunStarted):
+        return
     own = row.run_id == started.run_id  # a fork begins with the first record of another run
     labels = labels_of(row.labels)
     facts = (
