@@ -23,8 +23,8 @@ async def approvals(executor: Executor, run: Run) -> list[str]:
     """
     from orchestrator.kernel.question import Approve, Deny, parts_of
     from orchestrator.kernel.records import Answered, Asked, Forked
+    from orchestrator.kernel.seals import audit, live_answers
     from orchestrator.kernel.status import FINAL
-    from orchestrator.seals import audit, live_answers
 
     machine = run.machine
     records = await executor.store.read(run.run_id, upto=run.seq)

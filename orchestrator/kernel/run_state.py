@@ -8,7 +8,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 
 from orchestrator.graph.limits import NO_USAGE, Reserve, Usage
-from orchestrator.jsontypes import JsonObject
+from orchestrator.json import JsonObject
 from orchestrator.kernel.event_queue import EventQueue
 from orchestrator.kernel.ledger import Ledger, Totals
 from orchestrator.kernel.plan import Plan

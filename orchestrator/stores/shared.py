@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import GraphUnknown, InvalidValue, RunConflict, RunEnded, StoreCorrupt, StoreError, StoreTooNew
-from orchestrator.jsontypes import JsonObject
+from orchestrator.json import JsonObject
 from orchestrator.kernel.status import FINAL
 from orchestrator.stores.base import Relation, RunInfo, Store
 from orchestrator.stores.requests import Append, NewRun, RunQuery

@@ -13,9 +13,9 @@ import pytest
 from orchestrator import Approve, Executor, Run
 from orchestrator.kernel.fold import apply
 from orchestrator.kernel.queries import state_values
+from orchestrator.kernel.seals import audit
 from orchestrator.kernel.snapshot import dump, load
 from orchestrator.kernel.status import FINAL
-from orchestrator.seals import audit
 from tests.data.kept_runs import (
     ANSWER,
     ARCHIVE,

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from orchestrator.graph.isolation import listed
-from orchestrator.jsontypes import canonical
+from orchestrator.json import canonical
 from orchestrator.kernel import records as r
 from orchestrator.kernel.fold import apply, fold
 from orchestrator.kernel.plan import Plan
