@@ -13,7 +13,7 @@ from orchestrator.errors import RunArchived, RunUnknown
 from orchestrator.json import JsonObject
 from orchestrator.stores.base import Message, RunInfo
 from orchestrator.stores.payloads import MARK, Parted
-from orchestrator.stores.postgres.payloads import Joiner
+from orchestrator.stores.postgres.related_rows import Joiner
 from orchestrator.stores.postgres.statements import walking
 from orchestrator.stores.postgres.writes import NOW, run_number
 from orchestrator.stores.rows import MAX_DEATHS
