@@ -28,7 +28,7 @@ from orchestrator.errors import (
 )
 from orchestrator.executor.run_status import is_parked
 from orchestrator.executor.start import check_run_id
-from orchestrator.kernel.records import FINAL
+from orchestrator.kernel.status import FINAL
 
 if TYPE_CHECKING:
     from collections.abc import Collection

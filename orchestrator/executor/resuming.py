@@ -24,12 +24,13 @@ from orchestrator.graph.limits import Limits
 from orchestrator.graph.model import GraphDefinition
 from orchestrator.graph.names import plain_name
 from orchestrator.json import JsonObject
-from orchestrator.kernel.machine import apply_stored
+from orchestrator.kernel.fold import apply_stored
 from orchestrator.kernel.queries import spent_limit
-from orchestrator.kernel.records import FINAL, LimitsChanged, Record, Reopened, Resumed, RunStarted
+from orchestrator.kernel.records import LimitsChanged, Record, Reopened, Resumed, RunStarted
 from orchestrator.kernel.reopening import can_reopen
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.seals import Audit, Seal, audit
+from orchestrator.kernel.status import FINAL
 from orchestrator.stores.base import RunInfo, Store
 from orchestrator.tools.result import Risk
 

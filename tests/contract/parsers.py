@@ -45,8 +45,8 @@ from orchestrator.render.html.clean_data import clean
 from orchestrator.render.html.page import embedded
 from orchestrator.render.terminal import excerpts
 from orchestrator.stores.payloads import holes, split
-from orchestrator.stores.postgres.texts import escaped, unescaped
-from orchestrator.stores.words import words as words_of
+from orchestrator.stores.postgres.statements import escaped, unescaped
+from orchestrator.stores.requests import words as words_of
 from orchestrator.tools.builtin.browser import proxy, tabs
 from orchestrator.tools.builtin.files import Text, numbered
 from orchestrator.tools.builtin.files.names import parts_of
@@ -526,11 +526,11 @@ PARSERS: Mapping[str, Parser] = {
         (TypeError, ValueError),
     ),
     "words of texts": Parser(
-        words_of, ("orchestrator.stores.words:*",), ("a ", "a", "-", "\u00e9", "\u0301", "\u6f22")
+        words_of, ("orchestrator.stores.requests:*",), ("a ", "a", "-", "\u00e9", "\u0301", "\u6f22")
     ),
     "texts in PostgreSQL": Parser(
         lambda text: unescaped(escaped(text)),
-        ("orchestrator.stores.postgres.texts:*",),
+        ("orchestrator.stores.postgres.statements:*",),
         ("a", "\0", "\x01", "\x01\x03", "\ud800"),
     ),
     "hosts and origins of requests": Parser(

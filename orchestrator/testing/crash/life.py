@@ -11,7 +11,8 @@ from orchestrator.executor.delivery import say
 from orchestrator.executor.executor import Executor
 from orchestrator.graph_class import Graph
 from orchestrator.kernel.question import AnyQuestion, Approve
-from orchestrator.kernel.records import FINAL, Record
+from orchestrator.kernel.records import Record
+from orchestrator.kernel.status import FINAL
 from orchestrator.stores.base import Store
 from orchestrator.stores.requests import Append, NewRun, RunQuery
 from orchestrator.testing.crash.facts import ObservedCall

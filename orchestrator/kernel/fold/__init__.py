@@ -11,7 +11,7 @@ from typing import Any
 
 from orchestrator.errors import OrchestratorError, StoreCorrupt
 from orchestrator.kernel.admission import admit
-from orchestrator.kernel.handlers import effects, forking, lifecycle, questions, steps
+from orchestrator.kernel.fold import effects, lifecycle, questions, steps
 from orchestrator.kernel.records import Record
 from orchestrator.kernel.run_state import Delta, RunState
 
@@ -35,7 +35,7 @@ _HANDLERS: Mapping[str, Callable[[RunState, Any], None]] = {
     "resumed": questions.resumed,
     "cancelled": lifecycle.cancelled,
     "limits_changed": lifecycle.limits_changed,
-    "forked": forking.forked,
+    "forked": lifecycle.forked,
     "migrated": lifecycle.migrated,
     "ended": lifecycle.ended,
     "reopened": lifecycle.reopened,

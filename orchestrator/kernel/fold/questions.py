@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from orchestrator.kernel import admission, breakpoints
+from orchestrator.kernel import admission
 from orchestrator.kernel import records as r
 from orchestrator.kernel.endings import stop
 from orchestrator.kernel.event_queue import Event, fits
+from orchestrator.kernel.fold.lifecycle import withdraw
+from orchestrator.kernel.fold.steps import timed_out
 from orchestrator.kernel.frame import interrupt
-from orchestrator.kernel.handlers.forking import withdraw
-from orchestrator.kernel.handlers.steps import timed_out
+from orchestrator.kernel.pools import release_all
 from orchestrator.kernel.question import LATE, PAUSE, Question, Value, until
-from orchestrator.kernel.reservations import release_all
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.state import Activation, Phase
 
@@ -141,7 +141,7 @@ def resumed(run: RunState, record: r.Resumed) -> None:
     if record.approve is not None:
         run.approve = record.approve
     if record.pause_before is not None or record.pause_after is not None:
-        breakpoints.change(run, record.pause_before, record.pause_after)
+        admission.change_breakpoints(run, record.pause_before, record.pause_after)
     if record.unpause:
         _unpause(run)
 
@@ -150,6 +150,6 @@ def _unpause(run: RunState) -> None:
     run.paused = False
     run.questions.pop(PAUSE, None)
     run.asked.pop(PAUSE, None)
-    breakpoints.let_through(run)
+    admission.let_through(run)
     for frame in run.frames():
         admission.mark(run, frame)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from orchestrator.graph.limits import Usage
 from orchestrator.kernel import records as r
-from orchestrator.kernel.ledger import EffectEntry, did_irreversible
-from orchestrator.kernel.reservations import reserve
+from orchestrator.kernel.ledger import EffectEntry, did_irreversible, place_of
+from orchestrator.kernel.pools import reserve
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.state import FrameState
-from orchestrator.kernel.totals import place_of
 
 _NO_USAGE = Usage()
 _ONE_CALL = Usage(calls=1)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from orchestrator.kernel import admission, breakpoints, reservations
+from orchestrator.kernel import admission, pools
 from orchestrator.kernel import records as r
 from orchestrator.kernel.endings import finish, forget_kept, stop
 from orchestrator.kernel.frame import exhaust, land, new_frame, start
-from orchestrator.kernel.ids import hash_id
+from orchestrator.kernel.merge import passed_version, step_version
 from orchestrator.kernel.records import StepDone
 from orchestrator.kernel.run_state import RunState
-from orchestrator.kernel.state import Activation, FrameResult, FrameState, Phase
+from orchestrator.kernel.state import Activation, FrameResult, FrameState, Phase, hash_id
 from orchestrator.kernel.version import Version
-from orchestrator.kernel.versions import passed_version, step_version
 
 
 def begin(run: RunState, frame: FrameState) -> None:
@@ -36,7 +35,7 @@ def step_done(run: RunState, record: r.StepDone) -> None:
         forget_kept(run, activation)
         land(run, activation, record.outcome, record.update, record.ops, record.reduced, record.error)
         admission.mark(run, activation.frame)
-        breakpoints.landed(run, activation)
+        admission.pause_after(run, activation)
 
 
 def step_failed(run: RunState, record: r.StepFailed) -> None:
@@ -60,7 +59,7 @@ def _take_out(run: RunState, record: r.StepDone | r.StepFailed, *, failed: bool)
     if run.reserves:
         running = run.running.get(key)
         if running is not None:
-            reservations.release(run, running)
+            pools.release(run, running)
     run.totals.landed(key, node, run.seconds, failed=failed)
     activation = stop(run, key)
     if activation is not None:

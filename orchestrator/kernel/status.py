@@ -1,9 +1,16 @@
-"""Where a run comes from."""
+"""A run's status and origin.
+
+They are apart from `orchestrator.kernel.records`, so that listing runs does not load the models of records.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
+
+RunStatus: TypeAlias = Literal["running", "paused", "interrupted", "completed", "failed", "cancelled", "exhausted"]
+FINAL: frozenset[str] = frozenset({"completed", "failed", "cancelled", "exhausted"})
+
 
 Relation: TypeAlias = Literal["fork", "replay", "call"]
 """How a run began from another: as a fork, as a replay, or by a call of its graph as a tool."""
