@@ -135,7 +135,7 @@ ToolLike: TypeAlias = Tool | Callable[..., Any] | Toolbox | str
 """A tool, a function or method that becomes one, a toolbox, or a reference (see `tools_from_ref`)."""
 
 ToolsLike: TypeAlias = ToolLike | Iterable[ToolLike]
-"""One of these, or several."""
+"""A `ToolLike`, or several."""
 
 
 def toolbox_of(things: ToolsLike) -> Toolbox:

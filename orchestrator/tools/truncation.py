@@ -27,7 +27,7 @@ _SAID = 2_000
 _LINE = 100
 """Characters, at most, of the line that says how much is missing."""
 _TAIL = 3
-"""One part in so many of what is kept is from the end, where errors and results stand."""
+"""Share of the end, where errors and results are, as a divisor: one third of the kept characters."""
 
 
 def cut(text: str, most: int, hint: str = "") -> str:

@@ -29,12 +29,12 @@ from orchestrator.views.run import Run
 
 _KILLED = -9
 _WORDS = 4000
-"""Of what a process said, so many characters are told."""
+"""Most characters of a process's output in a message."""
 
 
 @dataclass(frozen=True)
 class Told:
-    """How a process ended, and what it told."""
+    """End of a process, and its last output."""
 
     code: int
     hung: bool
@@ -42,7 +42,7 @@ class Told:
     last: dict[str, Any]
     """Its last line, see `child`."""
     words: str
-    """What it wrote on stderr."""
+    """Its output on stderr."""
 
     @property
     def killed(self) -> bool:
@@ -69,7 +69,7 @@ class Told:
 
 @dataclass
 class Life:
-    """One run, over all of its processes. Everything is kept in `folder`, a new one."""
+    """A run, over all of its processes. Everything is stored in `folder`, a new one."""
 
     program: str
     folder: Path
@@ -80,9 +80,9 @@ class Life:
     url: str = ""
     """The URL of its store, an empty one; empty: a file in `folder`."""
     stops: int = 0
-    """How many processes did not come to the run's end."""
+    """Number of processes that did not reach the run's end."""
     faults: list[str] = field(default_factory=list)
-    """What must never be."""
+    """Violations that were found."""
 
     def __post_init__(self) -> None:
         self.folder.mkdir()
@@ -92,15 +92,15 @@ class Life:
         self._promise = Promise.of({}, {})
 
     def diary(self) -> Diary:
-        """What was done outside so far."""
+        """Calls made so far."""
         return Diary(self.diary_path)
 
     def written(self) -> Journals:
-        """What is in the store now."""
+        """Journals in the store now."""
         return written(self.url)
 
     def process(self, *, kill_after: float | None = None, **order: object) -> Told:
-        """One process, killed after so many seconds.
+        """Run a process.
 
         Args:
             kill_after: the seconds.
@@ -216,7 +216,7 @@ class Whole:
         self._folder, self._store = folder, store or str
         self._first = Life(program, folder / "whole", backend, timeout, url=self._store())
         self.told = self._first.to_the_end("undisturbed").last
-        """How many moments and writes it had, and how many seconds it took."""
+        """Number of its moments and writes, and the seconds that it took."""
         self._facts = self._first.facts()
         self.report = CrashReport(
             status=self._facts.status, writes=self.told["writes"], effects=len(self._first.diary().calls)
@@ -241,7 +241,7 @@ class Whole:
 
 
 def written(url: str) -> Journals:
-    """What is in a store."""
+    """Journals in a store."""
     return anyio.run(_read, url)
 
 

@@ -55,7 +55,7 @@ _TOLD = 2_000
 
 @dataclass
 class _OpenSession:
-    """One connection, from its beginning to its end."""
+    """A connection, from its beginning to its end."""
 
     tail: Tail
     ready: anyio.Event = field(default_factory=anyio.Event)
@@ -68,7 +68,7 @@ class _OpenSession:
     client: Client | None = None
     listed: Mapping[str, Listed] = field(default_factory=dict)
     stale: bool = False
-    """Whether the server said that its tools have changed."""
+    """True if the server reported that its tools have changed."""
     fault: BaseException | None = None
 
     @property
@@ -324,7 +324,7 @@ class McpConnection:
         return ToolUnavailable(f"MCP server {self.server.name!r} cannot be reached: {why}{said}")
 
     def _words(self, error: BaseException) -> str:
-        """What an error, or the first of a group, says."""
+        """Message of an error, or of the first error of a group."""
         from mcp import MCPError
         from mcp.types import CONNECTION_CLOSED
 
@@ -336,7 +336,7 @@ class McpConnection:
         return f"{kind}{self._safe(message_of(error))}"
 
     def _safe(self, text: str) -> str:
-        """What somebody else said, as a message can quote it."""
+        """Text of the server, safe to quote in a message."""
         return plain(without(text, self.server.secrets)).strip()[:_TOLD]
 
 

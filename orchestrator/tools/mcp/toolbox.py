@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 TIMEOUT = 300.0
 """Seconds that a call may take, if nobody says otherwise."""
 _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
-"""What models look at."""
+"""Media types that models accept as images."""
 
 
 class McpTool(Tool):
@@ -130,17 +130,17 @@ class McpToolbox(Toolbox):
     def stdio(
         cls, command: str, *args: str, env: Mapping[str, str] | None = None, cwd: str | None = None, **options: Any
     ) -> Self:
-        """Of a server that is a program; see `StdioServer`, and the class for the options."""
+        """Toolbox of a server that is a program; see `StdioServer`, and the class for the options."""
         return cls(StdioServer(command, args, dict(env or {}), cwd), **options)
 
     @classmethod
     def http(cls, url: str, *, headers: Mapping[str, str] | None = None, **options: Any) -> Self:
-        """Of a server at an address; see `HttpServer`, and the class for the options."""
+        """Toolbox of a server at an address; see `HttpServer`, and the class for the options."""
         return cls(HttpServer(url, dict(headers or {})), **options)
 
     @classmethod
     def from_file(cls, path: str, name: str, **options: Any) -> Self:
-        """Of the server of a name in a `.mcp.json` file, as other clients write it.
+        """Toolbox of a named server in a `.mcp.json` file, in the form of other clients.
 
         Raises:
             GraphUnknown: there is none, or it cannot be read.
@@ -150,7 +150,7 @@ class McpToolbox(Toolbox):
 
     @property
     def server(self) -> Server:
-        """Which server it is."""
+        """The server."""
         return self._connection.server
 
     # -- what it has -----------------------------------------------------------------------------------------------
@@ -162,7 +162,7 @@ class McpToolbox(Toolbox):
 
     @property
     def ready(self) -> bool:
-        """Whether its tools are known."""
+        """True if its tools are known."""
         return self._listed is not None
 
     @property

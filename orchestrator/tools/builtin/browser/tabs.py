@@ -1,4 +1,4 @@
-"""One context of the browser: its tabs, and what can be done in them. This runs in the process of the browser."""
+"""A context of the browser: its tabs and the actions on them. It runs in the browser's process."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ _NUMBER = re.compile(r" \[ref=((?:f\d+)?e\d+)\]")
 _ODD = re.compile(r"[^\w. -]+")
 _ACTIVE = re.compile(r" \[active\]")
 _NOTHING = frozenset({"generic", "document", "iframe"})
-"""What has the focus when no element of a page has, or a frame does."""
+"""Roles of the focused element when no element of the page has the focus, or a frame does."""
 _LONGEST = 200
 """Bytes of the name of a file: systems allow 255, and a number may be added."""
 _LINE = re.compile(r"[\r\n\u2028\u2029\x85]+")
 Answer: TypeAlias = dict[str, Any]
-"""What an action gives: `text`, and `image` (base64) of a screenshot."""
+"""Result of an action: `text`, and for a screenshot `image` (base64)."""
 
 
 class Tabs:
@@ -60,11 +60,11 @@ class Tabs:
         self._notes: list[str] = []
         self._refusals: list[str] = []
         self._accepts = False
-        """Whether the dialogs of this action are accepted, and not dismissed."""
+        """True if the dialogs of this action are accepted rather than dismissed."""
         self._began: asyncio.Future[Download] | None = None
         """The download that this action waits for."""
         self._seen: dict[Frame, str] = {}
-        """Of which site each frame was when its page was read last."""
+        """Site of each frame when its page was last read."""
         self._saving: set[asyncio.Task[None]] = set()
         context.on("page", self._opened)
         context.on("dialog", self._asked)
@@ -387,7 +387,7 @@ def _site(url: str) -> str:
 
 
 async def _answers(page: Page) -> bool:
-    """Whether a page's scripts let it answer."""
+    """True if the page's scripts leave it responsive."""
     try:
         async with asyncio.timeout(_CLOSING):
             await page.evaluate("1")
@@ -437,7 +437,7 @@ def elements(snapshot: str) -> dict[str, str]:
 
 
 def focused(snapshot: str) -> str | None:
-    """What has the focus, as role and name; None if it is the page itself."""
+    """Role and name of the focused element; None if the page itself has the focus."""
     active = [element for element, attributes in _listed(snapshot) if _ACTIVE.search(attributes)]
     return active[-1] if active and active[-1] not in _NOTHING else None
 
@@ -463,7 +463,7 @@ def file_name(suggested: str) -> str:
 
 
 def same(found: str, said: str) -> bool:
-    """Whether a description is that of an element, but for blanks and quotes."""
+    """True if a description is that of an element, apart from blanks and quotes."""
     return _plain(found) == _plain(said)
 
 

@@ -1,4 +1,4 @@
-"""One shell process that is given commands, one after the other, and keeps its directory and variables between them.
+"""A shell process that runs commands one after the other and keeps its directory and variables between them.
 
 Commands go to the shell's standard input, wrapped so that a command itself reads from `/dev/null`; what it prints comes
 through one pipe, and its exit code through another, which commands do not inherit: nothing that a command prints can be
@@ -57,7 +57,7 @@ class Kept:
             self._in_tail -= len(self._tail.popleft())
 
     def text(self) -> str:
-        """What is kept, as text, with a note where the middle is missing. What is no UTF-8 becomes U+FFFD."""
+        """The stored output as text, with a note where the middle is missing. Invalid UTF-8 becomes U+FFFD."""
         tail = b"".join(self._tail)
         if not self.cut:
             return (self._head + tail).decode(errors="replace")
@@ -76,7 +76,7 @@ class ShellEnded(Exception):
         self.code = code
         """Its exit code; None if it was killed together with its supervisor."""
         self.said = said
-        """What kept it from starting."""
+        """Reason why it did not start."""
         super().__init__(f"the shell ended with exit code {code}")
 
 
@@ -91,7 +91,7 @@ class Shell:
         self.cwd = cwd
         """The directory that it began in."""
         self.ran = 0
-        """How many commands it was given."""
+        """Number of commands that it was given."""
         self._said = b""
 
     @property
@@ -101,7 +101,7 @@ class Shell:
 
     @property
     def closed(self) -> bool:
-        """Whether it was ended."""
+        """True if it was closed or has ended."""
         return self._process.closed
 
     @classmethod
