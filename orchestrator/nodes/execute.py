@@ -9,14 +9,14 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 import anyio
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, PositiveInt, field_validator, model_validator
 
-from orchestrator.containment import stopped_by
+from orchestrator.calls import stopped_by
 from orchestrator.context import Context
 from orchestrator.errors import AgentError, EffectFailed, InvalidOutcome, ToolFailed
 from orchestrator.graph.model import Node, Port
 from orchestrator.graph.names import plain_name
 from orchestrator.graph.outcome import FAILED, RESERVED, Failing, Outcome
 from orchestrator.graph.reducers import append
-from orchestrator.jsontypes import canonical
+from orchestrator.json import canonical
 from orchestrator.models.messages import Message, ToolCall
 from orchestrator.nodes.conversation import added, result_message
 from orchestrator.nodes.model_decision import question_in_hand, quoted

@@ -22,7 +22,7 @@ from orchestrator.errors import AgentError, StepError
 from orchestrator.graph.model import Effect, Node, Port
 from orchestrator.graph.outcome import Outcome
 from orchestrator.graph.reducers import local, merge
-from orchestrator.jsontypes import JsonObject
+from orchestrator.json import JsonObject
 from orchestrator.models.text.forms import cut_at_commas
 from orchestrator.nodes.model_decision import quoted
 from orchestrator.nodes.plans.blueprint import REFERENCE, PlannedCall, needs_of, quoted_references

@@ -23,7 +23,7 @@ from orchestrator.graph.faults import Spelled
 from orchestrator.graph.model import Effect, GraphDefinition, Node, Port
 from orchestrator.graph.outcome import Outcome
 from orchestrator.graph.reducers import append
-from orchestrator.jsontypes import JsonObject, digest
+from orchestrator.json import JsonObject, digest
 from orchestrator.models.base import Model, ToolLike
 from orchestrator.models.messages import Message, Reply, ToolCall, tool_result, user
 from orchestrator.models.messages import system as said

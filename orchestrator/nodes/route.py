@@ -21,8 +21,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 from pydantic import Field, field_validator
 
 from orchestrator.context import Context
-from orchestrator.distribution import install
-from orchestrator.errors import AgentError, GraphUnknown
+from orchestrator.errors import AgentError, GraphUnknown, install_command
 from orchestrator.graph.model import Effect, GraphDefinition, Node, Port
 from orchestrator.graph.outcome import Guarded
 from orchestrator.graph.topology import ANY
@@ -123,7 +122,7 @@ MOST_WORK = 100_000_000
 """These characters times the cost of the guard, and for a comprehension times the items of the longest list: what can
 take half a second."""
 
-NEEDS_EXTRA = f"guards need the extra `route`: {install('route')}"
+NEEDS_EXTRA = f"guards need the extra `route`: {install_command('route')}"
 
 _TOKEN = re.compile(
     r"""

@@ -22,7 +22,7 @@ import anyio.lowlevel
 from anyio import to_thread
 
 from orchestrator.errors import AgentError
-from orchestrator.jsontypes import JsonObject, digest
+from orchestrator.json import JsonObject, digest
 from orchestrator.models.base import ModelEvent, ModelRequest
 from orchestrator.models.messages import Reply
 from orchestrator.models.middleware.base import Ask, Middleware, jsonable

@@ -17,7 +17,7 @@ from typing import Any, Literal, Self, TypeAlias, cast
 import anyio.lowlevel
 
 from orchestrator.errors import ModelError, message_of
-from orchestrator.jsontypes import canonical, cleaned, digest
+from orchestrator.json import canonical, cleaned, digest
 from orchestrator.models.base import ModelEvent, ModelRequest, closing
 from orchestrator.models.messages import Reply
 from orchestrator.models.middleware.base import Ask, Middleware, jsonable
