@@ -566,7 +566,7 @@ OWN: Mapping[str, str] = {
     "orchestrator.models.offline.planning:named()": "calls that the offline model wrote itself",
     "orchestrator.tools.builtin.files.edits:_RECORD": "names of files in a directory of ours, at most 255 bytes",
     "orchestrator.graph.reading:_add_problems()": "messages of ours about a graph file",
-    "orchestrator.graph.text.places:_SAID": "how messages of ours begin",
+    "orchestrator.graph.text.source:_SAID": "how messages of ours begin",
     "orchestrator.render.css_attributes:_PARTS": "a style sheet of ours",
     "orchestrator.render.css_attributes:_VARIABLE": "a style sheet of ours",
     "orchestrator.render.css_attributes:_rules()": "a style sheet of ours",
