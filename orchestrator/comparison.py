@@ -17,8 +17,7 @@ from orchestrator.render import to_svg
 from orchestrator.render.image_element import image_element
 from orchestrator.stores import Codec, open_store
 from orchestrator.tools import ToolsLike, toolbox_of
-from orchestrator.views.critical_path import CompletedCall, critical_path
-from orchestrator.views.spending import spending
+from orchestrator.views.run_cost import CompletedCall, critical_path, spending
 
 if TYPE_CHECKING:
     from orchestrator.executor import Run

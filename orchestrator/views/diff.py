@@ -18,16 +18,25 @@ from typing import Any, TypeAlias
 from orchestrator.kernel import records as r
 from orchestrator.kernel.question import OWN_PARTS, in_family, parts_of
 from orchestrator.kernel.records import Failure, Record
-from orchestrator.views.call_text import line_diff, messages_of, request_lines, short, value_lines
-from orchestrator.views.calls import JournaledCall
 from orchestrator.views.causes import Causes
-from orchestrator.views.discards import Discards
-from orchestrator.views.moved_names import MovedNames
 from orchestrator.views.reader import read
 from orchestrator.views.run import Run
-from orchestrator.views.run_diff import Difference, DifferenceKind, RunDiff, figures_of
+from orchestrator.views.run_diff import (
+    Difference,
+    DifferenceKind,
+    RunDiff,
+    figures_of,
+    line_diff,
+    messages_of,
+    request_lines,
+    short,
+    value_lines,
+)
 from orchestrator.views.safe_text import told
+from orchestrator.views.step_work import JournaledCall
+from orchestrator.views.superseded import Discards
 from orchestrator.views.timeline import AskedQuestion, Timeline, TimelineRow
+from orchestrator.views.version_names import MovedNames
 
 
 def diff(run_a: Run, run_b: Run) -> RunDiff:

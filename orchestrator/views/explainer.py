@@ -15,8 +15,8 @@ from orchestrator.kernel.state import Activation
 from orchestrator.values import check_position
 from orchestrator.views.causes import Cause, Drop, Origin, Transition, TransitionEdge
 from orchestrator.views.safe_text import plain, told
-from orchestrator.views.standby import Standby
 from orchestrator.views.timeline import Timeline, TimelineRow
+from orchestrator.views.worker_info import Standby
 
 
 @dataclass(frozen=True, slots=True)

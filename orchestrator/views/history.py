@@ -15,8 +15,8 @@ from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.records import Failure, Migrated, Record, StepDone, StepFailed
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.versions import step_version
-from orchestrator.views.askings import Askings, Unasked, asked_at
 from orchestrator.views.overlay import place_of
+from orchestrator.views.step_work import Askings, Unasked, asked_at
 
 _EVERY = 1000
 """Records between two kept copies of the run's state: an earlier step is reached by a short fold from a copy."""

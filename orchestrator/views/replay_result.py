@@ -10,10 +10,9 @@ from typing import Any, Literal, TypeAlias, cast
 from orchestrator.graph.limits import Usage
 from orchestrator.kernel import records as r
 from orchestrator.kernel.records import Record
-from orchestrator.views.call_text import short
 from orchestrator.views.diff import diff_of, ended_diverged
 from orchestrator.views.run import Run
-from orchestrator.views.run_diff import RunDiff
+from orchestrator.views.run_diff import RunDiff, short
 from orchestrator.views.safe_text import told
 from orchestrator.views.timeline import timeline
 

@@ -15,10 +15,9 @@ from orchestrator.kernel import records as r
 from orchestrator.kernel.question import until
 from orchestrator.kernel.run_state import Delta
 from orchestrator.kernel.state import Activation, Phase
-from orchestrator.views.askings import Askings, Unasked, asked_at
-from orchestrator.views.calls import JournaledCall
 from orchestrator.views.events import Event
 from orchestrator.views.reader import Fold
+from orchestrator.views.step_work import Askings, JournaledCall, Unasked, asked_at
 
 StepRecord: TypeAlias = (
     r.StepDone | r.StepFailed | r.StepRetried | r.EffectIntended | r.EffectSettled | r.Asked | r.TimerSet

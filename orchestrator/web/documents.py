@@ -20,7 +20,7 @@ from orchestrator.kernel.question import Question
 from orchestrator.kernel.records import RunStatus
 from orchestrator.redaction import redacted
 from orchestrator.stores.base import RunInfo
-from orchestrator.views.outcome_choices import OutcomeChoice, outcome_choices
+from orchestrator.views.call_questions import OutcomeChoice, outcome_choices
 from orchestrator.views.run import Run
 from orchestrator.views.worker_info import WorkerInfo, WorkerState
 from orchestrator.visible import exact

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from orchestrator.executor import Executor
-    from orchestrator.views.approval_context import ApprovalContext
+    from orchestrator.views.call_questions import ApprovalContext
     from orchestrator.web.alignments import Alignments
     from orchestrator.web.compose.saved import SavedGraphs
     from orchestrator.web.compose.scratch import Scratch

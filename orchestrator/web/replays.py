@@ -18,8 +18,8 @@ from orchestrator.away import away
 from orchestrator.errors import OrchestratorError, RunUnknown
 from orchestrator.executor.run_status import with_status
 from orchestrator.redaction import redact
-from orchestrator.views.call_text import short
 from orchestrator.views.replay_result import Replay, answer_of, replay_of
+from orchestrator.views.run_diff import short
 from orchestrator.web.aligned_runs import key_of
 from orchestrator.web.documents import blank, first_line
 from orchestrator.web.endpoint import Call

@@ -23,7 +23,7 @@ from orchestrator.stores import Store, open_store
 from orchestrator.stores.requests import NewRun
 from orchestrator.values import EARLIEST, LATEST, MAX_LABEL, MAX_LABELS, MAX_NAME, in_calendar, new_labels, utc
 from orchestrator.views.run import explainer_of
-from orchestrator.views.standby import Standby
+from orchestrator.views.worker_info import Standby
 from orchestrator.web.documents import result_of, row_of
 from tests.support import stores
 from tests.support.executors import chain, says

@@ -15,7 +15,7 @@ from orchestrator.executor.replay.steps import answer_as_recorded
 from orchestrator.executor.resources import Resources
 from orchestrator.kernel.records import Forked, Migrated, Record, RunStarted
 from orchestrator.stores.base import Store
-from orchestrator.views.moved_names import MovedNames
+from orchestrator.views.version_names import MovedNames
 
 if TYPE_CHECKING:
     from orchestrator.executor.drive import Drive

@@ -18,10 +18,10 @@ from orchestrator.kernel.question import FAMILY, OWN_PARTS, Deny, Question, in_f
 from orchestrator.kernel.records import Record
 from orchestrator.kernel.run_state import Delta
 from orchestrator.kernel.state import Activation, FrameResult, FrameState
-from orchestrator.views.discards import Discards
-from orchestrator.views.moved_names import MovedNames
 from orchestrator.views.reader import Fold, read
+from orchestrator.views.superseded import Discards
 from orchestrator.views.timeline import is_asked
+from orchestrator.views.version_names import MovedNames
 
 Outside: TypeAlias = r.Cancelled | r.LimitSpent | r.TimerFired | r.EventReceived
 """Records of what time and people brought about while calls were in progress."""

@@ -32,11 +32,11 @@ from orchestrator.kernel.records import Forked, Migrated, RunStarted
 from orchestrator.models.base import Model
 from orchestrator.stores.requests import NewRun
 from orchestrator.values import check_mapping, check_position, check_text
-from orchestrator.views.discards import Discards
-from orchestrator.views.moved_names import MovedNames
 from orchestrator.views.reader import read
 from orchestrator.views.replay_result import Replay, replay_of
 from orchestrator.views.run import Run
+from orchestrator.views.superseded import Discards
+from orchestrator.views.version_names import MovedNames
 
 if TYPE_CHECKING:
     from orchestrator.executor.drive import Drive

@@ -10,8 +10,8 @@ from orchestrator.graph.limits import Usage
 from orchestrator.jsontypes import digest
 from orchestrator.kernel.records import failed_result
 from orchestrator.render.html.clean_data import clean
-from orchestrator.views.calls import JournaledCall
 from orchestrator.views.safe_text import told
+from orchestrator.views.step_work import JournaledCall
 
 _PICTURE = re.compile(r"data:image/(?:png|jpeg|gif|webp);base64,[A-Za-z0-9+/]+=*")
 _LARGEST = 4_000_000

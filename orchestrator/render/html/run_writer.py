@@ -29,15 +29,13 @@ from orchestrator.render.html.work_times import IdleSpans, WorkingSeconds
 from orchestrator.render.moments import RUN, Live, mark_json
 from orchestrator.render.overlaid import CLASSES, STATUSES, Mark, node_mark, status_mark
 from orchestrator.values import shown_labels
-from orchestrator.views.activity import nested
 from orchestrator.views.causes import Causes
-from orchestrator.views.map_groups import MapGroups
 from orchestrator.views.overlay import Overlay
 from orchestrator.views.run import Run, explainer_of
 from orchestrator.views.safe_text import told
 from orchestrator.views.states import States, patch_of
-from orchestrator.views.step_names import item_name
-from orchestrator.views.timeline import Timeline
+from orchestrator.views.step_names import MapGroups, item_name
+from orchestrator.views.timeline import Timeline, nested
 
 _FACTS = ("status", "queued", "standby", "archived")
 """What may change of a run without a record."""

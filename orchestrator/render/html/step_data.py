@@ -9,13 +9,12 @@ from orchestrator.kernel.question import parts_of
 from orchestrator.render.html.call_data import CallData, usage_data
 from orchestrator.render.html.clean_data import clean, clean_patch
 from orchestrator.render.html.transitions import TransitionEdges
-from orchestrator.views.calls import JournaledCall
+from orchestrator.views.call_questions import outcome_choices, outcome_title
 from orchestrator.views.explainer import Explainer
-from orchestrator.views.map_groups import MapGroups
-from orchestrator.views.outcome_choices import outcome_choices, outcome_title
 from orchestrator.views.safe_text import told
 from orchestrator.views.states import States
-from orchestrator.views.step_names import step_name
+from orchestrator.views.step_names import MapGroups, step_name
+from orchestrator.views.step_work import JournaledCall
 from orchestrator.views.timeline import AskedQuestion, Timeline, TimelineRow
 
 _NUMBERS = ("up", "base")

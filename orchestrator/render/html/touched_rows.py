@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from orchestrator.kernel import records as r
 from orchestrator.kernel.run_state import Delta
-from orchestrator.views.calls import NO_USAGE
 from orchestrator.views.reader import Fold
+from orchestrator.views.step_work import NO_USAGE
 from orchestrator.views.timeline import Timeline
 
 RESTARTS = (r.Migrated, r.Forked, r.Reopened)

@@ -1,6 +1,6 @@
 """When a run worked, kept while the run goes on: the cost of a record does not grow with the run.
 
-The same as `orchestrator.views.activity` says of a whole timeline.
+The same as `orchestrator.views.timeline` says of a whole timeline.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from orchestrator.render.terminal.table import PLAIN, Cell, Column, Looks, table
 from orchestrator.render.terminal.texts import ago
 from orchestrator.stores.rows import MAX_DEATHS
 from orchestrator.values import MAX_NAME, cut, shown_labels
-from orchestrator.views.standby import moment
+from orchestrator.views.worker_info import moment
 
 if TYPE_CHECKING:
     from orchestrator.stores import RunInfo

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from orchestrator.render.terminal import excerpts
 from orchestrator.render.terminal.line import SPINNER, Line, Part
 from orchestrator.render.terminal.wordings import update_text
-from orchestrator.views.calls import JournaledCall
 from orchestrator.views.events import Event
 from orchestrator.views.step_tree import LiveBranches, StepTree, TreeBranch, TreeStep
+from orchestrator.views.step_work import JournaledCall
 
 _SPINS = 10
 """Frames of the spinner per second."""

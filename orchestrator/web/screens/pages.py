@@ -18,7 +18,7 @@ from orchestrator.jsontypes import encoded
 from orchestrator.kernel.question import parts_of
 from orchestrator.render.html.page import page_style
 from orchestrator.values import shown_labels
-from orchestrator.views.approval_context import ApprovalContext, context_of
+from orchestrator.views.call_questions import ApprovalContext, context_of
 from orchestrator.web import questions
 from orchestrator.web import runs as run_lists
 from orchestrator.web import workers as worker_lists

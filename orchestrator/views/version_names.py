@@ -1,4 +1,4 @@
-"""The names that places of a run have in one version of its graph, where the run moved from version to version."""
+"""Names of places and fields in one version of a run's graph, where the run moved between versions."""
 
 from __future__ import annotations
 
