@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from math import inf
 
 from orchestrator.render import sizes
-from orchestrator.render.drawing import Drawing, Level
+from orchestrator.render.drawing import Drawing, Level, ranks
 from orchestrator.render.geometry import Box, Curve, Direction, Layout, Position, midway
-from orchestrator.render.order import ranks
 from orchestrator.render.sizes import Size
 
 _GAP, _RANK_GAP, _EDGE_ROOM, _SWEEPS = 30.0, 56.0, 34.0, 4

@@ -41,9 +41,8 @@ from orchestrator.nodes.plans.blueprint import PlannedCall, needs_of, quoted_ref
 from orchestrator.nodes.plans.inputs import arguments_of
 from orchestrator.nodes.plans.steps import read_steps
 from orchestrator.redaction import redact, redacted
-from orchestrator.render.html.call_data import CallData
-from orchestrator.render.html.clean_data import clean
 from orchestrator.render.html.page import embedded
+from orchestrator.render.html.step_data import CallData, clean
 from orchestrator.render.terminal import excerpts
 from orchestrator.stores.payloads import holes, split
 from orchestrator.stores.postgres.texts import escaped, unescaped
@@ -510,7 +509,7 @@ PARSERS: Mapping[str, Parser] = {
     ),
     "pictures of tools": Parser(
         lambda text: CallData(int)._pictures({"content": [{"url": text}]}),
-        ("orchestrator.render.html.call_data:*",),
+        ("orchestrator.render.html.step_data:*",),
         ("data:image/png;base64,", "A", "=", "A=", "+/"),
     ),
     "search results": Parser(_search_results, ("orchestrator.tools.builtin.web_search:*",), ("\u202e", " ", "\x00")),
@@ -571,12 +570,12 @@ OWN: Mapping[str, str] = {
     "orchestrator.tools.builtin.files.history:_RECORD": "names of files in a directory of ours, at most 255 bytes",
     "orchestrator.graph.reading:_add_problems()": "messages of ours about a graph file",
     "orchestrator.graph.text.places:_SAID": "how messages of ours begin",
-    "orchestrator.render.css_attributes:_PARTS": "a style sheet of ours",
-    "orchestrator.render.css_attributes:_VARIABLE": "a style sheet of ours",
-    "orchestrator.render.css_attributes:_rules()": "a style sheet of ours",
+    "orchestrator.render.png:_PARTS": "a style sheet of ours",
+    "orchestrator.render.png:_VARIABLE": "a style sheet of ours",
+    "orchestrator.render.png:_rules()": "a style sheet of ours",
     "orchestrator.render.png:painted()": "the first line of a drawing of ours",
-    "orchestrator.render.image_element:_HEAD": "the first line of a drawing of ours",
-    "orchestrator.render.image_element:_GIVEN": "the first line of a drawing of ours",
+    "orchestrator.render.svg:_SVG_TAG": "the first line of a drawing of ours",
+    "orchestrator.render.svg:_ATTRIBUTE": "the first line of a drawing of ours",
     "orchestrator.web.compose.saved_files:_DRAFT": "a name of at most 255 bytes, sign by sign",
     "orchestrator.web.moments:_DATE": "a day of a query, sign by sign",
     "orchestrator.web.screens.compose:_renamed()": "the first line of a graph file of ours",

@@ -17,7 +17,7 @@ from orchestrator.errors import InvalidExport, InvalidValue
 from orchestrator.executor.schedules import fire_due
 from orchestrator.kernel.question import until
 from orchestrator.render.terminal.run_report import run_text
-from orchestrator.render.terminal.run_table import run_table
+from orchestrator.render.terminal.tables import run_table
 from orchestrator.render.terminal.texts import ago
 from orchestrator.stores import Store, open_store
 from orchestrator.stores.requests import NewRun

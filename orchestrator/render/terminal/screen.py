@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, TextIO
 
 from orchestrator.render.terminal import tree
-from orchestrator.render.terminal.line import Line
+from orchestrator.render.terminal.tree import Line
 from orchestrator.views.reader import Reader
 from orchestrator.views.step_tree import StepTree
 
