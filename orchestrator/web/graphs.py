@@ -11,9 +11,8 @@ from orchestrator.graph.state import start_form
 from orchestrator.graph.writing import to_yaml
 from orchestrator.render import to_svg
 from orchestrator.web.compose import checks
-from orchestrator.web.compose.documents import CheckDocument
-from orchestrator.web.compose.requests import CheckBody
-from orchestrator.web.compose.saved_files import SavedFile
+from orchestrator.web.compose.documents import CheckBody, CheckDocument
+from orchestrator.web.compose.saved import SavedFile
 from orchestrator.web.documents import GraphDocument, GraphList, GraphRow, SavedText, blank
 from orchestrator.web.endpoint import Call
 from orchestrator.web.requests import NoQuery

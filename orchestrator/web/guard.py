@@ -21,13 +21,13 @@ from urllib.parse import parse_qsl, quote, urlencode
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 
+from orchestrator.web.principals import SESSION, cookies
 from orchestrator.web.problems import HttpProblem, answer, fault
-from orchestrator.web.sessions import SESSION, cookies
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from orchestrator.web.sessions import Sessions
+    from orchestrator.web.principals import Sessions
     from orchestrator.web.settings import Settings
 
 POLICY = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"

@@ -27,8 +27,7 @@ from orchestrator.web.documents import (
 from orchestrator.web.endpoint import Call
 from orchestrator.web.problems import fields_problem
 from orchestrator.web.requests import QuestionsQuery
-from orchestrator.web.store_watch import StoreWatch
-from orchestrator.web.streams import MEDIA
+from orchestrator.web.streams import MEDIA, StoreWatch
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp

@@ -15,10 +15,8 @@ from orchestrator.stores import StatsRow
 from orchestrator.web import questions
 from orchestrator.web.documents import Document, StatsDocument, StatsGroup, blank, labels_of
 from orchestrator.web.endpoint import Call
-from orchestrator.web.moments import unix
-from orchestrator.web.requests import StatsQuery
-from orchestrator.web.store_watch import StoreWatch
-from orchestrator.web.streams import MEDIA
+from orchestrator.web.requests import StatsQuery, unix
+from orchestrator.web.streams import MEDIA, StoreWatch
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp

@@ -69,7 +69,7 @@ from orchestrator.tools.validation import faults
 from orchestrator.views import safe_text
 from orchestrator.visible import barred, exact, narrow, shown
 from orchestrator.web import guard as request_guard
-from orchestrator.web.screens.diff_lines import lines_of
+from orchestrator.web.screens.compare import lines_of
 
 Reader: TypeAlias = Callable[[str], object]
 
@@ -541,7 +541,7 @@ PARSERS: Mapping[str, Parser] = {
     ),
     "lines of a comparison": Parser(
         lambda text: lines_of([f"-{text}", f"+{text} b"]),
-        ("orchestrator.web.screens.diff_lines:*",),
+        ("orchestrator.web.screens.compare:*",),
         ("a", " ", "-", "+"),
     ),
     "marks": Parser(lambda text: (safe_text.plain(text), redact(text)), (), _MARKS, usual=200_000),
@@ -576,8 +576,8 @@ OWN: Mapping[str, str] = {
     "orchestrator.render.png:painted()": "the first line of a drawing of ours",
     "orchestrator.render.svg:_SVG_TAG": "the first line of a drawing of ours",
     "orchestrator.render.svg:_ATTRIBUTE": "the first line of a drawing of ours",
-    "orchestrator.web.compose.saved_files:_DRAFT": "a name of at most 255 bytes, sign by sign",
-    "orchestrator.web.moments:_DATE": "a day of a query, sign by sign",
+    "orchestrator.web.compose.saved:_DRAFT": "a name of at most 255 bytes, sign by sign",
+    "orchestrator.web.requests:_DATE": "a day of a query, sign by sign",
     "orchestrator.web.screens.compose:_renamed()": "the first line of a graph file of ours",
     "orchestrator.web.problems:_WORD": "names of classes of errors",
     "orchestrator.web.runs:_PAGE_POLICY": "the head of a page of ours",
@@ -586,7 +586,7 @@ OWN: Mapping[str, str] = {
     "orchestrator.web.settings:_TOKEN": "an option that the user types",
     "orchestrator.nodes.catalog:summary()": "docstrings of ours",
     "orchestrator.nodes.catalog:failures()": "docstrings of ours",
-    "orchestrator.web.compose.kinds:_words()": "a docstring of ours",
+    "orchestrator.web.compose.handlers:_words()": "a docstring of ours",
     "orchestrator.tools.schema:_is_key()": "annotations of functions in the program",
 }
 """Patterns that see nothing of others, and why."""

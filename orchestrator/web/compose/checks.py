@@ -7,21 +7,25 @@ A text comes from a page, and may be anything. What bounds the work on it, in th
     the graph       `MOST_NODES` nodes, `MOST_EDGES` edges; guards, types and prompts as their kinds say
     the answer      `MOST_PROBLEMS` problems, each cut at `_LONGEST_MESSAGE`; a drawing up to `MOST_DRAWN` nodes
 
-Nothing that the text names is imported: it is looked up in what the server was given (`graph.given_code`).
+Nothing that the text names is imported: it is looked up in what the server was given (`graph.given_code`, `Texts`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from itertools import islice
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from anyio import CapacityLimiter, to_thread
+from anyio.lowlevel import RunVar
 
 from orchestrator.errors import ArrowSyntaxError, GraphError, InvalidGraph, UntrustedCode
 from orchestrator.graph.checks.all import report_of
 from orchestrator.graph.edges import Edge, iter_edges, parse_edges
-from orchestrator.graph.given_code import GivenCode, refusal
+from orchestrator.graph.given_code import GivenCode, given_code, refusal
 from orchestrator.graph.model import Node
 from orchestrator.graph.node_tools import NodeTool
 from orchestrator.graph.reading import node_from_data
@@ -43,6 +47,12 @@ from orchestrator.web.compose.documents import (
     ProofDocument,
     WitnessDocument,
 )
+from orchestrator.web.problems import HttpProblem
+
+if TYPE_CHECKING:
+    from orchestrator.executor import Executor
+    from orchestrator.graph.node_tools import NodeTool
+
 
 LONGEST = 250_000
 """Characters of a text."""
@@ -361,3 +371,54 @@ def _fields(state: object, code: GivenCode) -> Iterator[CheckedField]:
             required=not (isinstance(spec, Mapping) and "default" in spec),
             reducer=_cut(reducer) if isinstance(reducer, str) else "",
         )  # fmt: skip
+
+
+T = TypeVar("T")
+_THREADS: RunVar[CapacityLimiter] = RunVar("threads that check texts")
+AT_ONCE = 2
+"""Texts that are looked at at the same time."""
+WAITING = 16
+"""Texts that wait for that."""
+
+
+class Texts:
+    """The texts of one server.
+
+    Args:
+        executor: the executor, as it is when the server begins: its graphs are what texts may refer to.
+    """
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+        self.given = dict(executor.graphs)
+        """The graphs that the server was given, by name."""
+
+    @property
+    def code(self) -> GivenCode:
+        """What texts may refer to."""
+        return self._code if self._executor.tools.ready else given_code(self.given.values())
+
+    @cached_property
+    def _code(self) -> GivenCode:
+        return given_code(self.given.values(), self.tools or ())
+
+    @property
+    def tools(self) -> tuple[NodeTool, ...] | None:
+        """The tools of the server; None: they are not known yet."""
+        box = self._executor.tools
+        return box.tools if box.ready else None
+
+    async def away(self, function: Callable[[], T]) -> T:
+        """Call what works on a text in a thread.
+
+        Raises:
+            HttpProblem: too many texts wait for that.
+        """
+        try:
+            limiter = _THREADS.get()
+        except LookupError:
+            _THREADS.set(limiter := CapacityLimiter(AT_ONCE))
+        if limiter.statistics().tasks_waiting >= WAITING:
+            detail = f"{WAITING} texts of graphs wait to be looked at: send it again"
+            raise HttpProblem(503, "texts-full", detail, headers={"Retry-After": "1"})
+        return await to_thread.run_sync(function, limiter=limiter)

@@ -14,7 +14,7 @@ from orchestrator.away import away
 from orchestrator.errors import NotSerialisable
 from orchestrator.graph.writing import to_plain_yaml, to_yaml
 from orchestrator.render.style import stylesheet
-from orchestrator.web.compose.kinds import listing
+from orchestrator.web.compose.handlers import listing
 from orchestrator.web.documents import blank
 from orchestrator.web.endpoint import Endpoint
 from orchestrator.web.requests import Name, Query

@@ -30,8 +30,7 @@ from orchestrator.web.screens import compare as comparison
 from orchestrator.web.screens import compose as composition
 from orchestrator.web.screens import graphs as graph_screens
 from orchestrator.web.screens import replay
-from orchestrator.web.screens.cost_query import CostsQuery
-from orchestrator.web.screens.costs import costs
+from orchestrator.web.screens.costs import CostsQuery, costs
 from orchestrator.web.screens.graphs import graphs
 from orchestrator.web.screens.inbox import Card, InboxAddress, card_of, summary_of
 from orchestrator.web.screens.runs import STATUSES, Address, span_of, view_of
@@ -45,7 +44,7 @@ _KEPT = 2000
 
 async def runs(call: Call[RunsQuery]) -> Response:
     """The list of runs."""
-    found = await run_lists.listing(call)
+    found = await run_lists.page_of(call)
     now = time.time()
     longest = max((span_of(row, now) for row in found.runs), default=0.0)
     rows = [view_of(row, longest, now) for row in found.runs]

@@ -13,13 +13,13 @@ from starlette.responses import Response
 from orchestrator.web import replays
 from orchestrator.web.documents import first_line
 from orchestrator.web.endpoint import Call, Endpoint
-from orchestrator.web.replay_documents import BatchName, RunsToReplay
+from orchestrator.web.replays import BatchName, RunsToReplay
 from orchestrator.web.requests import Name, Query
 from orchestrator.web.screens.compare import runs_query
 from orchestrator.web.screens.shell import key_of, open_questions, page, root_of
 
 if TYPE_CHECKING:
-    from orchestrator.web.replay_documents import ReplayRow, ReplaysDocument
+    from orchestrator.web.replays import ReplayRow, ReplaysDocument
 
 _LIVE = (
     ("never", "end the replay there: nothing is called"),

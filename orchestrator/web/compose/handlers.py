@@ -1,4 +1,4 @@
-"""What a text of a graph is made of, for a palette and for completion."""
+"""Handlers of the editor: the parts of a graph for a palette and for completion, saving a text, and trying it."""
 
 from __future__ import annotations
 
@@ -29,9 +29,21 @@ from orchestrator.nodes.catalog import (
 )
 from orchestrator.tools.tool import Tool
 from orchestrator.verbs import Graph
-from orchestrator.web.compose.documents import KindField, KindList, KindRow, StrategyRow, ToolRow
-from orchestrator.web.documents import blank
+from orchestrator.web.compose import checks
+from orchestrator.web.compose.documents import (
+    KindField,
+    KindList,
+    KindRow,
+    SaveBody,
+    SavedDocument,
+    StrategyRow,
+    ToolRow,
+    TryBody,
+)
+from orchestrator.web.compose.saved import SUFFIX
+from orchestrator.web.documents import RunResult, blank, result_of
 from orchestrator.web.endpoint import Call
+from orchestrator.web.problems import HttpProblem
 from orchestrator.web.requests import NoQuery
 
 _LONGEST = 500
@@ -112,3 +124,34 @@ def _text(graph: GraphDefinition) -> str:
         return to_plain_yaml(graph)
     except NotSerialisable:
         return to_yaml(graph)
+
+
+async def save(call: Call[NoQuery, SaveBody]) -> SavedDocument:
+    """Write a text into the folder of the server, and make its graph one of the server."""
+    body, saved = call.body, call.service.saved
+    if saved is None:
+        detail = "this server saves no graphs: start it with --save-graphs DIR, or download the text"
+        raise HttpProblem(409, "save-off", detail)
+    await call.check_new(None, body.name, {})
+    found = await call.service.texts.away(lambda: saved.save(body.name, body.text, body.replaces))
+    saved.settle()
+    return SavedDocument(name=body.name, digest=found.digest, file=f"{body.name}{SUFFIX}")
+
+
+async def start_try(call: Call[NoQuery, TryBody]) -> RunResult:
+    """Run the graph of a text; with `wait`, return when it ends or pauses, or after a while."""
+    body, texts, scratch = call.body, call.service.texts, call.service.scratch
+    assert scratch is not None
+    if body.wait:
+        call.service.streams.check()
+    approve = call.risk(body.approve)
+    graph = await texts.away(lambda: checks.sound(body.text, body.format, texts.code))
+    await call.check_new(None, graph.name, body.labels)
+    run = await scratch.start(
+        graph, body.input, model=body.model, limits=None if body.limits is None else body.limits.limits(),
+        approve=approve, labels=body.labels, principal=call.principal,
+    )  # fmt: skip
+    if body.wait:
+        async with call.waiting():
+            return await result_of(await scratch.executor.wait(run.run_id))
+    return await result_of(run)
