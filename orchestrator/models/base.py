@@ -13,10 +13,10 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
+from orchestrator.calls import pass_fence
 from orchestrator.errors import AgentError
-from orchestrator.fence import pass_fence
 from orchestrator.graph.codec import explain
-from orchestrator.jsontypes import JsonObject
+from orchestrator.json import JsonObject
 from orchestrator.models.messages import Message, Reply, user, with_results
 
 calling_node: ContextVar[str | None] = ContextVar("calling_node", default=None)

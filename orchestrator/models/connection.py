@@ -12,8 +12,8 @@ from weakref import WeakKeyDictionary
 import anyio
 import anyio.lowlevel
 
+from orchestrator.calls import pass_fence
 from orchestrator.errors import ModelError, ModelMisconfigured, ModelUnavailable
-from orchestrator.fence import pass_fence
 from orchestrator.models.chat import Assembly, EventDecoder, Piece, error_in, parsed, reply_from, reply_of
 from orchestrator.models.faults import refusal
 from orchestrator.models.messages import Reply

@@ -10,7 +10,7 @@ from orchestrator.context import Context
 from orchestrator.errors import AgentError, UserDenied
 from orchestrator.graph.model import Approval, Node, Port
 from orchestrator.graph.outcome import Outcome
-from orchestrator.jsontypes import JsonObject, digest
+from orchestrator.json import JsonObject, digest
 from orchestrator.kernel.question import Answer
 from orchestrator.models.messages import ToolCall
 from orchestrator.nodes.conversation import failed

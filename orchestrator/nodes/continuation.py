@@ -12,7 +12,7 @@ from orchestrator.context import Context
 from orchestrator.errors import AgentError, StepError
 from orchestrator.graph.faults import Spelled
 from orchestrator.graph.model import GraphDefinition, Port
-from orchestrator.jsontypes import JsonObject, digest
+from orchestrator.json import JsonObject, digest
 from orchestrator.models.base import Model, ToolLike
 from orchestrator.models.messages import Message, Reply, user
 from orchestrator.models.messages import system as said

@@ -14,7 +14,7 @@ from orchestrator.graph.model import Node, Port
 from orchestrator.graph.names import plain_name
 from orchestrator.graph.outcome import FAILED, RESERVED, Failing, Outcome
 from orchestrator.graph.reducers import append
-from orchestrator.jsontypes import canonical
+from orchestrator.json import canonical
 from orchestrator.models.messages import Message, ToolCall
 from orchestrator.nodes.conversation import added, result_message
 from orchestrator.nodes.model_decision import question_in_hand, quoted

@@ -17,8 +17,7 @@ from functools import lru_cache
 from importlib import import_module
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
-from orchestrator.distribution import install
-from orchestrator.errors import AgentError, GraphUnknown
+from orchestrator.errors import AgentError, GraphUnknown, install_command
 
 LONGEST = 2_000
 """Characters of a guard."""
@@ -28,7 +27,7 @@ MOST_WORK = 100_000_000
 """These characters times the cost of the guard, and for a comprehension times the items of the longest list: what can
 take half a second."""
 
-NEEDS_EXTRA = f"guards need the extra `route`: {install('route')}"
+NEEDS_EXTRA = f"guards need the extra `route`: {install_command('route')}"
 
 _TOKEN = re.compile(
     r"""

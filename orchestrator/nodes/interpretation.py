@@ -11,7 +11,7 @@ from pydantic import Field, NonNegativeInt
 
 from orchestrator.graph.model import Port
 from orchestrator.graph.outcome import Outcome
-from orchestrator.jsontypes import digest
+from orchestrator.json import digest
 from orchestrator.models.messages import Message, Reply, ToolCall, tool_result, user
 from orchestrator.models.text.conversation import said_in
 from orchestrator.models.text.thinking import parted, thoughts_in

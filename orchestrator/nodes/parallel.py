@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import anyio
 
-from orchestrator.containment import stopped_by
+from orchestrator.calls import stopped_by
 
 T = TypeVar("T")
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Literal, NamedTuple, TypeAlias
 
-from orchestrator.jsontypes import digest
+from orchestrator.json import digest
 from orchestrator.render import sizes
 from orchestrator.render.backends import TIMEOUT, RenderError, engines, graphviz
 from orchestrator.render.drawing import ClusterMark, Drawing, EdgeMark, Level, backward, ranks

@@ -13,7 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Literal, NamedTuple
 from xml.etree import ElementTree as ET
 
-from orchestrator.distribution import install
+from orchestrator.errors import install_command
 from orchestrator.render.backends import TIMEOUT, RenderError
 from orchestrator.render.geometry import Direction, Engine
 from orchestrator.render.style import palette, rules
@@ -103,7 +103,7 @@ def _resvg(svg: str, zoom: float) -> bytes:
         import resvg_py
     except ImportError as error:
         raise RenderError(
-            f"PNG needs the package `resvg-py` ({error}); install it (`{install('png')}`), or draw SVG"
+            f"PNG needs the package `resvg-py` ({error}); install it (`{install_command('png')}`), or draw SVG"
         ) from error
     try:
         # No font in place of one that is missing: its texts would be drawn in one that does not fit, or not at all.

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import anyio
 
-from orchestrator.away import away
 from orchestrator.executor.run_status import with_status
-from orchestrator.jsontypes import size_of
+from orchestrator.json import size_of
 from orchestrator.kernel.records import Record
+from orchestrator.tasks import away
 from orchestrator.views.diff import ComparedRun, PairedRuns, Place, in_order
 from orchestrator.views.run import Run
 from orchestrator.views.run_diff import Difference

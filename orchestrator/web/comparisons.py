@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 import anyio
 from pydantic import Field, StringConstraints
 
-from orchestrator.away import away
 from orchestrator.kernel.records import RunStatus
+from orchestrator.tasks import away
 from orchestrator.views.diff import fields_diff, flat
 from orchestrator.views.run_diff import Difference, DifferenceKind
 from orchestrator.views.timeline import TimelineRowStatus

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from pydantic import Field
 
-from orchestrator.away import away
 from orchestrator.errors import RunUnknown
 from orchestrator.executor.effects.earlier_calls import FamilyCall
 from orchestrator.executor.fork.preview import (
@@ -25,7 +24,7 @@ from orchestrator.executor.fork.preview import (
 )
 from orchestrator.executor.run_status import with_status
 from orchestrator.graph.limits import Usage
-from orchestrator.jsontypes import is_small
+from orchestrator.json import is_small
 from orchestrator.kernel.lineage import Relation
 from orchestrator.kernel.question import Answer, Approve, Deny, in_family
 from orchestrator.kernel.records import (
@@ -43,6 +42,7 @@ from orchestrator.kernel.records import (
 )
 from orchestrator.kernel.records.base import ActivationRecord
 from orchestrator.stores.base import RunInfo
+from orchestrator.tasks import away
 from orchestrator.values import shown_labels
 from orchestrator.views.safe_text import told
 from orchestrator.web.bodies import LONGEST

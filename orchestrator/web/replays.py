@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 import anyio
 from pydantic import Field, StringConstraints
 
-from orchestrator.away import away
 from orchestrator.errors import OrchestratorError, RunUnknown
 from orchestrator.executor.run_status import with_status
 from orchestrator.kernel.records import RunStatus
 from orchestrator.redaction import redact
+from orchestrator.tasks import away
 from orchestrator.views.replay_result import Replay, answer_of, replay_of
 from orchestrator.views.run_diff import short
 from orchestrator.web.comparisons import key_of

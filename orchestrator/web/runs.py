@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, cast
 import anyio
 from starlette.responses import Response, StreamingResponse
 
-from orchestrator.away import away
 from orchestrator.errors import OrchestratorError, StoreError
 from orchestrator.executor import Event, Point, Run
-from orchestrator.jsontypes import cut_up, encoded, in_pieces
+from orchestrator.json import cut_up, encoded, in_pieces
 from orchestrator.kernel.records import FINAL
 from orchestrator.redaction import redacted
+from orchestrator.tasks import away
 from orchestrator.views.events import event_of
 from orchestrator.views.run import explainer_of
 from orchestrator.web import questions

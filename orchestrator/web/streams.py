@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from orchestrator.errors import RunUnknown
-from orchestrator.jsontypes import cut_up
+from orchestrator.json import cut_up
 from orchestrator.stores.base import Changing
 from orchestrator.web.problems import HttpProblem, log
 

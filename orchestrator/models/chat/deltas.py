@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from orchestrator.jsontypes import paired, storable
+from orchestrator.json import paired, storable
 from orchestrator.models.chat.reply import OWN, text_of
 
 _REASONING = ("reasoning_content", "reasoning")

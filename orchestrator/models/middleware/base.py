@@ -18,9 +18,9 @@ from typing import Any, Protocol, cast
 
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
+from orchestrator.calls import pass_fence
 from orchestrator.errors import ModelError
-from orchestrator.fence import pass_fence
-from orchestrator.jsontypes import cleaned
+from orchestrator.json import cleaned
 from orchestrator.models.base import Model, ModelEvent, ModelInterface, ModelRequest, bare, closing
 from orchestrator.models.messages import Reply
 from orchestrator.models.wrapper import Wrapping

@@ -12,7 +12,7 @@ import anyio
 import anyio.lowlevel
 
 from orchestrator.errors import AgentError
-from orchestrator.jsontypes import digest
+from orchestrator.json import digest
 from orchestrator.models.base import ModelEvent, ModelRequest
 from orchestrator.models.messages import Reply
 from orchestrator.models.middleware.base import Ask, Middleware, jsonable

@@ -11,7 +11,7 @@ from typing import Any, Literal, Self, TypeAlias, cast
 import anyio.lowlevel
 
 from orchestrator.errors import ModelError
-from orchestrator.jsontypes import digest
+from orchestrator.json import digest
 from orchestrator.models.base import ModelEvent, ModelRequest, closing
 from orchestrator.models.messages import Reply
 from orchestrator.models.middleware.base import Ask, Middleware, jsonable

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from anyio import to_thread
 
-from orchestrator.jsontypes import JsonObject
+from orchestrator.json import JsonObject
 from orchestrator.models.middleware.files import write_whole
 
 

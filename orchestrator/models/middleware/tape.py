@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import ModelError, message_of
-from orchestrator.jsontypes import canonical, cleaned, digest
+from orchestrator.json import canonical, cleaned, digest
 from orchestrator.models.middleware.files import write_whole
 from orchestrator.values import MAX_BYTES, read_bounded
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from orchestrator.jsontypes import JsonObject
+from orchestrator.json import JsonObject
 from orchestrator.models.messages import ToolCall
 from orchestrator.models.text.defuse import tokens_broken
 

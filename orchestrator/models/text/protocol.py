@@ -10,7 +10,7 @@ from uuid import uuid4
 from pydantic import JsonValue
 
 from orchestrator.errors import ModelError
-from orchestrator.jsontypes import JsonObject
+from orchestrator.json import JsonObject
 from orchestrator.models.base import Model, ModelEvent, ModelRequest, RequestModel, closing
 from orchestrator.models.messages import Message, Reply, ToolCall
 from orchestrator.models.text.bracket import BracketForm

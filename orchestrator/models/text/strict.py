@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from json import JSONDecodeError, JSONDecoder
 from typing import Any, NoReturn
 
-from orchestrator.jsontypes import deeper_than
+from orchestrator.json import deeper_than
 from orchestrator.models.messages import ToolCall
 from orchestrator.models.text.forms import OfferedTool, Unread, offered, short
 from orchestrator.values import FOREIGN_DEPTH

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 
-from orchestrator.jsontypes import JsonObject
+from orchestrator.json import JsonObject
 from orchestrator.models.text.forms import Form, OfferedTool
 
 PROMPT = "You can call tools. They are:\n\n{tools}\n\n{how}"

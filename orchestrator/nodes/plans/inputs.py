@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any, NoReturn, TypeAlias
 
 from orchestrator.errors import AgentError
-from orchestrator.jsontypes import JsonObject
+from orchestrator.json import JsonObject
 from orchestrator.models.text.forms import cut_at_commas
 from orchestrator.nodes.plans.blueprint import REFERENCE, PlannedCall, needs_of, quoted_references
 from orchestrator.nodes.steps import Step

@@ -14,7 +14,7 @@ from typing import Any
 from orchestrator.graph.edges import Edge
 from orchestrator.graph.limits import Usage
 from orchestrator.graph.model import GraphDefinition
-from orchestrator.jsontypes import digest
+from orchestrator.json import digest
 from orchestrator.kernel.question import parts_of
 from orchestrator.kernel.records import failed_result
 from orchestrator.redaction import redact, redacted

@@ -34,16 +34,16 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from orchestrator.away import away
 from orchestrator.errors import OrchestratorError
 from orchestrator.graph.names import RULE, look_of, plain_name
 from orchestrator.graph.names import is_name as is_graph_name
+from orchestrator.tasks import away
 from orchestrator.web.compose import checks
 from orchestrator.web.problems import HttpProblem
 
 if TYPE_CHECKING:
     from orchestrator.executor import Executor
-    from orchestrator.verbs import Graph
+    from orchestrator.graph_class import Graph
     from orchestrator.web.compose.checks import Texts
 
 
