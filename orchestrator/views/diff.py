@@ -255,10 +255,20 @@ def _calls_not_made(records: Sequence[Record]) -> Iterator[JournaledCall]:
             if (one.activation, one.digest, one.occurrence) in made:
                 continue
             intended = r.EffectIntended(
-                seq=one.seq, ts=one.ts, activation=one.activation, path=one.path, node=one.node, key=one.digest,
-                kind=one.kind, name=one.name, effect="read", digest=one.digest, occurrence=one.occurrence,
-                attempt=one.attempt, request=one.request,
-            )  # fmt: skip
+                seq=one.seq,
+                ts=one.ts,
+                activation=one.activation,
+                path=one.path,
+                node=one.node,
+                key=one.digest,
+                kind=one.kind,
+                name=one.name,
+                effect="read",
+                digest=one.digest,
+                occurrence=one.occurrence,
+                attempt=one.attempt,
+                request=one.request,
+            )
             yield JournaledCall(intended, one.ts)
 
 
@@ -488,8 +498,12 @@ def _question(asked: AskedQuestion) -> dict[str, object]:
     prompt = "" if question.kind == "timer" else question.prompt  # it has the time
     choices = list(question.choices)
     return {
-        "kind": question.kind, "prompt": prompt, "payload": payload, "choices": choices, "schema": question.schema_,
-    }  # fmt: skip
+        "kind": question.kind,
+        "prompt": prompt,
+        "payload": payload,
+        "choices": choices,
+        "schema": question.schema_,
+    }
 
 
 def _answer(asked: AskedQuestion) -> object:

@@ -154,9 +154,7 @@ def witness_overlay(graph: GraphDefinition, proof: Proof) -> Overlay:
         last.add(end)
         told[end] = (proof.reason,) if proof.reason else ()
     entered = {_key_of(path) for path, _ in visits if path}
-    return Overlay(
-        visits=visits, taken=taken, failed=last, status=proof.verdict, entered=entered, told=told
-    )  # fmt: skip
+    return Overlay(visits=visits, taken=taken, failed=last, status=proof.verdict, entered=entered, told=told)
 
 
 def _shared(one: Sequence[WitnessStep], other: Sequence[WitnessStep]) -> int:

@@ -181,9 +181,14 @@ class Difference:
     def to_json(self) -> dict[str, Any]:
         """As plain JSON."""
         return {
-            "kind": self.kind, "path": self.path, "node": self.node, "visit": self.visit, "seqs": list(self.seqs),
-            "what": self.what, "lines": list(self.lines),
-        }  # fmt: skip
+            "kind": self.kind,
+            "path": self.path,
+            "node": self.node,
+            "visit": self.visit,
+            "seqs": list(self.seqs),
+            "what": self.what,
+            "lines": list(self.lines),
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,9 +208,13 @@ class RunFigures:
         """As plain JSON."""
         usage = self.usage.model_dump(mode="json", include={"calls", "input_tokens", "output_tokens", "cost"})
         return {
-            "run_id": self.run_id, "graph": self.graph, "content": self.content, "status": self.status,
-            "steps": self.steps, **usage,
-        }  # fmt: skip
+            "run_id": self.run_id,
+            "graph": self.graph,
+            "content": self.content,
+            "status": self.status,
+            "steps": self.steps,
+            **usage,
+        }
 
     def cells(self) -> tuple[str, ...]:
         """As a row of a table."""

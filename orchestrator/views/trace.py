@@ -306,8 +306,14 @@ class Trace(Fold):
             return names.place(key[0]), names.node(*key)
 
         everything: tuple[dict[NodeKey, Any], ...] = (
-            self._visits, self._faulty, self._asked_by_steps, self._unasked, self._seconds, self._items, self._done,
-        )  # fmt: skip
+            self._visits,
+            self._faulty,
+            self._asked_by_steps,
+            self._unasked,
+            self._seconds,
+            self._items,
+            self._done,
+        )
         for counts in everything:
             _rename(counts, at)
         for places in (self._failed, self._queued, self._entered):

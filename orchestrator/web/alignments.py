@@ -61,9 +61,15 @@ class AlignedStep:
         """
         usage = row.usage
         return cls(
-            row.number + 1, row.began, row.seq, row.status, told(row.outcome, 80), usage.tokens, usage.cost,
+            row.number + 1,
+            row.began,
+            row.seq,
+            row.status,
+            told(row.outcome, 80),
+            usage.tokens,
+            usage.cost,
             row.working(now),
-        )  # fmt: skip
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -184,10 +184,13 @@ async def rows_of(call: Call[Any], query: AlignedQuery) -> AlignedRuns:
     return await away(
         lambda: AlignedRuns(
             runs=[_figures(run, info) for run, info in zip(found.runs, infos, strict=True)],
-            rows=[_row(row) for row in part], total=len(found.rows), differing=found.differing,
-            first=None if first is None else _row(first), cursor=behind if behind < len(rows) else None,
+            rows=[_row(row) for row in part],
+            total=len(found.rows),
+            differing=found.differing,
+            first=None if first is None else _row(first),
+            cursor=behind if behind < len(rows) else None,
         )
-    )  # fmt: skip
+    )
 
 
 async def texts(call: Call[TextsQuery]) -> RowTexts:
@@ -264,26 +267,48 @@ def _text(event: AlignedEvent) -> str:
 def _figures(run: Run, info: RunInfo) -> ComparedFigures:
     usage, graph = run.machine.usage, run.definition
     return ComparedFigures(
-        run_id=run.run_id, graph=graph.name, content=graph.content, status=cast("RunStatus", run.status),
-        input=first_line(info.input), output=first_line(info.output or info.error or info.question),
-        steps=usage.steps, calls=usage.calls, tokens=usage.tokens, cost=usage.cost, seconds=usage.seconds,
-    )  # fmt: skip
+        run_id=run.run_id,
+        graph=graph.name,
+        content=graph.content,
+        status=cast("RunStatus", run.status),
+        input=first_line(info.input),
+        output=first_line(info.output or info.error or info.question),
+        steps=usage.steps,
+        calls=usage.calls,
+        tokens=usage.tokens,
+        cost=usage.cost,
+        seconds=usage.seconds,
+    )
 
 
 def _row(row: AlignedRow, differences: Sequence[Sequence[Difference]] | None = None) -> ComparedRow:
     path, node, visit = row.place
     steps = [
-        None if one is None else ComparedStep(
-            number=one.number, seq=one.seq, status=one.status, outcome=one.outcome, tokens=one.tokens, cost=one.cost,
+        None
+        if one is None
+        else ComparedStep(
+            number=one.number,
+            seq=one.seq,
+            status=one.status,
+            outcome=one.outcome,
+            tokens=one.tokens,
+            cost=one.cost,
             seconds=one.seconds,
         )
         for one in row.steps
-    ]  # fmt: skip
+    ]
     shown = row.differences if differences is None else differences
     return ComparedRow(
-        key=key_of(row.kind, row.place), number=row.number, kind=row.kind, path=path, node=node, visit=visit,
-        name=row.name, steps=steps, differences=[[_note(one) for one in found] for found in shown],
-    )  # fmt: skip
+        key=key_of(row.kind, row.place),
+        number=row.number,
+        kind=row.kind,
+        path=path,
+        node=node,
+        visit=visit,
+        name=row.name,
+        steps=steps,
+        differences=[[_note(one) for one in found] for found in shown],
+    )
 
 
 def _note(one: Difference) -> DifferenceNote:
@@ -294,9 +319,11 @@ async def _states(call: Call[Any], found: Alignment, row: AlignedRow) -> list[St
     """How the states after a step, or at the end, differ from that of the first run."""
     if row.kind == "start":  # its differences say it
         return []
-    moments = [(run, None) for run in found.runs] if row.kind == "end" else [
-        (run, step.seq or run.seq) for run, step in zip(found.runs, row.steps, strict=True) if step is not None
-    ]  # fmt: skip
+    moments = (
+        [(run, None) for run in found.runs]
+        if row.kind == "end"
+        else [(run, step.seq or run.seq) for run, step in zip(found.runs, row.steps, strict=True) if step is not None]
+    )
     if len(moments) < 2 or moments[0][0] is not found.runs[0]:
         return []
     loaded = [run if at is None else await call.executor.load(run.run_id, at=at) for run, at in moments]

@@ -171,10 +171,11 @@ class Call(Generic[QueryT, BodyT]):
         authorize = self.settings.authorize
         if higher and (authorize is None or await name_of(authorize, self.request, "raise_limits", self.row) is None):
             raise HttpProblem(
-                403, "limits-refused",
+                403,
+                "limits-refused",
                 f"limits: this server lets requests lower {', '.join(higher)}, and not raise: start it with higher "
                 "--max-... options, or let authorize() allow raise_limits",
-            )  # fmt: skip
+            )
         return wanted
 
     async def graphs(self) -> Mapping[str, GraphDefinition]:

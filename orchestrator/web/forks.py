@@ -180,32 +180,48 @@ class Family(Document):
 def form_of(run_id: str, graph: str, labels: Mapping[str, str], found: ForkChoices) -> ForkForm:
     """The form of a fork."""
     return ForkForm(
-        run_id=run_id, graph=graph, at=found.at, head=found.head, record=found.record,
+        run_id=run_id,
+        graph=graph,
+        at=found.at,
+        head=found.head,
+        record=found.record,
         branches=[_branch(one) for one in found.branches],
         result=None if found.result is None else _result(found.result),
         answer=None if found.answer is None else _answer_form(found.answer),
-        known=found.known, other_version=found.other_version, labels=blank(shown_labels(labels)),
-    )  # fmt: skip
+        known=found.known,
+        other_version=found.other_version,
+        labels=blank(shown_labels(labels)),
+    )
 
 
 def preview_of(found: ForkPreview) -> ForkPreviewDocument:
     """What a fork would be."""
     lists = (found.open_calls, found.done, found.relatives)
     return ForkPreviewDocument(
-        at=found.at, status=found.status, steps=found.steps, calls=found.calls, inherited=found.usage,
-        open_calls=[_call(one) for one in found.open_calls[:_MOST]], done=[_call(one) for one in found.done[:_MOST]],
+        at=found.at,
+        status=found.status,
+        steps=found.steps,
+        calls=found.calls,
+        inherited=found.usage,
+        open_calls=[_call(one) for one in found.open_calls[:_MOST]],
+        done=[_call(one) for one in found.done[:_MOST]],
         asks=[_relative(name, call) for name, call in found.relatives[:_MOST]],
-        irreversible=list(found.irreversible), deleted=list(found.gone), withdrawn=found.withdrawn,
+        irreversible=list(found.irreversible),
+        deleted=list(found.gone),
+        withdrawn=found.withdrawn,
         changes=[str(blank(one)) for one in found.changes],
         left_out=sum(max(0, len(one) - _MOST) for one in lists),
-    )  # fmt: skip
+    )
 
 
 def _branch(found: EditableBranch) -> BranchForm:
     return BranchForm(
-        path=found.path, node=found.node, values={name: _text(value) for name, value in found.values.items()},
-        blanked=[name for name, value in found.values.items() if _hides(value)], schema_=blank(dict(found.form)),
-    )  # fmt: skip
+        path=found.path,
+        node=found.node,
+        values={name: _text(value) for name, value in found.values.items()},
+        blanked=[name for name, value in found.values.items() if _hides(value)],
+        schema_=blank(dict(found.form)),
+    )
 
 
 def _result(found: EditableResult) -> ResultForm:
@@ -220,9 +236,13 @@ def _result(found: EditableResult) -> ResultForm:
     error = found.error or failed or ""
     there = result is not None and not error
     return ResultForm(
-        kind=found.kind, name=found.name, value=_text(result) if there else None, output=output,
-        error=str(blank(error)), blanked=there and _hides(result),
-    )  # fmt: skip
+        kind=found.kind,
+        name=found.name,
+        value=_text(result) if there else None,
+        output=output,
+        error=str(blank(error)),
+        blanked=there and _hides(result),
+    )
 
 
 def _answer_form(found: EditableAnswer) -> AnswerForm:
@@ -237,10 +257,12 @@ def _answer_form(found: EditableAnswer) -> AnswerForm:
     if question.kind == "unknown_outcome" and isinstance(value, Mapping):
         value = value.get("result")
     return AnswerForm(
-        question=shown, answer=blank(answer), blanked=hidden,
+        question=shown,
+        answer=blank(answer),
+        blanked=hidden,
         args=None if args is None else {str(name): _text(value) for name, value in args.items()},
         value=None if value is None else _text(value),
-    )  # fmt: skip
+    )
 
 
 def _call(found: ForkedCall) -> CallInFork:
@@ -251,9 +273,14 @@ def _call(found: ForkedCall) -> CallInFork:
 
 def _relative(name: str, call: FamilyCall) -> RelativesCall:
     return RelativesCall(
-        name=name, run_id=call.run, seq=call.seq, args=_line(call.args), status=call.status, result=_line(call.result),
+        name=name,
+        run_id=call.run,
+        seq=call.seq,
+        args=_line(call.args),
+        status=call.status,
+        result=_line(call.result),
         error=str(blank(call.error)),
-    )  # fmt: skip
+    )
 
 
 def _text(value: object) -> str:
@@ -368,9 +395,17 @@ async def _newest(call: Call[NoQuery], run_id: str, relation: Relation) -> tuple
 
 def _deleted(run_id: str) -> FamilyRun:
     return FamilyRun(
-        run_id=run_id, graph="", status="completed", relation="", parent="", seq=0, where="", differs=[], created=0.0,
+        run_id=run_id,
+        graph="",
+        status="completed",
+        relation="",
+        parent="",
+        seq=0,
+        where="",
+        differs=[],
+        created=0.0,
         deleted=True,
-    )  # fmt: skip
+    )
 
 
 async def _member(call: Call[NoQuery], info: RunInfo) -> FamilyRun:
@@ -381,11 +416,17 @@ async def _member(call: Call[NoQuery], info: RunInfo) -> FamilyRun:
     else:
         parent = None
     return FamilyRun(
-        run_id=info.run_id, graph=info.graph, status=cast("RunStatus", info.status), created=info.created,
-        deleted=False, where=where,
-        relation="" if parent is None else parent.relation, parent="" if parent is None else parent.run_id,
-        seq=0 if parent is None else parent.seq, differs=differs,
-    )  # fmt: skip
+        run_id=info.run_id,
+        graph=info.graph,
+        status=cast("RunStatus", info.status),
+        created=info.created,
+        deleted=False,
+        where=where,
+        relation="" if parent is None else parent.relation,
+        parent="" if parent is None else parent.run_id,
+        seq=0 if parent is None else parent.seq,
+        differs=differs,
+    )
 
 
 # -- in words --------------------------------------------------------------------------------------------------------

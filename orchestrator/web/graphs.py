@@ -39,18 +39,25 @@ def _document(graph: GraphDefinition, saved: SavedFile | None) -> GraphDocument:
     except NotSerialisable:
         yaml = None
     return GraphDocument(
-        **_row(graph), data=blank(dict(graph.data())), yaml=None if yaml is None else str(blank(yaml)),
-        form=dict(start_form(graph.schema, graph.input_fields if graph.input else None)), drawing=to_svg(graph),
+        **_row(graph),
+        data=blank(dict(graph.data())),
+        yaml=None if yaml is None else str(blank(yaml)),
+        form=dict(start_form(graph.schema, graph.input_fields if graph.input else None)),
+        drawing=to_svg(graph),
         saved=None if saved is None else SavedText(text=saved.text, digest=saved.digest),
-    )  # fmt: skip
+    )
 
 
 def _row(graph: GraphDefinition) -> dict[str, Any]:
     return {
-        "name": graph.name, "description": graph.description, "nodes": len(graph.nodes),
-        "structure": graph.structure, "content": graph.content, "input": list(_names(graph.input)),
+        "name": graph.name,
+        "description": graph.description,
+        "nodes": len(graph.nodes),
+        "structure": graph.structure,
+        "content": graph.content,
+        "input": list(_names(graph.input)),
         "output": list(_names(graph.output)),
-    }  # fmt: skip
+    }
 
 
 def _names(fields: str | tuple[str, ...] | None) -> tuple[str, ...]:

@@ -31,9 +31,12 @@ _PHRASES = {
     503: "The store cannot be used now, or there are too many streams.",
 }
 _LAST: Mapping[str, Any] = {
-    "name": "Last-Event-ID", "in": "header", "required": False, "schema": {"type": "integer", "minimum": 0},
+    "name": "Last-Event-ID",
+    "in": "header",
+    "required": False,
+    "schema": {"type": "integer", "minimum": 0},
     "description": "The number of the last record that the client has; it counts before `after`.",
-}  # fmt: skip
+}
 
 
 def document(routes: Sequence[Endpoint], *, server: str = "", token: bool = False) -> dict[str, Any]:

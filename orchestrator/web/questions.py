@@ -81,13 +81,16 @@ async def _documents(call: Call[QuestionsQuery], found: Sequence[RunQuestion]) -
     return await away(
         lambda: [
             AskedDocument(
-                run_id=one.run_id, graph=one.graph, labels=blank(shown_labels(one.labels)), asked=one.asked,
+                run_id=one.run_id,
+                graph=one.graph,
+                labels=blank(shown_labels(one.labels)),
+                asked=one.asked,
                 question=question_of(one.question, answerable=answerable),
             )
             for one in found
         ],
         found,
-    )  # fmt: skip
+    )
 
 
 async def _changes(call: Call[QuestionsQuery]) -> AsyncIterator[str]:

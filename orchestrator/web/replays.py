@@ -219,10 +219,13 @@ async def _document(call: Call[Any, Any], name: str, runs: Sequence[str]) -> Rep
     rows = [await _row(call, run_id, id_of(name, run_id), known) for run_id in runs]
     outcomes = [row.outcome for row in rows]
     return ReplaysDocument(
-        batch=name, going=going, replays=rows,
+        batch=name,
+        going=going,
+        replays=rows,
         done=sum(one not in ("absent", "waiting", "running", "stopped", "interrupted") for one in outcomes),
-        same=outcomes.count("same"), different=outcomes.count("different"),
-    )  # fmt: skip
+        same=outcomes.count("same"),
+        different=outcomes.count("different"),
+    )
 
 
 async def _row(call: Call[Any, Any], run_id: str, replay_id: str, known: dict[str, ReplayProgress]) -> ReplayRow:
@@ -234,14 +237,33 @@ async def _row(call: Call[Any, Any], run_id: str, replay_id: str, known: dict[st
     if parent is not None and info is not None and not error and not await call.may_see(info):
         error = "you may not see this replay here"
     if parent is None or info is None or info.parent is None or info.parent.run_id != run_id or error:
-        outcome: Outcome = "failed" if error else "absent" if progress is None or progress.state == "over" else (
-            progress.state  # one of waiting, running, stopped
-        )  # fmt: skip
+        outcome: Outcome = (
+            "failed"
+            if error
+            else "absent"
+            if progress is None or progress.state == "over"
+            else (
+                progress.state  # one of waiting, running, stopped
+            )
+        )
         graph = "" if parent is None else parent.graph
         return ReplayRow(
-            run_id=run_id, replay_id=replay_id, input=given, graph=graph, outcome=outcome, status="", error=error,
-            first="", step="", before="", after="", made=0, saved_calls=0, saved_cost=0.0, cost=0.0,
-        )  # fmt: skip
+            run_id=run_id,
+            replay_id=replay_id,
+            input=given,
+            graph=graph,
+            outcome=outcome,
+            status="",
+            error=error,
+            first="",
+            step="",
+            before="",
+            after="",
+            made=0,
+            saved_calls=0,
+            saved_cost=0.0,
+            cost=0.0,
+        )
     found = await _result(call, parent, info)
     ends = [(run.machine.ended, run.error) for run in (found.parent, found.run)]
     return await away(partial(_compared, given, found, progress), ends, found.diff.first)
@@ -249,18 +271,32 @@ async def _row(call: Call[Any, Any], run_id: str, replay_id: str, known: dict[st
 
 def _compared(given: str, found: Replay, progress: ReplayProgress | None) -> ReplayRow:
     first = found.diff.first
-    step = "" if first is None else key_of("step", (first.path, first.node, first.visit)) if first.node else (
-        "end" if first.kind in ("status", "output", "error") else "start"
-    )  # fmt: skip
+    step = (
+        ""
+        if first is None
+        else key_of("step", (first.path, first.node, first.visit))
+        if first.node
+        else ("end" if first.kind in ("status", "output", "error") else "start")
+    )
     said = str(found.diverged_at) if found.diverged_at is not None and first is None else first.line if first else ""
     ended = found.run.machine.ended is not None and found.status != "diverged"
     return ReplayRow(
-        run_id=found.parent.run_id, replay_id=found.run.run_id, input=given, graph=found.run.graph,
+        run_id=found.parent.run_id,
+        replay_id=found.run.run_id,
+        input=given,
+        graph=found.run.graph,
         outcome=_outcome(found, progress),
-        status=found.status, error="", first=blank(said), step=step, before=_answer(found.parent),
-        after=_answer(found.run) if ended else "", made=found.made, saved_calls=found.saved.calls,
-        saved_cost=found.saved.cost, cost=found.run.usage.cost,
-    )  # fmt: skip
+        status=found.status,
+        error="",
+        first=blank(said),
+        step=step,
+        before=_answer(found.parent),
+        after=_answer(found.run) if ended else "",
+        made=found.made,
+        saved_calls=found.saved.calls,
+        saved_cost=found.saved.cost,
+        cost=found.run.usage.cost,
+    )
 
 
 def _outcome(found: Replay, progress: ReplayProgress | None) -> Outcome:

@@ -365,12 +365,17 @@ class ForkBody(Body):
             graph: the graph that it names.
         """
         return {
-            "at": self.at, "update": self.update, "branch": self.branch, "result": self.result,
+            "at": self.at,
+            "update": self.update,
+            "branch": self.branch,
+            "result": self.result,
             "answer": None if self.answer is None else self.answer.answer(),
             "answers": None if self.answers is None else {name: one.answer() for name, one in self.answers.items()},
             "digests": [one.digest for one in (self.answer, *(self.answers or {}).values()) if one is not None],
-            "graph": graph, "run_id": self.run_id, "labels": self.labels,
-        }  # fmt: skip
+            "graph": graph,
+            "run_id": self.run_id,
+            "labels": self.labels,
+        }
 
 
 class ReplayBody(Body):

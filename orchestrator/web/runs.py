@@ -89,12 +89,16 @@ async def show(call: Call[NoQuery]) -> RunDocument:
     root = run.machine.root
     return await away(
         lambda: RunDocument(
-            **result_fields(run, answerable=not call.settings.read_only), state=blank(run.values),
-            branches=branches_of(run), why=str(blank(explainer_of(run).run_reason())),
-            limits=None if root is None else root.limits.model_dump(mode="json"), driver=call.run.driver,
-            created=call.run.created, updated=call.run.updated,
+            **result_fields(run, answerable=not call.settings.read_only),
+            state=blank(run.values),
+            branches=branches_of(run),
+            why=str(blank(explainer_of(run).run_reason())),
+            limits=None if root is None else root.limits.model_dump(mode="json"),
+            driver=call.run.driver,
+            created=call.run.created,
+            updated=call.run.updated,
         )
-    )  # fmt: skip
+    )
 
 
 async def history(call: Call[PageQuery]) -> Steps:
@@ -127,10 +131,14 @@ async def state(call: Call[AtQuery]) -> StateDocument:
     run = await _at(call)
     return await away(
         lambda: StateDocument(
-            run_id=run.run_id, seq=run.seq, status=cast("RunStatus", run.status),
-            state=blank(run.values), branches=branches_of(run), output=blank(run.output),
+            run_id=run.run_id,
+            seq=run.seq,
+            status=cast("RunStatus", run.status),
+            state=blank(run.values),
+            branches=branches_of(run),
+            output=blank(run.output),
         )
-    )  # fmt: skip
+    )
 
 
 async def drawing(call: Call[AtQuery]) -> Response:

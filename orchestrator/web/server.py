@@ -209,9 +209,16 @@ class Server(uvicorn.Server):
         self._streams.lower(most // 2)  # streams leave connections for all else
         # h11, wherever it runs: it bounds the headers of a request, and keeps the host of an absolute target.
         config = BoundedConfig(
-            app, most, ws="none", lifespan="off", log_level=logging.WARNING, access_log=False,
-            server_header=False, proxy_headers=False, timeout_graceful_shutdown=_GRACE,
-        )  # fmt: skip
+            app,
+            most,
+            ws="none",
+            lifespan="off",
+            log_level=logging.WARNING,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_graceful_shutdown=_GRACE,
+        )
         super().__init__(config)
 
     @contextmanager

@@ -124,9 +124,10 @@ class EventStream:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Stream until the events, the reader or the server end."""
         start = {
-            "type": "http.response.start", "status": 200,
+            "type": "http.response.start",
+            "status": 200,
             "headers": [(b"content-type", f"{MEDIA}; charset=utf-8".encode()), (b"x-accel-buffering", b"no")],
-        }  # fmt: skip
+        }
         if scope["method"] == "HEAD":
             await send(start)
             await send({"type": "http.response.body", "body": b""})

@@ -183,8 +183,10 @@ class RunWriter:
         """Take what grew beside the steps."""
         self._whole.extend((clean(state) for state in self._states.whole[len(self._whole.items) :]), version)
         for known, found in (
-            (self._messages, self._calls.messages), (self._offers, self._calls.offers), (self._texts, self._edges.texts)
-        ):  # fmt: skip
+            (self._messages, self._calls.messages),
+            (self._offers, self._calls.offers),
+            (self._texts, self._edges.texts),
+        ):
             known.extend(islice(found, len(known.items), None), version)
         self._idle.put([[self._at(start), self._at(end)] for start, end in self._idle_spans.spans()], version)
         for edge, seqs in self._edges.beginnings().items():

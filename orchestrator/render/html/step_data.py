@@ -318,8 +318,10 @@ class TransitionEdges:
         took = self._causes.transitions.get(row.activation)
         if took is None:
             return {}
-        guards = {plain(name, 80): value if isinstance(value, bool) else told(value, 200)
-                  for name, value in row.guards.items()}  # fmt: skip
+        guards = {
+            plain(name, 80): value if isinstance(value, bool) else told(value, 200)
+            for name, value in row.guards.items()
+        }
         return {
             "took": [self._id(took, way) for way in took.taken],
             "left": [self._id(took, way) for way in took.not_taken],

@@ -97,9 +97,14 @@ class Screen:
         from rich.live import Live
 
         live = Live(
-            console=self._console, get_renderable=self._picture, refresh_per_second=_PICTURES, transient=True,
-            redirect_stdout=sys.stdout.isatty(), redirect_stderr=sys.stderr.isatty(), vertical_overflow="crop",
-        )  # fmt: skip
+            console=self._console,
+            get_renderable=self._picture,
+            refresh_per_second=_PICTURES,
+            transient=True,
+            redirect_stdout=sys.stdout.isatty(),
+            redirect_stderr=sys.stderr.isatty(),
+            vertical_overflow="crop",
+        )
         live.start()
         self._console.show_cursor(True)  # it is never missed then, also if this process is killed
         self._live = live

@@ -160,9 +160,13 @@ def _cut(text: str, width: int | None, more: str) -> str:
 
 
 _RUN_COLUMNS = (
-    Column("run"), Column("graph", least=12), Column("status"), Column("changed"),
-    Column("labels", least=10, optional=True), Column("what happened", least=16),
-)  # fmt: skip
+    Column("run"),
+    Column("graph", least=12),
+    Column("status"),
+    Column("changed"),
+    Column("labels", least=10, optional=True),
+    Column("what happened", least=16),
+)
 
 
 def run_table(found: Sequence[RunInfo], looks: Looks = PLAIN, now: float | None = None) -> str:
@@ -175,12 +179,15 @@ def run_table(found: Sequence[RunInfo], looks: Looks = PLAIN, now: float | None 
     """
     rows = [
         (
-            cut(info.run_id, MAX_NAME), Cell(cut(info.graph, MAX_NAME), "dim"),
-            Cell(_status(info), STATUS.get(info.status, "")), Cell(ago(info.updated, now), "dim"), _labels(info),
+            cut(info.run_id, MAX_NAME),
+            Cell(cut(info.graph, MAX_NAME), "dim"),
+            Cell(_status(info), STATUS.get(info.status, "")),
+            Cell(ago(info.updated, now), "dim"),
+            _labels(info),
             what_happened(info),
         )
         for info in found
-    ]  # fmt: skip
+    ]
     return table(_RUN_COLUMNS, rows, looks)
 
 
@@ -226,9 +233,17 @@ def _stats_cells(names: Sequence[str], row: StatsRow) -> tuple[Cell | str, ...]:
     group = (row.group.get(name) for name in names)
     return (
         *("-" if value is None else value for value in group),
-        f"{row.runs:,}", _rate(row.failed_rate), f"{row.calls:,}", f"{row.tool_calls:,}", _rate(row.failed_tool_rate),
-        f"{row.input_tokens:,}", f"{row.output_tokens:,}", f"{row.cost:.4f}", _time(row.p50), _time(row.p95),
-    )  # fmt: skip
+        f"{row.runs:,}",
+        _rate(row.failed_rate),
+        f"{row.calls:,}",
+        f"{row.tool_calls:,}",
+        _rate(row.failed_tool_rate),
+        f"{row.input_tokens:,}",
+        f"{row.output_tokens:,}",
+        f"{row.cost:.4f}",
+        _time(row.p50),
+        _time(row.p95),
+    )
 
 
 def _rate(rate: float | None) -> Cell:
@@ -240,9 +255,15 @@ def _time(seconds: float | None) -> str:
 
 
 _WORKER_COLUMNS = (
-    Column("holder"), Column("state"), Column("host", least=8), Column("pid", right=True), Column("heartbeat"),
-    Column("holds", right=True), Column("graphs", least=12), Column("runs", least=12, optional=True),
-)  # fmt: skip
+    Column("holder"),
+    Column("state"),
+    Column("host", least=8),
+    Column("pid", right=True),
+    Column("heartbeat"),
+    Column("holds", right=True),
+    Column("graphs", least=12),
+    Column("runs", least=12, optional=True),
+)
 _WORKER_COLOURS = {"alive": "green", "draining": "yellow", "lapsed": "red", "dead": "red"}
 
 
@@ -260,16 +281,25 @@ def _worker_cells(one: WorkerInfo) -> tuple[Cell | str, ...]:
     places = str(one.held) if one.slots is None else f"{one.held}/{one.slots}"
     more = f", and {one.held - len(one.runs)} more" if one.held > len(one.runs) else ""
     return (
-        one.id, Cell(one.state, _WORKER_COLOURS[one.state]), one.host or "-", "-" if one.pid is None else str(one.pid),
-        f"{duration(one.heartbeat)} ago", places, ", ".join(one.graphs) if one.worker else Cell("no worker", "dim"),
+        one.id,
+        Cell(one.state, _WORKER_COLOURS[one.state]),
+        one.host or "-",
+        "-" if one.pid is None else str(one.pid),
+        f"{duration(one.heartbeat)} ago",
+        places,
+        ", ".join(one.graphs) if one.worker else Cell("no worker", "dim"),
         ", ".join(one.runs) + more,
-    )  # fmt: skip
+    )
 
 
 _DEEPEST = 4
 _TOOL_COLUMNS = (
-    Column("tool"), Column("risk"), Column("effect"), Column("arguments", least=16), Column("what it does", least=16),
-)  # fmt: skip
+    Column("tool"),
+    Column("risk"),
+    Column("effect"),
+    Column("arguments", least=16),
+    Column("what it does", least=16),
+)
 
 
 def tool_table(groups: Mapping[str, Sequence[Tool]], looks: Looks = PLAIN) -> str:

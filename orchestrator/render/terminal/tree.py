@@ -170,10 +170,12 @@ def _left(model: StepTree, seconds: float) -> str:
         return ""
     limits, found = root.limits, []
     for most, spent, said in (
-        (limits.steps, root.steps, "{:,} steps"), (limits.seconds, seconds - root.began, "{:.0f} s"),
-        (limits.calls, root.calls, "{:,} calls"), (limits.tokens, root.tokens, "{:,} tokens"),
+        (limits.steps, root.steps, "{:,} steps"),
+        (limits.seconds, seconds - root.began, "{:.0f} s"),
+        (limits.calls, root.calls, "{:,} calls"),
+        (limits.tokens, root.tokens, "{:,} tokens"),
         (limits.cost, root.cost, "cost {:.4f}"),
-    ):  # fmt: skip
+    ):
         if most is not None:
             found.append(said.format(max(0, most - spent)))
     return f"left: {' · '.join(found)}" if found else ""

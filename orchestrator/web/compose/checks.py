@@ -216,11 +216,20 @@ def check(
     drawn = draw and len(known.nodes) <= MOST_DRAWN and len(graph.edges) <= 2 * MOST_DRAWN
     named = graph.input_fields if graph.input else None
     return CheckDocument(
-        graph=graph.name, ok=True, problems=[], more_problems=0, notes=list(report.notes), skipped=list(found.skipped),
-        nodes=known.nodes, edges=known.edges, fields=known.fields, input=known.input,
-        proofs=[*map(_proof, report.proofs)], form=None if found.skipped else dict(start_form(graph.schema, named)),
+        graph=graph.name,
+        ok=True,
+        problems=[],
+        more_problems=0,
+        notes=list(report.notes),
+        skipped=list(found.skipped),
+        nodes=known.nodes,
+        edges=known.edges,
+        fields=known.fields,
+        input=known.input,
+        proofs=[*map(_proof, report.proofs)],
+        form=None if found.skipped else dict(start_form(graph.schema, named)),
         drawing=to_svg(graph) if drawn else None,
-    )  # fmt: skip
+    )
 
 
 def _read(data: object, code: GivenCode) -> Outline:
@@ -241,17 +250,30 @@ def _document(source: Text | None, error: GraphError, known: _Known | None, text
     found = placed(error, text, None if source is None else source.root)
     problems = [
         GraphProblem(
-            code=one.problem.code, message=_cut(one.problem.message), line=one.line, column=one.column,
-            nodes=[*map(_cut, one.problem.nodes)], edges=[*map(_cut, one.problem.edges)],
+            code=one.problem.code,
+            message=_cut(one.problem.message),
+            line=one.line,
+            column=one.column,
+            nodes=[*map(_cut, one.problem.nodes)],
+            edges=[*map(_cut, one.problem.edges)],
         )
         for one in found[:MOST_PROBLEMS]
-    ]  # fmt: skip
+    ]
     return CheckDocument(
-        graph=_cut(name) if isinstance(name, str) else None, ok=False, problems=problems,
-        more_problems=max(0, len(found) - MOST_PROBLEMS), notes=[], skipped=[], nodes=known.nodes if known else [],
-        edges=known.edges if known else [], fields=known.fields if known else [],
-        input=known.input if known else [], proofs=[], form=None, drawing=None,
-    )  # fmt: skip
+        graph=_cut(name) if isinstance(name, str) else None,
+        ok=False,
+        problems=problems,
+        more_problems=max(0, len(found) - MOST_PROBLEMS),
+        notes=[],
+        skipped=[],
+        nodes=known.nodes if known else [],
+        edges=known.edges if known else [],
+        fields=known.fields if known else [],
+        input=known.input if known else [],
+        proofs=[],
+        form=None,
+        drawing=None,
+    )
 
 
 def _cut(text: str) -> str:
@@ -260,9 +282,14 @@ def _cut(text: str) -> str:
 
 def _proof(proof: Proof) -> ProofDocument:
     return ProofDocument(
-        about=proof.about, claim=proof.claim, verdict=proof.verdict, reason=proof.reason, tool=proof.tool,
-        witness=[*map(_step, proof.witness)], beside=[*map(_step, proof.beside)],
-    )  # fmt: skip
+        about=proof.about,
+        claim=proof.claim,
+        verdict=proof.verdict,
+        reason=proof.reason,
+        tool=proof.tool,
+        witness=[*map(_step, proof.witness)],
+        beside=[*map(_step, proof.beside)],
+    )
 
 
 def _step(step: WitnessStep) -> WitnessDocument:
@@ -310,9 +337,13 @@ def _nodes(
         where = lines.get(place, NodeLines(0, 0))
         kind = spec.get("kind") if isinstance(spec, Mapping) else "function"
         yield CheckedNode(
-            name="/".join(place), kind=_cut(str(kind or "")), first=where.first, last=where.last,
-            outcomes=_outcomes(spec, code), next=[*following.get(str(name), ())],
-        )  # fmt: skip
+            name="/".join(place),
+            kind=_cut(str(kind or "")),
+            first=where.first,
+            last=where.last,
+            outcomes=_outcomes(spec, code),
+            next=[*following.get(str(name), ())],
+        )
         inner = spec.get("graph") if isinstance(spec, Mapping) else None
         if isinstance(inner, Mapping):
             yield from _nodes(inner, place, lines, code)
@@ -367,10 +398,11 @@ def _fields(state: object, code: GivenCode) -> Iterator[CheckedField]:
         kind = spec.get("type") if isinstance(spec, Mapping) else spec
         reducer = spec.get("reducer") if isinstance(spec, Mapping) else None
         yield CheckedField(
-            name=_cut(str(name)), type=_cut(kind) if isinstance(kind, str) else "",
+            name=_cut(str(name)),
+            type=_cut(kind) if isinstance(kind, str) else "",
             required=not (isinstance(spec, Mapping) and "default" in spec),
             reducer=_cut(reducer) if isinstance(reducer, str) else "",
-        )  # fmt: skip
+        )
 
 
 T = TypeVar("T")

@@ -65,9 +65,11 @@ class KindList(Document):
     joins: list[str]
     words: Annotated[
         dict[str, dict[str, str]],
-        Field(description="The keys of a text by their place: `graph`, `state`, `field`, `limits`, `edges`; and the "
-              "`types` and `reducers` of fields. Each with what it is for."),
-    ]  # fmt: skip
+        Field(
+            description="The keys of a text by their place: `graph`, `state`, `field`, `limits`, `edges`; and the "
+            "`types` and `reducers` of fields. Each with what it is for."
+        ),
+    ]
     strategies: list[StrategyRow]
 
 

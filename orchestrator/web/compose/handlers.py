@@ -63,9 +63,7 @@ def _tool(tool: Tool) -> ToolRow:
     description = str(blank(tool.description))
     if len(description) > _LONGEST:
         description = f"{description[: _LONGEST - 1]}…"
-    return ToolRow(
-        name=tool.name, description=description, risk=tool.risk, effect=tool.effect, ref=tool_ref(tool)
-    )  # fmt: skip
+    return ToolRow(name=tool.name, description=description, risk=tool.risk, effect=tool.effect, ref=tool_ref(tool))
 
 
 @cache
@@ -73,24 +71,37 @@ def _fixed() -> KindList:
     """What is the same for all servers."""
     rows = [
         KindRow(
-            name=kind, summary=summary(cls), category=category(cls), fields=[_field(one) for one in own_fields(cls)],
-            outcomes=None if chosen_outcomes(cls) else list(_outcomes(cls)), example=node_text(sample(cls)),
+            name=kind,
+            summary=summary(cls),
+            category=category(cls),
+            fields=[_field(one) for one in own_fields(cls)],
+            outcomes=None if chosen_outcomes(cls) else list(_outcomes(cls)),
+            example=node_text(sample(cls)),
             node=dict(sample(cls)),
         )
         for kind, cls in kinds().items()
-    ]  # fmt: skip
+    ]
     return KindList(
-        kinds=rows, common=[_field(one) for one in common_fields()], tools=[], models=[], default_model=None,
-        joins=["all", "each"], words={place: dict(words) for place, words in _words().items()},
+        kinds=rows,
+        common=[_field(one) for one in common_fields()],
+        tools=[],
+        models=[],
+        default_model=None,
+        joins=["all", "each"],
+        words={place: dict(words) for place, words in _words().items()},
         strategies=[*_strategies()],
-    )  # fmt: skip
+    )
 
 
 def _field(facts: FieldFacts) -> KindField:
     return KindField(
-        name=facts.name, required=facts.required, type=facts.type, default="" if facts.required else facts.default,
-        port=facts.port, summary=facts.meaning,
-    )  # fmt: skip
+        name=facts.name,
+        required=facts.required,
+        type=facts.type,
+        default="" if facts.required else facts.default,
+        port=facts.port,
+        summary=facts.meaning,
+    )
 
 
 def _outcomes(cls: type[Node]) -> tuple[str, ...]:
@@ -106,9 +117,15 @@ def _words() -> Mapping[str, Mapping[str, str]]:
         "types": dict.fromkeys((*TYPE_NAMES, *SHIPPED_TYPES), ""),
         "reducers": dict.fromkeys((*BUILTIN, "local"), ""),
         "limits": dict.fromkeys(Limits.model_fields, ""),
-        "edges": {START: "where runs begin", END: "where a branch ends", STOP: "where a run ends", ANY: "every node",
-                  "each": "a branch for each item of a list", **dict.fromkeys(IF_NAMED, "only if an edge names it")},
-    }  # fmt: skip
+        "edges": {
+            START: "where runs begin",
+            END: "where a branch ends",
+            STOP: "where a run ends",
+            ANY: "every node",
+            "each": "a branch for each item of a list",
+            **dict.fromkeys(IF_NAMED, "only if an edge names it"),
+        },
+    }
 
 
 def _strategies() -> Iterator[StrategyRow]:
@@ -148,9 +165,14 @@ async def start_try(call: Call[NoQuery, TryBody]) -> RunResult:
     graph = await texts.away(lambda: checks.sound(body.text, body.format, texts.code))
     await call.check_new(None, graph.name, body.labels)
     run = await scratch.start(
-        graph, body.input, model=body.model, limits=None if body.limits is None else body.limits.limits(),
-        approve=approve, labels=body.labels, principal=call.principal,
-    )  # fmt: skip
+        graph,
+        body.input,
+        model=body.model,
+        limits=None if body.limits is None else body.limits.limits(),
+        approve=approve,
+        labels=body.labels,
+        principal=call.principal,
+    )
     if body.wait:
         async with call.waiting():
             return await result_of(await scratch.executor.wait(run.run_id))

@@ -261,9 +261,10 @@ class Scratch:
         run_id = os.urandom(8).hex()
         kept = chosen.limits.changed(limits)
         bounds = Limits(
-            steps=min(kept.steps or STEPS, STEPS), seconds=min(kept.seconds or SECONDS, SECONDS),
+            steps=min(kept.steps or STEPS, STEPS),
+            seconds=min(kept.seconds or SECONDS, SECONDS),
             **({} if limits is None else limits.model_dump(exclude_unset=True, exclude={"steps", "seconds"})),
-        )  # fmt: skip
+        )
         refs = {"graph": chosen.name, "tools": [], "model": model or OFFLINE}
         labels = {**labels, OWNER: principal} if principal else labels
         await self.executor.submit(

@@ -240,22 +240,36 @@ async def compare(call: Call[CompareQuery]) -> Response:
     waiting = await open_questions(call)
     first = found.first
     return await page(
-        call, "compare",
+        call,
+        "compare",
         {
-            "title": f"Compare {len(ids)} runs", "runs": _runs(found, address), "rows": rows, "address": address,
-            "total": len(found.rows), "summary": _summary(found), "differing": found.differing,
-            "first": None if first is None else _row(first, found, address), "first_said": _first_said(first),
+            "title": f"Compare {len(ids)} runs",
+            "runs": _runs(found, address),
+            "rows": rows,
+            "address": address,
+            "total": len(found.rows),
+            "summary": _summary(found),
+            "differing": found.differing,
+            "first": None if first is None else _row(first, found, address),
+            "first_said": _first_said(first),
             "first_address": "" if first is None else _leading_to(first, found, query, address),
-            "different": query.different, "texts": None if texts is None else _texts(texts, found.runs),
-            "after": query.after, "shown": _shown(found, query),
-            "earlier": address(after=str(max(0, query.after - query.limit)) if query.after > query.limit else None,
-                               step=None) if query.after else "",
+            "different": query.different,
+            "texts": None if texts is None else _texts(texts, found.runs),
+            "after": query.after,
+            "shown": _shown(found, query),
+            "earlier": address(
+                after=str(max(0, query.after - query.limit)) if query.after > query.limit else None, step=None
+            )
+            if query.after
+            else "",
             "later": "" if found.cursor is None else address(after=str(found.cursor), step=None),
-            "open_questions": waiting, "changes": f"/diff/steps?{urlencode(runs_query(ids))}", "letters": _LETTERS,
+            "open_questions": waiting,
+            "changes": f"/diff/steps?{urlencode(runs_query(ids))}",
+            "letters": _LETTERS,
         },
         root=root,
         version=["compare", given, waiting, found.model_dump(mode="json"), texts and texts.model_dump(mode="json")],
-    )  # fmt: skip
+    )
 
 
 async def step(call: Call[TextsQuery]) -> Response:
@@ -284,13 +298,18 @@ def _runs(found: AlignedRuns, address: Address) -> list[ComparedRun]:
         others = [name for name in ids if name != run.run_id]
         shown.append(
             ComparedRun(
-                letter=_LETTERS[at], id=run.run_id, graph=run.graph, status=run.status, input=run.input,
-                output=run.output, other_version=run.graph == base.graph and run.content != base.content,
+                letter=_LETTERS[at],
+                id=run.run_id,
+                graph=run.graph,
+                status=run.status,
+                input=run.input,
+                output=run.output,
+                other_version=run.graph == base.graph and run.content != base.content,
                 figures=_figures(run, base if at else None),
                 without=address(others, after=None, step=None) if len(ids) > comparisons.FEWEST else "",
                 first=address([run.run_id, *others], after=None, step=None) if at else "",
             )
-        )  # fmt: skip
+        )
     return shown
 
 
@@ -325,10 +344,17 @@ def _row(row: ComparedRow, found: AlignedRuns, address: Address) -> Row:
     first = found.first is not None and found.first.key == row.key
     make = _cell if row.kind == "step" else _whole
     return Row(
-        key=row.key, element=key_of(row.key), version=key_of(row.model_dump_json() + str(first)), number=row.number,
-        name=_name(row), place=_place(row), differs=any(row.differences), first=first,
-        cells=[make(row, at, found, address) for at in range(len(found.runs))], address=address(step=row.key),
-    )  # fmt: skip
+        key=row.key,
+        element=key_of(row.key),
+        version=key_of(row.model_dump_json() + str(first)),
+        number=row.number,
+        name=_name(row),
+        place=_place(row),
+        differs=any(row.differences),
+        first=first,
+        cells=[make(row, at, found, address) for at in range(len(found.runs))],
+        address=address(step=row.key),
+    )
 
 
 def _name(row: ComparedRow) -> str:
@@ -386,8 +412,12 @@ def _first_said(first: ComparedRow | None) -> str:
 def _said(note: DifferenceNote, at: int) -> str:
     """A difference of two runs in the words of more than two: the runs have letters."""
     said = note.what
-    for words, letter in (("the first run", "A"), ("the second run", _LETTERS[at]), ("the second one", _LETTERS[at]),
-                          ("in the second", f"in {_LETTERS[at]}")):  # fmt: skip
+    for words, letter in (
+        ("the first run", "A"),
+        ("the second run", _LETTERS[at]),
+        ("the second one", _LETTERS[at]),
+        ("in the second", f"in {_LETTERS[at]}"),
+    ):
         said = said.replace(words, letter)
     return said
 
@@ -416,10 +446,12 @@ def _texts(found: RowTexts, runs: Sequence[ComparedFigures] | Sequence[str]) -> 
         said = "" if state is None else "The state behind it is the same." if state.same else "The state behind it:"
         sides.append(
             Side(
-                _LETTERS[at], [(note.kind, _said(note, at), lines_of(note.lines)) for note in notes],
-                [] if state is None else lines_of(state.lines), said,
+                _LETTERS[at],
+                [(note.kind, _said(note, at), lines_of(note.lines)) for note in notes],
+                [] if state is None else lines_of(state.lines),
+                said,
             )
-        )  # fmt: skip
+        )
     return Texts(found.row.key, _name(found.row), sides)
 
 
@@ -427,8 +459,14 @@ _HTML = "text/html"
 SCREENS = (
     Endpoint("GET", "/compare", "view_comparison", compare, "Runs compared.", None, query=CompareQuery, media=_HTML),
     Endpoint(
-        "GET", "/compare/step", "view_compared_step", step, "The texts of one of its rows.", None, query=TextsQuery,
+        "GET",
+        "/compare/step",
+        "view_compared_step",
+        step,
+        "The texts of one of its rows.",
+        None,
+        query=TextsQuery,
         media=_HTML,
     ),
-)  # fmt: skip
+)
 """The comparison, and a part of it."""

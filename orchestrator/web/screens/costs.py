@@ -171,20 +171,43 @@ def _rate(rate: float | None) -> str:
 
 COLUMNS: tuple[Column, ...] = (
     Column(
-        "cost", "Cost", "In the currency of the price table.",
-        lambda group: group.cost or None, lambda group: money(group.cost) if group.cost else "",
+        "cost",
+        "Cost",
+        "In the currency of the price table.",
+        lambda group: group.cost or None,
+        lambda group: money(group.cost) if group.cost else "",
     ),
     Column("tokens", "Tokens", "Tokens in and out.", lambda group: group.tokens, lambda group: f"{group.tokens:,}"),
     Column("runs", "Runs", "How many runs.", lambda group: group.runs, lambda group: f"{group.runs:,}"),
-    Column("p50", "p50", "The time that half of the runs did not exceed.",
-           lambda group: group.p50, lambda group: _time(group.p50)),
-    Column("p95", "p95", "The time that 95 of 100 runs did not exceed.",
-           lambda group: group.p95, lambda group: _time(group.p95)),
-    Column("failed", "Failed", "The part of the ended runs that failed.",
-           lambda group: group.failed_rate, lambda group: _rate(group.failed_rate)),
-    Column("tools", "Tools failed", "The part of the calls of tools that failed.",
-           lambda group: group.failed_tool_rate, lambda group: _rate(group.failed_tool_rate)),
-)  # fmt: skip
+    Column(
+        "p50",
+        "p50",
+        "The time that half of the runs did not exceed.",
+        lambda group: group.p50,
+        lambda group: _time(group.p50),
+    ),
+    Column(
+        "p95",
+        "p95",
+        "The time that 95 of 100 runs did not exceed.",
+        lambda group: group.p95,
+        lambda group: _time(group.p95),
+    ),
+    Column(
+        "failed",
+        "Failed",
+        "The part of the ended runs that failed.",
+        lambda group: group.failed_rate,
+        lambda group: _rate(group.failed_rate),
+    ),
+    Column(
+        "tools",
+        "Tools failed",
+        "The part of the calls of tools that failed.",
+        lambda group: group.failed_tool_rate,
+        lambda group: _rate(group.failed_tool_rate),
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,11 +268,16 @@ class Scope:
         width = round(100 * (column.value(row) or 0.0) / most, 2) if most else 0.0
         version = [width, *((cell.text, cell.note) for cell in cells)]
         return Group(
-            key=key_of(repr(sorted(row.group.items()))), version=key_of(repr(version)),
-            name=self._missing() if name is None else name, graph=graph or "", known=name is not None,
-            query=urlencode(runs, errors="replace"), cells=cells, width=width,
+            key=key_of(repr(sorted(row.group.items()))),
+            version=key_of(repr(version)),
+            name=self._missing() if name is None else name,
+            graph=graph or "",
+            known=name is not None,
+            query=urlencode(runs, errors="replace"),
+            cells=cells,
+            width=width,
             said=f"{column.title}: {shown.text or 'nothing'}",
-        )  # fmt: skip
+        )
 
     def same_runs(self) -> list[tuple[str, str]]:
         """The query of the API for sums over the runs that count."""
@@ -412,11 +440,13 @@ class Sums:
         """The sums over groups, each run in one of them."""
         statuses = [row.statuses for row in groups]
         return Sums(
-            runs=sum(row.runs for row in groups), tokens=sum(row.tokens for row in groups),
-            cost=sum(row.cost for row in groups), failed=sum(one.get("failed", 0) for one in statuses),
+            runs=sum(row.runs for row in groups),
+            tokens=sum(row.tokens for row in groups),
+            cost=sum(row.cost for row in groups),
+            failed=sum(one.get("failed", 0) for one in statuses),
             ended=sum(count for one in statuses for status, count in one.items() if status in FINAL),
             uncounted=sum(row.uncounted for row in groups),
-        )  # fmt: skip
+        )
 
     def text(self, *, whole: bool) -> str:
         """The sums as a line; empty: there are no runs. `whole`: whether the cost has all calls."""
@@ -437,9 +467,13 @@ async def costs(call: Call[CostsQuery]) -> Response:
     found = await _groups(call, scope, query.names)
     apart = query.by in WITHIN  # then a run counts in several groups
     total = Sums.of(await _groups(call, scope, ()) if apart else found)
-    models = {} if query.by == "tool" else unpriced_in(
-        found if query.by == "model" else await _groups(call, scope, (*query.names, "model")), query.names
-    )  # fmt: skip
+    models = (
+        {}
+        if query.by == "tool"
+        else unpriced_in(
+            found if query.by == "model" else await _groups(call, scope, (*query.names, "model")), query.names
+        )
+    )
     value = column_of(query).value
     most = max((value(row) or 0.0 for row in found), default=0.0)
     groups = [
@@ -452,21 +486,39 @@ async def costs(call: Call[CostsQuery]) -> Response:
     summary = total.text(whole=not models)
     notes = [*_about_groups(query, len(found) - len(groups), chart), *_about_sums(total, models.values())]
     return await page(
-        call, "costs",
+        call,
+        "costs",
         {
-            "title": "Costs", "groups": groups, "chart": chart, "by": query.by, "query": query, "columns": COLUMNS,
-            "column": column_of(query), "all_groups": GROUPS, "labels": await _labels(call), "ranges": RANGES,
-            "address": address, "first": day_of(scope.since), "last": day_of(scope.until, last=True),
-            "filtered": any(name not in ("by", "show") for name, _ in address.query), "summary": summary,
-            "notes": notes, "open_questions": waiting,
+            "title": "Costs",
+            "groups": groups,
+            "chart": chart,
+            "by": query.by,
+            "query": query,
+            "columns": COLUMNS,
+            "column": column_of(query),
+            "all_groups": GROUPS,
+            "labels": await _labels(call),
+            "ranges": RANGES,
+            "address": address,
+            "first": day_of(scope.since),
+            "last": day_of(scope.until, last=True),
+            "filtered": any(name not in ("by", "show") for name, _ in address.query),
+            "summary": summary,
+            "notes": notes,
+            "open_questions": waiting,
             "changes": f"/stats?{urlencode([('by', ''), *scope.same_runs()], errors='replace')}",
         },
         root=address.root,
         version=[
-            "costs", address.query, summary, notes, [[one.key, one.version] for one in groups], waiting,
+            "costs",
+            address.query,
+            summary,
+            notes,
+            [[one.key, one.version] for one in groups],
+            waiting,
             day_of(time.time()),
         ],
-    )  # fmt: skip
+    )
 
 
 async def _groups(call: Call[CostsQuery], scope: Scope, by: Sequence[str]) -> list[StatsGroup]:

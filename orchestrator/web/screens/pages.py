@@ -52,19 +52,29 @@ async def runs(call: Call[RunsQuery]) -> Response:
     address = Address(root_of(call), [(name, value) for name, value in given.multi_items() if value])
     waiting = await open_questions(call)
     return await page(
-        call, "runs",
+        call,
+        "runs",
         {
-            "title": "Runs", "rows": rows, "all_statuses": STATUSES, "statuses": call.query.status,
-            "filters": address.filters(), "filtered": bool(address.query), "address": address,
-            "q": call.query.q or "", "kept": [one for one in address.query if one[0] not in ("q", "after")],
-            "older": address.page(found.cursor), "newest": address({}) if call.query.after else "",
-            "open_questions": waiting, "waiting": call.query.waiting is True,
-            "failed_tool": call.query.failed_tool or "", "scanned": _scanned(found),
+            "title": "Runs",
+            "rows": rows,
+            "all_statuses": STATUSES,
+            "statuses": call.query.status,
+            "filters": address.filters(),
+            "filtered": bool(address.query),
+            "address": address,
+            "q": call.query.q or "",
+            "kept": [one for one in address.query if one[0] not in ("q", "after")],
+            "older": address.page(found.cursor),
+            "newest": address({}) if call.query.after else "",
+            "open_questions": waiting,
+            "waiting": call.query.waiting is True,
+            "failed_tool": call.query.failed_tool or "",
+            "scanned": _scanned(found),
             "changes": f"/runs?{urlencode(address.query)}",
         },
         root=address.root,
         version=["runs", address.query, [[row.id, row.version] for row in rows], waiting, found.cursor],
-    )  # fmt: skip
+    )
 
 
 def _scanned(found: RunPage) -> str:
@@ -85,16 +95,21 @@ async def inbox(call: Call[QuestionsQuery]) -> Response:
     waiting = str(len(cards) or "") if whole else await open_questions(call)
     address = InboxAddress(root_of(call), call.request.query_params.multi_items())
     return await page(
-        call, "inbox",
+        call,
+        "inbox",
         {
-            "title": f"Inbox ({waiting})" if waiting else "Inbox", "cards": cards, "open_questions": waiting,
-            "summary": summary_of(len(cards), waiting, call.query.after), "moment": time.time(),
-            "later": address.page(found.cursor), "oldest": address.oldest if call.query.after else "",
+            "title": f"Inbox ({waiting})" if waiting else "Inbox",
+            "cards": cards,
+            "open_questions": waiting,
+            "summary": summary_of(len(cards), waiting, call.query.after),
+            "moment": time.time(),
+            "later": address.page(found.cursor),
+            "oldest": address.oldest if call.query.after else "",
             "changes": address.changes(query),
         },
         root=address.root,
         version=["inbox", waiting, found.cursor, [[card.run_id, card.question, card.digest] for card in cards]],
-    )  # fmt: skip
+    )
 
 
 async def workers(call: Call[WorkersQuery]) -> Response:
@@ -102,28 +117,38 @@ async def workers(call: Call[WorkersQuery]) -> Response:
     found = await worker_lists.list_of(call)
     waiting = await open_questions(call)
     return await page(
-        call, "workers",
+        call,
+        "workers",
         {
-            "title": "Workers", "working": [working_of(one) for one in found.workers],
-            "parked": [parked_of(one) for one in found.parked], "more_parked": found.more_parked,
-            "summary": workers_summary(found), "open_questions": waiting,
+            "title": "Workers",
+            "working": [working_of(one) for one in found.workers],
+            "parked": [parked_of(one) for one in found.parked],
+            "more_parked": found.more_parked,
+            "summary": workers_summary(found),
+            "open_questions": waiting,
             "changes": f"/workers?{urlencode({'limit': call.query.limit})}",
         },
-        root=root_of(call), version=["workers", time.time()],  # ages change with each answer
-    )  # fmt: skip
+        root=root_of(call),
+        version=["workers", time.time()],  # ages change with each answer
+    )
 
 
 async def run(call: Call[NoQuery]) -> Response:
     """One run, which the page follows."""
     pane = await call.service.feeds.of(call.run_id).page()
     return await page(
-        call, "run",
+        call,
+        "run",
         {
-            "title": f"{pane.graph} {call.run_id}", "run_id": call.run_id, "pane": Markup(pane.html),
-            "data": Markup(pane.data), "open_questions": await open_questions(call),
+            "title": f"{pane.graph} {call.run_id}",
+            "run_id": call.run_id,
+            "pane": Markup(pane.html),
+            "data": Markup(pane.data),
+            "open_questions": await open_questions(call),
         },
-        root=root_of(call), version=["run", call.run_id, pane.version],
-    )  # fmt: skip
+        root=root_of(call),
+        version=["run", call.run_id, pane.version],
+    )
 
 
 async def run_questions(call: Call[NoQuery]) -> Response:
@@ -141,9 +166,12 @@ async def run_questions(call: Call[NoQuery]) -> Response:
             cards.append(await away(partial(card_of, asked, said, context), asked, context))
     waiting = await open_questions(call)
     return await page(
-        call, "run_questions", {"cards": cards, "open_questions": waiting, "moment": time.time()},
-        root=root_of(call), version=["questions", waiting, [[card.question, card.digest] for card in cards]],
-    )  # fmt: skip
+        call,
+        "run_questions",
+        {"cards": cards, "open_questions": waiting, "moment": time.time()},
+        root=root_of(call),
+        version=["questions", waiting, [[card.question, card.digest] for card in cards]],
+    )
 
 
 class DataQuery(Query):

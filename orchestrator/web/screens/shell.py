@@ -37,9 +37,12 @@ def templates() -> Environment:
     from orchestrator.render.html.page import embedded
 
     found = Environment(
-        loader=PackageLoader("orchestrator.web.screens"), autoescape=True, undefined=StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
+        loader=PackageLoader("orchestrator.web.screens"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     found.policies["json.dumps_kwargs"] = {"sort_keys": False}  # arguments keep their order
     found.filters["visible"] = lambda text: shown(str(text))
     found.filters["embedded"] = lambda value: Markup(embedded(value))
@@ -65,9 +68,13 @@ async def page(call: Call[Any, Any], name: str, data: Mapping[str, object], *, r
         return Response(status_code=304, headers=headers)
     template = templates().get_template(f"{name}.html")
     given = {
-        "screen": name, "root": root, "read_only": read_only, "logs_out": call.settings.token is not None,
-        "static": lambda file: f"{root}/static/{file}", **data,
-    }  # fmt: skip
+        "screen": name,
+        "root": root,
+        "read_only": read_only,
+        "logs_out": call.settings.token is not None,
+        "static": lambda file: f"{root}/static/{file}",
+        **data,
+    }
     parts = await away(lambda: encoded(template.generate(given)), data)
     return response_of(parts, "text/html", headers=headers)
 
@@ -94,10 +101,20 @@ def problem_page(problem: HttpProblem, *, root: str, read_only: bool) -> Respons
     from starlette.responses import HTMLResponse
 
     document = problem.document()
-    text = templates().get_template("problem.html").render(
-        screen="problem", root=root, read_only=read_only, logs_out=False, static=lambda file: f"{root}/static/{file}",
-        title=document["title"], detail=document["detail"], open_questions="",
-    )  # fmt: skip
+    text = (
+        templates()
+        .get_template("problem.html")
+        .render(
+            screen="problem",
+            root=root,
+            read_only=read_only,
+            logs_out=False,
+            static=lambda file: f"{root}/static/{file}",
+            title=document["title"],
+            detail=document["detail"],
+            open_questions="",
+        )
+    )
     return HTMLResponse(text, problem.status, headers={**HEADERS, **problem.headers})
 
 
