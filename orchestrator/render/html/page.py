@@ -16,12 +16,13 @@ from hashlib import sha256
 from html import escape
 from importlib.resources import files
 from string import Template
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, Literal, cast
 
 from orchestrator.graph.model import GraphDefinition
 from orchestrator.json import ORDERED, in_pieces
 from orchestrator.render.backends import RenderError
 from orchestrator.render.html.bundle import shipped_bundle
+from orchestrator.render.html.run_data import RunWriter, run_data
 from orchestrator.render.overlaid import RunLike
 from orchestrator.render.style import stylesheet
 from orchestrator.render.svg import image_element, to_svg
@@ -29,10 +30,6 @@ from orchestrator.render.text import to_text
 from orchestrator.views.overlay import Overlay
 from orchestrator.views.run import Run
 from orchestrator.views.safe_text import plain
-
-if TYPE_CHECKING:
-    from orchestrator.render.html.run_data import RunWriter
-
 
 _UNSAFE = re.compile("[<>&\u2028\u2029\ud800-\udfff]")
 _STYLE = re.compile(r"<style>.*?</style>", re.DOTALL)
@@ -55,8 +52,6 @@ def page(
     for one in (run, other):
         if one is not None and not hasattr(one, "records"):
             raise RenderError("html shows a run's journal: give the run itself (executor.load(...)), not its overlay")
-    from orchestrator.render.html.run_data import run_data
-
     runs = [cast("Run", one) for one in (run, other) if one is not None]
     panes, told, heading = [], [], "h1" if other is None else "h2"
     for prefix, one in zip("ab", runs, strict=False):

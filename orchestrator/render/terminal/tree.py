@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from rich.cells import cell_len, set_cell_size
+
 from orchestrator import visible
 from orchestrator.render.terminal import excerpts
 from orchestrator.render.terminal.wordings import update_text
@@ -70,8 +72,6 @@ class Line:
 
     def fitted(self, width: int) -> Line:
         """The line cut to at most `width` columns of a terminal."""
-        from rich.cells import cell_len, set_cell_size
-
         over = cell_len(self.text) - width
         if over <= 0:
             return self

@@ -7,7 +7,13 @@ from functools import cache
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from starlette.responses import HTMLResponse, Response
+
+from orchestrator import __version__
 from orchestrator.json import digest, encoded
+from orchestrator.render.html.page import embedded
 from orchestrator.tasks import away
 from orchestrator.visible import shown
 from orchestrator.web import questions
@@ -15,7 +21,6 @@ from orchestrator.web.bodies import response_of
 
 if TYPE_CHECKING:
     from jinja2 import Environment
-    from starlette.responses import Response
 
     from orchestrator.web.endpoint import Call
     from orchestrator.web.problems import HttpProblem
@@ -31,10 +36,6 @@ HEADERS: Mapping[str, str] = {"Content-Security-Policy": POLICY, "Cache-Control"
 @cache
 def templates() -> Environment:
     """The templates. Everything that they are given is escaped as text."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-    from markupsafe import Markup
-
-    from orchestrator.render.html.page import embedded
 
     found = Environment(
         loader=PackageLoader("orchestrator.web.screens"),
@@ -59,8 +60,6 @@ async def page(call: Call[Any, Any], name: str, data: Mapping[str, object], *, r
         root: the path under which the routes are.
         version: plain JSON that changes whenever the page does, except for ages.
     """
-    from starlette.responses import Response
-
     read_only = call.settings.read_only
     tag = await away(lambda: f'"{digest([version, read_only, root, _release()])[:24]}"', version)
     headers = {**HEADERS, "ETag": tag}
@@ -98,8 +97,6 @@ def problem_page(problem: HttpProblem, *, root: str, read_only: bool) -> Respons
         root: the path under which the routes are.
         read_only: whether the server is.
     """
-    from starlette.responses import HTMLResponse
-
     document = problem.document()
     text = (
         templates()
@@ -120,8 +117,6 @@ def problem_page(problem: HttpProblem, *, root: str, read_only: bool) -> Respons
 
 @cache
 def _release() -> str:
-    from orchestrator import __version__
-
     return __version__
 
 
