@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
@@ -19,7 +18,7 @@ from orchestrator.web.documents import DiffDocument, Document, blank, first_line
 from orchestrator.web.endpoint import Call
 from orchestrator.web.problems import HttpProblem, fields_problem
 from orchestrator.web.requests import DiffQuery, Query
-from orchestrator.web.streams import MEDIA
+from orchestrator.web.streams import MEDIA, event_text
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -251,17 +250,13 @@ async def _seen(call: Call[Any], given: Sequence[str]) -> list[RunInfo]:
 async def _changes(call: Call[AlignedQuery], infos: Sequence[RunInfo]) -> AsyncIterator[str]:
     store, ids = call.executor.store, [info.run_id for info in infos]
     known = version_of(infos)
-    yield _text(AlignedEvent(type="ready"))
+    yield event_text(AlignedEvent(type="ready"))
     while True:
         await anyio.sleep(max(call.settings.poll, call.service.alignments.rest(ids)))
         now = version_of([await store.info(name) for name in ids])
         if now != known:
             known = now
-            yield _text(AlignedEvent(type="changed"))
-
-
-def _text(event: AlignedEvent) -> str:
-    return f"data: {json.dumps(event.model_dump(mode='json'))}\n\n"
+            yield event_text(AlignedEvent(type="changed"))
 
 
 def _figures(run: Run, info: RunInfo) -> ComparedFigures:

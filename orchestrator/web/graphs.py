@@ -1,4 +1,4 @@
-"""The graphs of the server, and the check of graph files."""
+"""The graphs of the server: a list, and one with its drawing and the form of its input."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from orchestrator.graph.state import start_form
 from orchestrator.graph.writing import to_yaml
 from orchestrator.render import to_svg
 from orchestrator.tasks import away
-from orchestrator.web.compose import checks
-from orchestrator.web.compose.documents import CheckBody, CheckDocument
 from orchestrator.web.compose.saved import SavedFile
 from orchestrator.web.documents import GraphDocument, GraphList, GraphRow, SavedText, blank
 from orchestrator.web.endpoint import Call
@@ -62,11 +60,3 @@ def _row(graph: GraphDefinition) -> dict[str, Any]:
 
 def _names(fields: str | tuple[str, ...] | None) -> tuple[str, ...]:
     return () if fields is None else (fields,) if isinstance(fields, str) else tuple(fields)
-
-
-async def check(call: Call[NoQuery, CheckBody]) -> CheckDocument:
-    """Check the text of a graph. Of the code that it names only that is used which the server was given."""
-    body, texts = call.body, call.service.texts
-    return await texts.away(
-        lambda: checks.check(body.text, body.format, texts.code, texts.tools, draw=body.draw, prove=body.prove)
-    )

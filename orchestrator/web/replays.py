@@ -5,7 +5,6 @@ The ids of the replays follow from the name of the batch and the ids of the runs
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
@@ -28,7 +27,7 @@ from orchestrator.web.endpoint import Call
 from orchestrator.web.problems import HttpProblem, fields_problem
 from orchestrator.web.requests import Body, Name, NoQuery, Query
 from orchestrator.web.settings import Risk
-from orchestrator.web.streams import MEDIA, StoreWatch
+from orchestrator.web.streams import MEDIA, StoreWatch, event_text
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -355,14 +354,10 @@ async def _changes(call: Call[ReplaysQuery], runs: Sequence[str]) -> AsyncIterat
         heads = [None if info is None else (info.head, info.status) for info in infos]
         now = {one: progress.state for one, progress in batches.runs(name).items()}, heads
         if known is None:
-            yield _text(ReplaysEvent(type="ready"))
+            yield event_text(ReplaysEvent(type="ready"))
         elif now != known:
-            yield _text(ReplaysEvent(type="changed"))
+            yield event_text(ReplaysEvent(type="changed"))
         known = now
         await anyio.sleep(call.settings.poll)
         if not batches.going(name):
             await watch.turn()
-
-
-def _text(event: ReplaysEvent) -> str:
-    return f"data: {json.dumps(event.model_dump(mode='json'))}\n\n"

@@ -129,7 +129,7 @@ ROUTES: tuple[Endpoint, ...] = (
         compose_documents.KindList,
     ),
     Endpoint(
-        "POST", "/api/graphs/check", "check_graph", graphs.check, "Check the text of a graph file.",
+        "POST", "/api/graphs/check", "check_graph", compose.check, "Check the text of a graph file.",
         compose_documents.CheckDocument, body=compose_documents.CheckBody,
     ),
     Endpoint(

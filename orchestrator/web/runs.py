@@ -42,7 +42,7 @@ from orchestrator.web.endpoint import Call
 from orchestrator.web.principals import Act
 from orchestrator.web.problems import HttpProblem, fields_problem, log
 from orchestrator.web.requests import AtQuery, EventsQuery, ExportQuery, NoQuery, PageQuery, RunsQuery, WhyQuery
-from orchestrator.web.streams import MEDIA, StoreWatch
+from orchestrator.web.streams import MEDIA, StoreWatch, event_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -232,21 +232,17 @@ async def _changes(call: Call[RunsQuery]) -> AsyncIterator[str]:
         await watch.turn()
         rows, waiting = _rows(await page_of(call)), await questions.waiting_for_people(call)
         if known is None:
-            yield _change_text(RunsEvent(type="ready", questions=waiting))
+            yield event_text(RunsEvent(type="ready", questions=waiting))
         else:
             changed = [run_id for run_id in {**known, **rows} if known.get(run_id) != rows.get(run_id)]
             if changed or waiting != asked:
-                yield _change_text(RunsEvent(type="changed", run_ids=changed, questions=waiting))
+                yield event_text(RunsEvent(type="changed", run_ids=changed, questions=waiting))
         known, asked = rows, waiting
         await anyio.sleep(call.settings.poll)
 
 
 def _rows(page: RunPage) -> dict[str, object]:
     return {row.run_id: row for row in page.runs}
-
-
-def _change_text(event: RunsEvent) -> str:
-    return f"data: {json.dumps(event.model_dump(mode='json'))}\n\n"
 
 
 _SPACED = json.JSONEncoder()

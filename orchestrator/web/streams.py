@@ -5,12 +5,14 @@ A stream that follows a store reads it only after something was written to it, a
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING
 
 import anyio
+from pydantic import BaseModel
 
 from orchestrator.errors import RunUnknown
 from orchestrator.json import cut_up
@@ -30,6 +32,11 @@ RECONNECT = "retry: 1000\n\n"
 """The first line of a stream: milliseconds after which a browser connects again."""
 _AHEAD = 64
 """Events that are read ahead of a reader."""
+
+
+def event_text(data: BaseModel) -> str:
+    """A document as an event of a stream."""
+    return f"data: {json.dumps(data.model_dump(mode='json'))}\n\n"
 
 
 class OpenStreams:

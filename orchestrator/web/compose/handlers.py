@@ -1,4 +1,4 @@
-"""Handlers of the editor: the parts of a graph for a palette and for completion, saving a text, and trying it."""
+"""Handlers of the editor: the parts of a graph, for a palette and for completion; check, save and try a text."""
 
 from __future__ import annotations
 
@@ -31,6 +31,8 @@ from orchestrator.tasks import away
 from orchestrator.tools.tool import Tool
 from orchestrator.web.compose import checks
 from orchestrator.web.compose.documents import (
+    CheckBody,
+    CheckDocument,
     KindField,
     KindList,
     KindRow,
@@ -141,6 +143,14 @@ def _text(graph: GraphDefinition) -> str:
         return to_plain_yaml(graph)
     except NotSerialisable:
         return to_yaml(graph)
+
+
+async def check(call: Call[NoQuery, CheckBody]) -> CheckDocument:
+    """Check the text of a graph. Of the code that it names only that is used which the server was given."""
+    body, texts = call.body, call.service.texts
+    return await texts.away(
+        lambda: checks.check(body.text, body.format, texts.code, texts.tools, draw=body.draw, prove=body.prove)
+    )
 
 
 async def save(call: Call[NoQuery, SaveBody]) -> SavedDocument:
