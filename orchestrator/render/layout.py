@@ -63,7 +63,7 @@ _SPREADS = (
     Spread(2.5, 4, "none"),
     Spread(2, 3, "counts"),
 )
-_SEAMS = 5
+_CUTS = 5
 """How often a picture is drawn apart before it is laid out wider."""
 _SPREAD_EDGES = 150
 """Edges; larger pictures are laid out once."""
@@ -126,7 +126,7 @@ def _settled(drawing: Drawing, source: str, direction: Direction, engine: Engine
 def _with_room(drawing: Drawing, layout: Layout, direction: Direction) -> Labelled:
     """A layout with its labels; it is drawn apart where they have no room."""
     best = found = labelled(drawing, layout)
-    for _ in range(_SEAMS if len(drawing.edges) <= _SPREAD_EDGES else 0):
+    for _ in range(_CUTS if len(drawing.edges) <= _SPREAD_EDGES else 0):
         wider = opened(drawing, layout, found.tight, direction) if found.tight else None
         if wider is None:
             break

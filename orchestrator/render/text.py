@@ -108,8 +108,8 @@ class _TextTree:
                 if self.above.get(target) == key and target not in self.meets:
                     yield from self._walk(target, arrow, f"{left}{'   ' if last else '│  '}")
                 else:
-                    upward = " ↑" if groups[target][0].key in self.back else ""
-                    yield f"{arrow}{self._name(target)}{upward}"
+                    back = " ↑" if groups[target][0].key in self.back else ""
+                    yield f"{arrow}{self._name(target)}{back}"
             if not straight:
                 return
             for target in straight[:-1]:

@@ -88,7 +88,7 @@ def asked_at(plan: Plan | None, node: str) -> Asked | None:
     return None if found is None else found._asks
 
 
-class Askings:
+class AskTracker:
     """What each step has asked, from its records: calls of models, and questions that no rule answered.
 
     A call that a crash cut off and that was made again is one call. Calls inside calls of tools are not the step's.

@@ -42,7 +42,7 @@ class _Call:
     """The record and the question by which a person was last asked what became of it."""
 
 
-class Discards(Fold):
+class Superseded(Fold):
     """What no longer counts in a run.
 
     Args:

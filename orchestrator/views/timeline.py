@@ -20,7 +20,7 @@ from orchestrator.kernel.run_state import Delta, RunState
 from orchestrator.kernel.state import Activation, Phase
 from orchestrator.views.causes import Causes
 from orchestrator.views.reader import Fold, read
-from orchestrator.views.step_work import NO_USAGE, Askings, JournaledCall, Unasked, asked_at, working_time
+from orchestrator.views.step_work import NO_USAGE, AskTracker, JournaledCall, Unasked, asked_at, working_time
 
 TimelineRowStatus: TypeAlias = Literal["running", "waiting", "done", "failed", "dropped"]
 _MOMENT = 0.05
@@ -173,7 +173,7 @@ class Timeline(Fold):
         self.gaps: list[Wait] = []
         self.start = self.end = 0.0
         self._asked: dict[str, tuple[AskedQuestion, Wait]] = {}
-        self._askings = Askings()
+        self._ask_tracker = AskTracker()
         self._calls: dict[str, JournaledCall] = {}
         self._live: dict[str, TimelineRow] = {}
         self._failed: dict[str, r.StepFailed] = {}
@@ -196,7 +196,7 @@ class Timeline(Fold):
     def applied(self, record: r.Record, delta: Delta) -> None:
         """See `Fold.applied`."""
         self.start = self.start or record.ts
-        self._askings.note(record)
+        self._ask_tracker.note(record)
         if isinstance(record, r.Resumed | r.Migrated | r.Forked):
             self._gap(record)
         if isinstance(record, r.Forked) and record.question in self._asked:
@@ -335,7 +335,7 @@ class Timeline(Fold):
         row.error = record.error
         if isinstance(record, r.StepDone):
             row.failed, row.guards, row.cached = record.failed, record.guards, record.cached
-            row.unasked = self._askings.unasked(row.activation, row.asks)
+            row.unasked = self._ask_tracker.unasked(row.activation, row.asks)
         if isinstance(record, r.StepFailed):
             self._failed[row.activation] = record
         if row.status == "dropped":

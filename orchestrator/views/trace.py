@@ -25,7 +25,7 @@ from orchestrator.kernel.state import Activation, FrameState, MapItem, OrderedMa
 from orchestrator.kernel.version import Version
 from orchestrator.views.overlay import EdgeKey, NodeKey, Overlay, Planned, PlannedState, PlannedStep, place_of
 from orchestrator.views.reader import Fold, read
-from orchestrator.views.step_work import Askings, WorkTime, asked_at
+from orchestrator.views.step_work import AskTracker, WorkTime, asked_at
 
 
 class _PlannedMap:
@@ -232,7 +232,7 @@ class Trace(Fold):
         self._faulty: Counter[NodeKey] = Counter()
         self._asked_by_steps: Counter[NodeKey] = Counter()
         self._unasked: Counter[NodeKey] = Counter()
-        self._askings = Askings()
+        self._ask_tracker = AskTracker()
         self._taken: Counter[EdgeKey] = Counter()
         self._busy: dict[str, Counter[NodeKey]] = {"running": Counter(), "waiting": Counter()}
         self._failed: dict[NodeKey, None] = {}
@@ -353,7 +353,7 @@ class Trace(Fold):
     def applied(self, record: r.Record, delta: Delta) -> None:
         """See `Fold.applied`."""
         run, activation = self.run, self._now
-        self._askings.note(record)
+        self._ask_tracker.note(record)
         changed = self.changed = OverlayChange()
         if self._left is not None:
             changed.places.update((place, node) for place, plan in _all_plans(run.plan) for node in plan.nodes)
@@ -385,7 +385,7 @@ class Trace(Fold):
         for token in (*((activation,) if activation is not None else ()), *self._gone):
             changed.plans.update(self._plans.settles(token))
         if isinstance(record, r.Ended):
-            for key, (path, node) in self._askings.open():
+            for key, (path, node) in self._ask_tracker.open():
                 self._count_asked(key, (place_of(path), node), changed, ended=False)
             self._end(record, changed)
         elif isinstance(record, r.Reopened | r.Forked) and self._was_over:
@@ -499,10 +499,10 @@ class Trace(Fold):
     def _count_asked(self, activation: str, place: NodeKey, changed: OverlayChange, *, ended: bool) -> None:
         """A step is over: it asked what its kind asks, or, if it ended, found that it need not."""
         asks = asked_at(plan_at(self.run.plan, place[0]), place[1])
-        asked = self._askings.settle(activation, asks)
+        asked = self._ask_tracker.settle(activation, asks)
         if asked:
             self._asked_by_steps[place] += asked
-        elif ended and self._askings.unasked(activation, asks):
+        elif ended and self._ask_tracker.unasked(activation, asks):
             self._unasked[place] += 1
         changed.places.add(place)
 

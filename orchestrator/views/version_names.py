@@ -11,7 +11,7 @@ from orchestrator.kernel.records import Migrated, Record, RunStarted
 T = TypeVar("T")
 
 
-class MovedNames:
+class VersionNames:
     """The names of a run in one of its versions: the last one with this structure, else the one that it has now.
 
     Args:

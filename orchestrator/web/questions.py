@@ -98,7 +98,7 @@ async def _changes(call: Call[QuestionsQuery]) -> AsyncIterator[str]:
     ready = False
     watch = StoreWatch(call.executor.store, call.settings)
     while True:
-        await watch.turn()
+        await watch.wait()
         now = {(one.run_id, one.question.id, one.question.digest): one for one in await _all(call)}
         for key in known.keys() - now.keys():
             yield _text(QuestionEvent(type="closed", run_id=key[0], question=key[1]))

@@ -360,4 +360,4 @@ async def _changes(call: Call[ReplaysQuery], runs: Sequence[str]) -> AsyncIterat
         known = now
         await anyio.sleep(call.settings.poll)
         if not batches.going(name):
-            await watch.turn()
+            await watch.wait()

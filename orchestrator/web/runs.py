@@ -229,7 +229,7 @@ async def _changes(call: Call[RunsQuery]) -> AsyncIterator[str]:
     known: dict[str, object] | None = None
     asked = 0
     while True:
-        await watch.turn()
+        await watch.wait()
         rows, waiting = _rows(await page_of(call)), await questions.waiting_for_people(call)
         if known is None:
             yield event_text(RunsEvent(type="ready", questions=waiting))

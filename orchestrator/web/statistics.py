@@ -52,7 +52,7 @@ async def _changes(call: Call[StatsQuery]) -> AsyncIterator[str]:
     watch = StoreWatch(call.executor.store, call.settings, rest=_REST)
     known: tuple[list[StatsGroup], int] | None = None
     while True:
-        await watch.turn()
+        await watch.wait()
         begun = time.monotonic()
         now = await _asked(call), await questions.waiting_for_people(call)
         lasted = time.monotonic() - begun

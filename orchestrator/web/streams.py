@@ -224,8 +224,8 @@ class StoreWatch:
         self._changes: object = None
         self._looked = -float("inf")
 
-    async def turn(self) -> None:
-        """Return when it is time to look. What lapses without a write, such as a lease, is seen after a heartbeat."""
+    async def wait(self) -> None:
+        """Wait until a read is due. What lapses without a write, such as a lease, is read after a heartbeat."""
         while True:
             changes = self._store.changes() if isinstance(self._store, Changing) else None
             since = time.monotonic() - self._looked

@@ -188,7 +188,7 @@ saved = SavedGraphs(folder, executor, Texts(executor))
 made = 0
 for turn in range(20):
     while True:
-        saved.look()
+        saved.read_changed()
         saved.settle()
         known = saved.files.get("quiet")
         times = 0 if known is None else int(known.text.rpartition("times: ")[2].split("}")[0])

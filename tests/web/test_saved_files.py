@@ -188,7 +188,7 @@ def test_a_file_that_names_a_tool_is_read_again_when_the_tools_are_known(folder:
     saved = SavedGraphs(folder, executor, Texts(executor))
     assert "is no code of this program" in saved.faults["quiet"]
     remote.known = True
-    saved.look()
+    saved.read_changed()
     saved.settle()
     assert "is no code" not in saved.faults.get("quiet", "")
 

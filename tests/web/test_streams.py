@@ -375,7 +375,7 @@ def test_a_stream_looks_at_a_store_that_tells_of_changes_only_after_a_change(url
             async def turns() -> None:
                 nonlocal looks
                 while True:
-                    await watch.turn()
+                    await watch.wait()
                     looks += 1
                     await anyio.sleep(0.001)
 

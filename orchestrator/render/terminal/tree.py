@@ -22,7 +22,7 @@ Part: TypeAlias = tuple[str, str]
 """A text and its style (of rich)."""
 
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
-_TURNS, _STILL = frozenset(SPINNER), "▸ "
+_SPINNING, _STILL = frozenset(SPINNER), "▸ "
 _ASCII = str.maketrans({
     "▸": ">", "✓": "+", "✗": "x", "–": "-", "↻": "~", "○": "o", "│": "|", "…": "~", "→": ">", "·": "-",
     "“": '"', "”": '"',
@@ -55,7 +55,7 @@ class Line:
     def still(self) -> Line:
         """The line with its spinner replaced by a still mark."""
         return replace(
-            self, parts=tuple((_STILL, "") if text[:1] in _TURNS else (text, style) for text, style in self.parts)
+            self, parts=tuple((_STILL, "") if text[:1] in _SPINNING else (text, style) for text, style in self.parts)
         )
 
     def said_in(self, encoding: str) -> Line:

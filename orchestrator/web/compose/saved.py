@@ -250,7 +250,7 @@ class SavedGraphs:
         self._folder, self._executor, self._texts = folder.resolve(), executor, texts
         self._lock = Lock()
         """Held while one file is looked at, so that of two looks the later one counts."""
-        self._turn = anyio.Lock()
+        self._refreshing = anyio.Lock()
         self._seen: dict[str, _Seen] = {}
         self._found: deque[_Found] = deque()
         self._added: dict[str, dict[str, Graph]] = {}
@@ -259,7 +259,7 @@ class SavedGraphs:
         """The files of the graphs of the server, by name."""
         self.faults: dict[str, str] = {}
         """Why files are no graphs of the server, by name."""
-        self.look()
+        self.read_changed()
         self.settle()
 
     async def refresh(self, name: str | None = None) -> None:
@@ -270,13 +270,13 @@ class SavedGraphs:
         """
         if name is not None:
             if is_name(name) and name not in self._texts.given:
-                await away(lambda: self.look(name))
+                await away(lambda: self.read_changed(name))
         else:
-            async with self._turn:  # requests that wait for the same take one thread
-                await away(self.look)
+            async with self._refreshing:  # requests that wait for the same take one thread
+                await away(self.read_changed)
         self.settle()
 
-    def look(self, only: str | None = None) -> None:
+    def read_changed(self, only: str | None = None) -> None:
         """Read the files that are new, or are not as they were. It blocks; `settle` makes their graphs the server's.
 
         Args:

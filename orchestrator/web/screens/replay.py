@@ -77,7 +77,7 @@ async def replay(call: Call[ReplayQuery]) -> Response:
     query, root = call.query, root_of(call)
     runs = replays.names_of(query.runs)
     waiting = await open_questions(call)
-    given = _manner(query)
+    given = _parameters(query)
     data: dict[str, object] = {
         "runs": runs,
         "graphs": sorted(await call.graphs()),
@@ -116,8 +116,8 @@ _LEFT = ("absent", "stopped", "interrupted")
 """Outcomes of replays that can be begun, or gone on with."""
 
 
-def _manner(query: ReplayQuery) -> dict[str, Any]:
-    """How the runs are replayed, as parameters."""
+def _parameters(query: ReplayQuery) -> dict[str, Any]:
+    """Options of the replays, as parameters of an address."""
     given = {"graph": query.graph or None, "at": query.at, "live": query.live}
     return {name: value for name, value in given.items() if value is not None}
 
