@@ -141,7 +141,7 @@ class InstanceLease(Generic[T]):
         self.inside: _Thread | None = None
         """The thread that uses it."""
 
-    def told(self) -> dict[str, JsonValue]:
+    def metadata(self) -> dict[str, JsonValue]:
         """Metadata about the instance for the result of a call."""
         found: dict[str, JsonValue] = {"new_instance": True} if self.new else {}
         return found | ({"waited": round(self.waited, 3)} if self.waited >= 0.001 else {})

@@ -81,8 +81,8 @@ def size_of(part: Part) -> int:
     return len(part.url if isinstance(part, Image) else part.data)
 
 
-def told_of(part: Part) -> str:
-    """A line that stands for it where it cannot be shown."""
+def placeholder_of(part: Part) -> str:
+    """Line in place of a part that cannot be shown."""
     if isinstance(part, Blob):
         name = f"{part.name!a}, " if part.name else ""
         return f"[{name}{part.media_type}, {_bytes_in(part.data)} bytes, not shown]"
@@ -213,7 +213,7 @@ class ToolResult(BaseModel, metaclass=Spelled):
 
         If the call went wrong it is `Error: ...`.
         """
-        lines = [told_of(part) for part in self.content]
+        lines = [placeholder_of(part) for part in self.content]
         if self.error is not None:
             lines.insert(0, f"Error: {self.error}")
         elif self.output is not None or not lines:

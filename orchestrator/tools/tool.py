@@ -147,8 +147,8 @@ class Tool:
     """The pool of the instances for its parameter `env`, which is not part of the schema. A call in a run gets the
     run's own instance. Another call gets that of its `id`, `await it(..., id="a")`, or one for this call alone."""
 
-    passes: ClassVar[tuple[type[Exception], ...]] = ()
-    """Errors that are no result of a call, and are raised to who makes it."""
+    propagates: ClassVar[tuple[type[Exception], ...]] = ()
+    """Errors that propagate to the caller instead of becoming a result."""
     continues: ClassVar[bool] = False
     """True if a call that is repeated under its key continues what it began, as the call of a graph does."""
 
@@ -363,10 +363,10 @@ class Tool:
             TimeoutError: the call took longer than the tool's `timeout`.
             ResultRefused: it returned what no result can hold.
         """
-        told: dict[str, JsonValue] = {}
+        pooled: dict[str, JsonValue] = {}
         waits_at_fence(key)
         try:
-            value = await self._call(args, key, ctx, told=told)
+            value = await self._call(args, key, ctx, pooled=pooled)
         except ExceptionGroup as group:  # a task group of the tool's wraps what went wrong
             inner = _inside(group)
             if len(inner) == 1:
@@ -374,7 +374,7 @@ class Tool:
             raise
         try:
             result = result_of(value)
-            return result.model_copy(update={"metadata": {**told, **result.metadata}}) if told else result
+            return result.model_copy(update={"metadata": {**pooled, **result.metadata}}) if pooled else result
         except Exception as error:
             raise refused(error, value) from error
 
@@ -461,14 +461,14 @@ class Tool:
         key: str | None,
         ctx: object,
         whose: Hashable = None,
-        told: dict[str, JsonValue] | None = None,
+        pooled: dict[str, JsonValue] | None = None,
     ) -> object:
         if self.pool is None:
             return await self._in_time(self._bind(args, key, ctx), key, ctx)
         holder = getattr(ctx, "holder", None) if whose is None else whose
         async with self.pool.lease(holder, aside=getattr(ctx, "aside", nullcontext)) as lease:
-            if told is not None:
-                told |= lease.told()
+            if pooled is not None:
+                pooled |= lease.metadata()
             call = self._bind(args, key, ctx, lease.value)
             if not is_async(call):
                 call = lease.in_thread(call)

@@ -135,11 +135,11 @@ async def _live(order: Order, say: Callable[[dict[str, Any]], None]) -> None:
 def main() -> None:
     """Live."""
     order = Order(**json.loads(sys.argv[1]))
-    with os.fdopen(os.dup(1), "w") as told:
+    with os.fdopen(os.dup(1), "w") as output:
         os.dup2(2, 1)  # what the program prints is no line of ours
 
         def say(line: dict[str, object]) -> None:
-            print(json.dumps(line), file=told, flush=True)
+            print(json.dumps(line), file=output, flush=True)
 
         try:
             anyio.run(partial(_live, order, say), backend=order.backend)

@@ -265,7 +265,7 @@ class McpConnection:
             # Not `call_tool`, which would check the result by the server's own schema, however long that takes.
             result = await live.client.session.send_request(request, kinds, progress_callback=progress)
         except MCPError as error:
-            raise await self._told(live, error) from None
+            raise await self._error_of(live, error) from None
         except (anyio.ClosedResourceError, anyio.BrokenResourceError):
             await self._clear(live)
             raise self._lost(live) from None
@@ -286,7 +286,7 @@ class McpConnection:
             self._live = None
             self._postpone()
 
-    async def _told(self, live: _OpenSession, error: MCPError) -> Exception:
+    async def _error_of(self, live: _OpenSession, error: MCPError) -> Exception:
         """Text of an error: the server's message, or a description of the transport's code."""
         from mcp.types import CONNECTION_CLOSED
 

@@ -272,7 +272,7 @@ def _check_steps(root: Mapping[str, Any]) -> None:
             raise ValueError("its schema refers to itself in a circle")
         if name not in known:
             under_way.add(name)
-            known[name] = min(1 + sum(map(steps, _beside(schema, root))), _STEPS + 1)
+            known[name] = min(1 + sum(map(steps, _for_same_value(schema, root))), _STEPS + 1)
             under_way.discard(name)
         return known[name]
 
@@ -281,7 +281,7 @@ def _check_steps(root: Mapping[str, Any]) -> None:
             raise ValueError("its schema has too many alternatives")
 
 
-def _beside(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Iterator[Any]:
+def _for_same_value(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Iterator[Any]:
     """The schemas that look at the same value."""
     if "$ref" in schema:
         yield referred(schema["$ref"], root)

@@ -17,7 +17,7 @@ from orchestrator.tools.mcp.connection import McpConnection, Progress
 from orchestrator.tools.mcp.listing import Listed, names_of
 from orchestrator.tools.mcp.servers import HttpServer, Server, StdioServer, hidden, servers_in, servers_of
 from orchestrator.tools.mcp.untrusted import exactly_without
-from orchestrator.tools.result import RISKS, Blob, Effect, Part, Risk, ToolFailure, ToolResult, as_text, told_of
+from orchestrator.tools.result import RISKS, Blob, Effect, Part, Risk, ToolFailure, ToolResult, as_text, placeholder_of
 from orchestrator.tools.schema import Wants
 from orchestrator.tools.tool import Tool, checked
 from orchestrator.tools.toolbox import Toolbox
@@ -282,7 +282,9 @@ def as_result(found: CallToolResult, secrets: tuple[str, ...] = (), *, wrapped: 
 
 def _without_bytes(value: JsonValue, blocks: Sequence[ContentBlock], parts: Sequence[Part]) -> JsonValue:
     """A value with a line in place of each text that is the data of a block."""
-    lines = {part.url.partition(",")[2] if isinstance(part, Image) else part.data: told_of(part) for part in parts}
+    lines = {
+        part.url.partition(",")[2] if isinstance(part, Image) else part.data: placeholder_of(part) for part in parts
+    }
     for block in blocks:  # as the server wrote it, which may have line breaks
         data = str(getattr(block, "data", ""))
         if data and (line := lines.get("".join(data.split()))):

@@ -15,7 +15,7 @@ from playwright.async_api import Error
 from playwright.async_api import TimeoutError as TimeoutFault
 
 from orchestrator.errors import ToolError
-from orchestrator.tools.builtin.web_fetch.guard import Guard, told
+from orchestrator.tools.builtin.web_fetch.guard import Guard, shown_address
 from orchestrator.tools.builtin.web_fetch.readable import CONTROL
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class Tabs:
         finally:
             self._accepts, self._began = False, None
         if "image" not in answer:
-            answer["text"] = "\n".join([*self._told(), answer["text"]])
+            answer["text"] = "\n".join([*self._quoted_notes(), answer["text"]])
         return answer
 
     # -- actions ---------------------------------------------------------------------------------------------------
@@ -202,7 +202,7 @@ class Tabs:
         data = await page.screenshot(
             full_page=full, clip=clip, animations="disabled", caret="hide", timeout=1000 * self._seconds
         )
-        text = "\n".join([*self._told(), await self._where(page)])
+        text = "\n".join([*self._quoted_notes(), await self._where(page)])
         return {"text": text, "image": base64.b64encode(data).decode()}
 
     async def tab(self, number: int | None = None, close: bool = False) -> Answer:
@@ -220,7 +220,7 @@ class Tabs:
         lines = []
         for place, page in enumerate(self._open, 1):
             mark = " (in front)" if page is self._front else ""
-            lines.append(f"{place}. {told(page.url)}{mark}")
+            lines.append(f"{place}. {shown_address(page.url)}{mark}")
         return {"text": "\n".join(lines) or "no tab is open"}
 
     async def download(self, ref: str, element: str) -> Answer:
@@ -236,7 +236,7 @@ class Tabs:
             if fault:
                 raise ToolError(f"the download failed: {fault}")
             source = await download.path()
-            path, size = await asyncio.to_thread(_kept, source, self._downloads, download.suggested_filename)
+            path, size = await asyncio.to_thread(_stored, source, self._downloads, download.suggested_filename)
         except BaseException:
             self._later(download.cancel())
             raise
@@ -335,7 +335,7 @@ class Tabs:
         # The same number and name may be on a page of another site, to which this one led in the meantime.
         for frame in (page.main_frame, await found.owner_frame()):
             if frame is None or self._seen.get(frame) != _site(frame.url):
-                place = told(page.url if frame is None else frame.url)
+                place = shown_address(page.url if frame is None else frame.url)
                 raise ToolError(f"the page is of another site than when it was read, {place}: read it again")
         return page, found
 
@@ -357,9 +357,7 @@ class Tabs:
         with suppress(Exception):
             title = await page.title()
         place = f", tab {self._open.index(page) + 1} of {len(self._open)}" if len(self._open) > 1 else ""
-        return (
-            f"Page {told(page.url)}{place}, with the title and content below, written by strangers:\n{quoted(title)[0]}"
-        )
+        return f"Page {shown_address(page.url)}{place}, with the title and content below, written by strangers:\n{quoted(title)[0]}"
 
     def refused(self, reason: str) -> None:
         """Something that a page asked for was refused."""
@@ -370,7 +368,7 @@ class Tabs:
         if len(self._notes) < _MOST_NOTES:
             self._notes.append(text[: 2 * _NOTE])
 
-    def _told(self) -> list[str]:
+    def _quoted_notes(self) -> list[str]:
         return [f"[{quoted(note)[0][2:]}]" for note in dict.fromkeys(self._notes)]
 
     def _reason(self, error: Exception) -> str:
@@ -396,7 +394,7 @@ async def _answers(page: Page) -> bool:
     return True
 
 
-def _kept(source: Path, folder: Path, suggested: str) -> tuple[Path, int]:
+def _stored(source: Path, folder: Path, suggested: str) -> tuple[Path, int]:
     """Copy a file into a folder, under a name that nothing has yet, like the one that a server suggests."""
     name = file_name(suggested)
     stem, dot, end = name.partition(".")

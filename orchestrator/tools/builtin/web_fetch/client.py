@@ -14,7 +14,7 @@ from functools import cache
 from typing import TYPE_CHECKING, cast
 
 from orchestrator.errors import ToolError
-from orchestrator.tools.builtin.web_fetch.guard import Guard, told
+from orchestrator.tools.builtin.web_fetch.guard import Guard, shown_address
 
 if TYPE_CHECKING:
     from httpcore2 import AsyncConnectionPool
@@ -91,8 +91,10 @@ class Fetching:
                     if isinstance(found, WebPage):
                         return replace(found, moved=moves > 0)
                     if moves == self.redirects:
-                        where = "" if self.named else f", last to {told(found)}"
-                        raise ToolError(f"{self.named or told(given)} redirects more than {moves} times{where}")
+                        where = "" if self.named else f", last to {shown_address(found)}"
+                        raise ToolError(
+                            f"{self.named or shown_address(given)} redirects more than {moves} times{where}"
+                        )
                     url = self.guard.url(found, url)
         except TIMEOUTS:
             raise ToolError(f"{self.named or url} did not answer within {self.seconds:g} s") from None

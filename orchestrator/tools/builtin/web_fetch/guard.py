@@ -132,7 +132,7 @@ class Guard:
 
         if len(given) > _LONG:
             raise ToolError(f"the address is longer than {_LONG} characters")
-        said = told(given)
+        said = shown_address(given)
         if not given.isprintable() or re.search(r"[\x00-\x20\x7f\\]", given):
             raise ToolError(f"{said} has blanks, backslashes or control characters: write them as %20 and the like")
         try:
@@ -183,7 +183,7 @@ class Guard:
         return list(found)
 
 
-def told(given: str) -> str:
+def shown_address(given: str) -> str:
     """An address as it stands in an error: short, with nothing that a terminal would act on, and without a user's name
     or password, which errors would carry to models and journals."""
     shown = _USERINFO.sub(r"\1...@", given)
