@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from orchestrator.away import away
 from orchestrator.errors import (
     GraphChanged,
     InvalidMigration,
@@ -297,7 +298,8 @@ async def draft_of(host: Host, options: ForkOptions, name: str, *, start: bool, 
     before = None
     if options.answer is not None:
         before = await host.loader.machine_of(info, moment.stored, moment.machine.head - 1)
-    changed = changes_of(going_on, moment.records, options, before)
+    given = (options.update, options.result, options.answer, options.answers)
+    changed = await away(lambda: changes_of(going_on, moment.records, options, before), *given)
     changed.over = over
     _check_seen(options, changed, before)
     labels = new_labels(options.labels or {}, moment.machine.labels)
