@@ -23,7 +23,7 @@ async def approvals(executor: Executor, run: Run) -> list[str]:
     """
     from orchestrator.kernel.question import Approve, Deny, parts_of
     from orchestrator.kernel.records import FINAL, Answered, Asked, Forked
-    from orchestrator.seals import audit, live_answers
+    from orchestrator.kernel.seals import audit, live_answers
 
     machine = run.machine
     records = await executor.store.read(run.run_id, upto=run.seq)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from orchestrator.engines import ServedEngine
     from orchestrator.executor import Executor, Run
     from orchestrator.graph.limits import Limits
-    from orchestrator.verbs import Graph
+    from orchestrator.graph_class import Graph
 
 
 def run(

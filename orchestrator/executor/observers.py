@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 import anyio
 import anyio.to_thread
 
-from orchestrator.containment import call_in_thread, contained
+from orchestrator.calls import call_in_thread, contained
 from orchestrator.errors import OrchestratorError, RunConflict, RunEnded, RunUnknown, StoreError
 from orchestrator.executor.lease import is_held
 from orchestrator.graph.model import GraphDefinition

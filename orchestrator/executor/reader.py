@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, cast, get_args
 
 from pydantic import ValidationError
 
-from orchestrator.away import away
 from orchestrator.errors import InvalidValue, OrchestratorError, RunConflict, RunUnknown, StoreUnavailable
 from orchestrator.executor.host import Host
 from orchestrator.executor.journal import questions_of, totals_of
@@ -21,6 +20,7 @@ from orchestrator.stores.codec import Damaged, encoded_in, key_of
 from orchestrator.stores.requests import Append, QuestionQuery, StatsQuery
 from orchestrator.stores.rows import QuestionPage, WaitingQuestion, encrypted_with
 from orchestrator.stores.shared import forks_of
+from orchestrator.tasks import away
 from orchestrator.values import check_labels, check_position, check_text
 
 if TYPE_CHECKING:

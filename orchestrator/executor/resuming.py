@@ -12,8 +12,8 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
+from orchestrator.calls import contained
 from orchestrator.clock import Clock
-from orchestrator.containment import contained
 from orchestrator.errors import ContextMissing, InvalidValue, RunConflict, RunEnded
 from orchestrator.executor.call_guard import CallGuard
 from orchestrator.executor.options import ResumeOptions
@@ -23,13 +23,13 @@ from orchestrator.graph.codec import as_json
 from orchestrator.graph.limits import Limits
 from orchestrator.graph.model import GraphDefinition
 from orchestrator.graph.names import plain_name
-from orchestrator.jsontypes import JsonObject
+from orchestrator.json import JsonObject
 from orchestrator.kernel.machine import apply_stored
 from orchestrator.kernel.queries import spent_limit
 from orchestrator.kernel.records import FINAL, LimitsChanged, Record, Reopened, Resumed, RunStarted
 from orchestrator.kernel.reopening import can_reopen
 from orchestrator.kernel.run_state import RunState
-from orchestrator.seals import Audit, Seal, audit
+from orchestrator.kernel.seals import Audit, Seal, audit
 from orchestrator.stores.base import RunInfo, Store
 from orchestrator.tools.result import Risk
 

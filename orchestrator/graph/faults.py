@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
-from orchestrator.errors import GraphError, GraphUnknown, UntrustedCode
+from orchestrator.errors import GraphError, GraphUnknown, Problem, UntrustedCode
 from orchestrator.graph.codec import explain_fault
-from orchestrator.problem import Problem
 
 # -- The name that was probably meant where an unknown one is written ------------------------------------------
 

@@ -39,9 +39,9 @@ from orchestrator.graph.refs import find, made_for, ref_of
 from orchestrator.graph.signatures import declared_outcomes
 from orchestrator.graph.state import StateSchema
 from orchestrator.graph.topology import Join, NodeShape, Rest, Topology, counts
+from orchestrator.graph.typevars import Erased, StateT
 from orchestrator.graph.versions import Migration
-from orchestrator.jsontypes import JsonObject
-from orchestrator.typevars import Erased, StateT
+from orchestrator.json import JsonObject
 from orchestrator.values import MAX_LIFETIME
 
 if TYPE_CHECKING:

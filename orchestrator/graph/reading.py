@@ -35,7 +35,7 @@ from orchestrator.graph.state import StateSchema
 from orchestrator.graph.text.places import located
 from orchestrator.graph.text.source import read_source
 from orchestrator.graph.topology import DONE, FAILED, IF_NAMED
-from orchestrator.jsontypes import JsonObject
+from orchestrator.json import JsonObject
 
 # -- Nodes as data, and back -----------------------------------------------------------------------------------
 

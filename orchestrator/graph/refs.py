@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from orchestrator.errors import GraphUnknown, UntrustedCode
 from orchestrator.graph.node_tools import node_tools
-from orchestrator.jsontypes import digest
+from orchestrator.json import digest
 
 # -- References to code as text: `module:attr`, or `file.py` for a module that is named by its file ------------
 # Writing one is always safe. `resolve` and `module_of_file` import, so they are called only for text that a person

@@ -27,7 +27,7 @@ from orchestrator.graph.reducers import BUILTIN, Extend, Replace, local
 from orchestrator.graph.refs import Trust, ref_of
 from orchestrator.graph.state_view import Views
 from orchestrator.graph.text.types import InlineTypes, model_faults
-from orchestrator.jsontypes import JsonObject
+from orchestrator.json import JsonObject
 from orchestrator.values import Unfit
 
 _set = object.__setattr__

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from orchestrator.graph.versions import Renames, inside
-from orchestrator.jsontypes import JsonObject
+from orchestrator.json import JsonObject
 from orchestrator.kernel import pools
 from orchestrator.kernel.endings import all_tokens, forget_frozen, has_aside, kept_frames
 from orchestrator.kernel.frame import settle

@@ -11,7 +11,7 @@ from orchestrator.graph.isolation import listed
 from orchestrator.graph.limits import Limits, LimitsLeft, Reserve, Usage
 from orchestrator.graph.outcome import DONE
 from orchestrator.graph.topology import RESERVED, START, Route, Topology, counts, is_count
-from orchestrator.jsontypes import JsonObject
+from orchestrator.json import JsonObject
 from orchestrator.kernel.needs import has_needs, needs_error
 from orchestrator.kernel.question import Question
 from orchestrator.kernel.rank import Rank

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from orchestrator.graph.limits import NO_USAGE, Reserve, Usage
-from orchestrator.jsontypes import JsonObject
+from orchestrator.json import JsonObject
 from orchestrator.kernel.event_queue import EventQueue
 from orchestrator.kernel.ledger import Ledger
 from orchestrator.kernel.plan import Plan

@@ -12,10 +12,10 @@ from weakref import WeakKeyDictionary
 import anyio
 import anyio.lowlevel
 
+from orchestrator.calls import pass_fence
 from orchestrator.errors import ModelError, ModelMisconfigured, ModelUnavailable
-from orchestrator.fence import pass_fence
 from orchestrator.models.chat import Assembly, EventDecoder, Piece, error_in, parsed, reply_from, reply_of
-from orchestrator.models.faults import refusal
+from orchestrator.models.http_errors import refusal
 from orchestrator.models.messages import Reply
 from orchestrator.models.secrets import without
 
@@ -116,7 +116,7 @@ class ModelConnection:
 
     async def _chunks(self, response: Response, assembly: Assembly) -> AsyncGenerator[object]:
         """The chunks of a stream, up to its end or the word that says so."""
-        from orchestrator.models.bounded import Counted, exhausted
+        from orchestrator.models.http_client import Counted, exhausted
 
         events, done, counted = EventDecoder(), False, Counted(self.name, self.limit)
         received = response.aiter_bytes()
@@ -210,7 +210,7 @@ class ModelConnection:
         from httpx2 import InvalidURL
         from openai import AsyncOpenAI
 
-        from orchestrator.models.bounded import BoundedClient
+        from orchestrator.models.http_client import BoundedClient
 
         loop = anyio.lowlevel.current_token().native_token
         known = self._clients.get(loop)

@@ -19,7 +19,7 @@ from pydantic_core import to_jsonable_python
 
 from orchestrator.errors import ModelError
 from orchestrator.graph.limits import Usage
-from orchestrator.jsontypes import cleaned, storable
+from orchestrator.json import cleaned, storable
 from orchestrator.models.messages import Reply, ToolCall
 from orchestrator.values import FOREIGN_DEPTH, MAX_TOKENS, Unfit, check, fault_in
 

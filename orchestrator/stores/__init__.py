@@ -99,10 +99,10 @@ def _open_postgres(url: str) -> Store:
     try:
         import psycopg  # noqa: F401
     except ImportError as error:
-        from orchestrator.distribution import install
+        from orchestrator.errors import install_command
 
         raise StoreError(
-            f"a store in PostgreSQL needs psycopg ({error}); install it with `{install('postgres')}`"
+            f"a store in PostgreSQL needs psycopg ({error}); install it with `{install_command('postgres')}`"
         ) from error
     from orchestrator.stores.postgres import PostgresStore
 

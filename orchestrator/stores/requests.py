@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, get_args
 from orchestrator.stores.words import words
 
 if TYPE_CHECKING:
-    from orchestrator.jsontypes import JsonObject
+    from orchestrator.json import JsonObject
     from orchestrator.kernel.lineage import Relation
     from orchestrator.kernel.records import Record
     from orchestrator.stores.fair_claims import Turns

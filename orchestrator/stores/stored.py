@@ -14,9 +14,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, astuple
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias, cast
 
-from orchestrator.archived import Archived
-from orchestrator.errors import InvalidValue, StoreError
-from orchestrator.jsontypes import canonical
+from orchestrator.errors import Archived, InvalidValue, StoreError
+from orchestrator.json import canonical
 from orchestrator.kernel import records as r
 from orchestrator.kernel.records import FINAL
 from orchestrator.stores.base import Lease, Parent, RunInfo, Schedule
@@ -26,7 +25,7 @@ from orchestrator.stores.shared import corrupt, graph_unknown, json_object, read
 from orchestrator.values import MAX_RECORD_BYTES, cut, in_calendar
 
 if TYPE_CHECKING:
-    from orchestrator.jsontypes import JsonObject
+    from orchestrator.json import JsonObject
     from orchestrator.kernel.records import Record, RunStarted
 
 
@@ -94,7 +93,7 @@ async def rows_of_new(run_id: str, records: Sequence[Record]) -> tuple[list[Row]
     """The same of a run that is created: a fork or an import has all its records at once."""
     if len(records) == 1:
         return rows_of(run_id, records)
-    from orchestrator.away import away
+    from orchestrator.tasks import away
 
     return await away(lambda: rows_of(run_id, records), records)
 

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 import anyio
 import anyio.to_thread
 
-from orchestrator.containment import call_in_thread, contained
+from orchestrator.calls import call_in_thread, contained
 from orchestrator.graph.signatures import is_async
 from orchestrator.tasks import OwnTask
 

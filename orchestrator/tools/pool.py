@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 import anyio
 import anyio.lowlevel
 
-from orchestrator.containment import stopped_by
+from orchestrator.calls import stopped_by
 from orchestrator.errors import PoolTimeout
 from orchestrator.tasks import is_open
 from orchestrator.tools.deadlocks import in_vain

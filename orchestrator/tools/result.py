@@ -13,7 +13,7 @@ from pydantic.json_schema import SkipJsonSchema
 from orchestrator.errors import SecretInState, ToolError, message_of
 from orchestrator.graph.codec import Codec
 from orchestrator.graph.faults import Spelled
-from orchestrator.jsontypes import cleaned, deeper_than
+from orchestrator.json import cleaned, deeper_than
 from orchestrator.models.messages import Image
 from orchestrator.tools.content import Blob, Part, part_of, told_of
 from orchestrator.values import FOREIGN_DEPTH, Unfit, check, too_deep

@@ -24,14 +24,13 @@ import anyio
 from pydantic import JsonValue, ValidationError
 from pydantic_core import to_json
 
-from orchestrator.containment import contained
+from orchestrator.calls import contained, waits_at_fence
 from orchestrator.errors import AgentError, EffectFailed, InvalidArguments, SecretInState, ToolError, message_of
-from orchestrator.fence import waits_at_fence
 from orchestrator.graph.codec import Codec, explain, parts_of
 from orchestrator.graph.limits import Retry
 from orchestrator.graph.signatures import is_async
 from orchestrator.graph.state import type_schema
-from orchestrator.jsontypes import JsonObject, digest
+from orchestrator.json import JsonObject, digest
 from orchestrator.models.messages import Image
 from orchestrator.tools.content import Blob
 from orchestrator.tools.conversion import coerced

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from typing import Any
 
-from orchestrator.jsontypes import canonical
+from orchestrator.json import canonical
 from orchestrator.tools.check_budget import DEEPEST, Budget, Exhausted
 from orchestrator.tools.keywords import as_json, is_number, is_of_kind, kinds_of, referred
 from orchestrator.tools.patterns import linear

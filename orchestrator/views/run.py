@@ -18,6 +18,7 @@ from orchestrator.graph.codec import explain
 from orchestrator.graph.isolation import isolated, json_copy
 from orchestrator.graph.limits import Usage
 from orchestrator.graph.model import GraphDefinition
+from orchestrator.graph.typevars import StateT
 from orchestrator.kernel.lineage import Parent
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.queries import Branch, branches, open_questions, state_values
@@ -26,12 +27,11 @@ from orchestrator.kernel.records import Failure, Record
 from orchestrator.kernel.run_state import RunState
 from orchestrator.redaction import redact
 from orchestrator.stores.requests import RunQuery
-from orchestrator.typevars import StateT
 from orchestrator.values import shown_labels
 from orchestrator.views.reader import read
 
 if TYPE_CHECKING:
-    from orchestrator.archived import Archived
+    from orchestrator.errors import Archived
     from orchestrator.views.explainer import Explainer, RunExplanation
     from orchestrator.views.overlay import Overlay
     from orchestrator.views.standby import Standby

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from orchestrator.graph.isolation import SharedList, listed
 from orchestrator.graph.state import StateSchema
-from orchestrator.jsontypes import JsonObject
+from orchestrator.json import JsonObject
 from orchestrator.kernel import records as r
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.run_state import Delta

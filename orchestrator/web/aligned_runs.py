@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 
-from orchestrator.away import away
+from orchestrator.tasks import away
 from orchestrator.views.alignment import AlignedRow, Alignment
 from orchestrator.views.diff import fields_diff, flat
 from orchestrator.views.run_diff import Difference

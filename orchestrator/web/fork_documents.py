@@ -22,7 +22,7 @@ from orchestrator.executor.fork.preview import (
     ForkPreview,
 )
 from orchestrator.graph.limits import Usage
-from orchestrator.jsontypes import is_small
+from orchestrator.json import is_small
 from orchestrator.kernel.question import in_family
 from orchestrator.kernel.records import RunStatus, failed_result
 from orchestrator.values import shown_labels

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, cast
 
-from orchestrator.away import away
 from orchestrator.errors import RunUnknown
 from orchestrator.executor.run_status import with_status
 from orchestrator.kernel.lineage import Relation
@@ -23,6 +22,7 @@ from orchestrator.kernel.records import (
 )
 from orchestrator.kernel.records.base import ActivationRecord
 from orchestrator.stores.base import RunInfo
+from orchestrator.tasks import away
 from orchestrator.views.safe_text import told
 from orchestrator.web.documents import blank
 from orchestrator.web.endpoint import Call

@@ -23,23 +23,22 @@ from orchestrator.graph.text.types import parse_type
 from orchestrator.models.base import unfenced
 from orchestrator.models.chat import Assembly, EventDecoder, parsed, reply_of
 from orchestrator.models.chat.reply import read_arguments
-from orchestrator.models.faults import quoted
+from orchestrator.models.http_errors import quoted
 from orchestrator.models.messages import Image, user
+from orchestrator.models.offline.arithmetic import NoArithmetic, number_in, read
 from orchestrator.models.offline.fitting import _words
 from orchestrator.models.offline.model import OfflineModel
-from orchestrator.models.offline.reading import NoArithmetic, number_in, read
 from orchestrator.models.profile import profile_of
 from orchestrator.models.text.forms import Form, OfferedTool
 from orchestrator.models.text.protocol import FORMS
-from orchestrator.models.text.screen import CallScreen
-from orchestrator.models.text.thinking import Aside, parted, thoughts_in
+from orchestrator.models.text.screen import Aside, CallScreen, parted, thoughts_in
 from orchestrator.nodes.extract import find_answer
-from orchestrator.nodes.guards import GuardFault, read_guard
-from orchestrator.nodes.labels import answer_in, thought_in
+from orchestrator.nodes.planned_calls import arguments_of
 from orchestrator.nodes.plans import PlanFault
 from orchestrator.nodes.plans.blueprint import PlannedCall, needs_of, quoted_references, read_blueprint
-from orchestrator.nodes.plans.inputs import arguments_of
-from orchestrator.nodes.plans.steps import read_steps
+from orchestrator.nodes.plans.step_list import read_steps
+from orchestrator.nodes.respond import answer_in, thought_in
+from orchestrator.nodes.route import GuardFault, read_guard
 from orchestrator.redaction import redact, redacted
 from orchestrator.render.html.call_data import CallData
 from orchestrator.render.html.clean_data import clean
@@ -342,13 +341,13 @@ PARSERS: Mapping[str, Parser] = {
     ),
     "guards": Parser(
         read_guard,
-        ("orchestrator.nodes.guards:_TOKEN",),
+        ("orchestrator.nodes.route:_TOKEN",),
         ("a", '"', "'", '"' * 3, "'" * 3, 'r"', "b'", "\\", "// ", "1.", "(", "x.all(", " && "),
         (GuardFault,),
     ),
     "plan of steps": Parser(
         read_steps,
-        ("orchestrator.nodes.plans.steps:*",),
+        ("orchestrator.nodes.plans.step_list:*",),
         ("<" + " " * 50, "1. a\n", "1. ", "- ", "Step 1: ", "```\n", "a\n\n", "# a\n", "1. a. 2. b. "),
         (PlanFault,),
     ),
@@ -360,7 +359,7 @@ PARSERS: Mapping[str, Parser] = {
     ),
     "inputs of planned calls": Parser(
         _inputs,
-        ("orchestrator.nodes.plans.inputs:*",),
+        ("orchestrator.nodes.planned_calls:*",),
         (*_JSON, "a=", "a=1, ", "#E1, ", "(", "'"),
         (AgentError,),
         usual=200_000,
@@ -377,13 +376,13 @@ PARSERS: Mapping[str, Parser] = {
         ("`orchestrator show ", "`orchestrator why 'a`", "`", "'", "\\"),
         usual=200_000,
     ),
-    "labels": Parser(_labels, ("orchestrator.nodes.labels:*",), ("Thought: ", "Answer: ", "Finish[", "*")),
+    "labels": Parser(_labels, ("orchestrator.nodes.respond:*",), ("Thought: ", "Answer: ", "Finish[", "*")),
     "bracket form": Parser(
         _form("bracket"),
         (
             "orchestrator.models.text.bracket:*",
-            "orchestrator.models.text.bracket_inputs:*",
-            "orchestrator.models.text.defuse:*",
+            "orchestrator.models.text.bracket:*",
+            "orchestrator.models.text.forms:*",
         ),
         (
             "Action: search[",
@@ -401,26 +400,26 @@ PARSERS: Mapping[str, Parser] = {
     ),
     "plugin form": Parser(
         _form("plugin"),
-        ("orchestrator.models.text.plugin:*",),
+        ("orchestrator.models.text.json_forms:*",),
         ("<|action_start|>", '<|action_start|><|plugin|>{"name":"search"}<|action_end|>', "<|", *_JSON),
     ),
     "separator form": Parser(
-        _form("separator"), ("orchestrator.models.text.separator:*",), ("<|tool_calls|>", "<|tool_calls|>[", *_JSON)
+        _form("separator"), ("orchestrator.models.text.json_forms:*",), ("<|tool_calls|>", "<|tool_calls|>[", *_JSON)
     ),
     "JSON form": Parser(
         _form("json"),
-        ("orchestrator.models.text.json_form:*", "orchestrator.models.base:_fence"),
+        ("orchestrator.models.text.json_forms:*", "orchestrator.models.base:_fence"),
         ("```json\n", "```\n", '{"name": "search", "arguments": {', '[{"name": "search"},', *_JSON),
     ),
     "fences and thoughts": Parser(
         lambda text: (unfenced(text), parted(text), thoughts_in(text)),
-        ("orchestrator.models.text.thinking:*",),
+        ("orchestrator.models.text.screen:*",),
         ("<think>", "</think>", "```a\n"),
     ),
     "offline model": Parser(
         _offline,
         (
-            "orchestrator.models.offline.reading:*",
+            "orchestrator.models.offline.arithmetic:*",
             "orchestrator.models.offline.model:*",
             "orchestrator.models.offline.fitting:*",
         ),
@@ -429,7 +428,7 @@ PARSERS: Mapping[str, Parser] = {
     ),
     "arithmetic": Parser(read, (), ("1+", "(", "**", "-", "1,000"), (NoArithmetic,)),
     "server-sent events": Parser(_events, (), ("data: ", "\n\n", "\r", "data: {}\n\n", ":", "\ufeff", *_JSON)),
-    "pieces of a stream": Parser(_deltas, ("orchestrator.models.chat.deltas:*",), _JSON, usual=200_000),
+    "pieces of a stream": Parser(_deltas, ("orchestrator.models.chat.stream:*",), _JSON, usual=200_000),
     "small pieces of a call": Parser(_small_pieces, (), (",{}", "}", '"}', "{}", '"\\}', "{", "]}"), largest=40_000),
     "answers of model servers": Parser(_answer_of_a_server, (), ("<html>", *_JSON), (ModelError,)),
     "model names": Parser(lambda text: profile_of(text, text), ("orchestrator.models.profile:*",), ("o1", "http://")),
@@ -558,15 +557,15 @@ OWN: Mapping[str, str] = {
     "orchestrator.cli.project.names:suggestion()": "an argument that the user types",
     "orchestrator.graph.model:__init_subclass__()": "names of classes in the program",
     "orchestrator.nodes:KINDS": "names of classes of ours",
-    "orchestrator.nodes.guards:_PLACE": "what the library of guards says of a fault",
-    "orchestrator.nodes.guards:_CODE": "what the library of guards says of a fault",
+    "orchestrator.nodes.route:_PLACE": "what the library of guards says of a fault",
+    "orchestrator.nodes.route:_CODE": "what the library of guards says of a fault",
     "orchestrator.stores.postgres.record_partitions:_missing()": "what the database says of a fault",
     "orchestrator.stores.postgres.record_partitions:_month_named()": "names of tables of the database",
     "orchestrator.render.html.bundle:_IMPORT": "modules of the package",
     "orchestrator.render.html.bundle:_EXPORT": "modules of the package",
     "orchestrator.render.html.page:_STYLE": "a drawing of ours, in which all text is escaped",
     "orchestrator.render.html.page:_LOOK": "a drawing of ours, in which all text is escaped",
-    "orchestrator.models.text.words:_place": "the prompt that a developer gives",
+    "orchestrator.models.text.conversation:_place": "the prompt that a developer gives",
     "orchestrator.models.offline.planning:named()": "calls that the offline model wrote itself",
     "orchestrator.tools.builtin.files.history:_RECORD": "names of files in a directory of ours, at most 255 bytes",
     "orchestrator.graph.reading:_add_problems()": "messages of ours about a graph file",

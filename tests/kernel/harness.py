@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from orchestrator.graph.isolation import listed
-from orchestrator.jsontypes import canonical
+from orchestrator.json import canonical
 from orchestrator.kernel import records as r
 from orchestrator.kernel.breakpoints import PAUSE
 from orchestrator.kernel.machine import apply, fold

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from hypothesis import assume
 
-from orchestrator.jsontypes import canonical
+from orchestrator.json import canonical
 from orchestrator.kernel import records as r
 from orchestrator.kernel.machine import apply
 from orchestrator.kernel.plan import Plan

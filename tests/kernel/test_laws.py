@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from orchestrator.errors import InvalidGraph
 from orchestrator.graph.limits import Limits
-from orchestrator.jsontypes import canonical
+from orchestrator.json import canonical
 from orchestrator.kernel import records as r
 from orchestrator.kernel.frame import SPENT
 from orchestrator.kernel.machine import apply

@@ -16,8 +16,7 @@ import anyio
 import pytest
 
 from orchestrator import Executor
-from orchestrator.archived import Archived
-from orchestrator.errors import RunArchived, RunConflict, StoreCorrupt, StoreUnavailable
+from orchestrator.errors import Archived, RunArchived, RunConflict, StoreCorrupt, StoreUnavailable
 from orchestrator.stores import open_store
 from orchestrator.stores.archive import ArchivedStore, open_archive
 from orchestrator.stores.archive.base import new_name

@@ -629,7 +629,7 @@ def test_objects_and_texts_come_back(run_id: str, data: Mapping[str, object], on
 
 @given(NAME, NAME, JSON, TEXT, st.binary(max_size=16), st.binary(max_size=60))
 def test_items_and_snapshots_come_back(space: str, key: str, value: Any, text: str, vector: bytes, data: bytes) -> None:
-    from orchestrator.jsontypes import canonical
+    from orchestrator.json import canonical
 
     item = Item((space,), key, canonical(value), text or key, vector, 1.0, 2.0, 3.0)
     coded = VALUES.item("memory", item)

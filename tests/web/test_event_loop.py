@@ -21,7 +21,7 @@ import pytest
 from pydantic import BaseModel
 
 from orchestrator import redaction
-from orchestrator.jsontypes import PIECE, is_small
+from orchestrator.json import PIECE, is_small
 from orchestrator.visible import exact
 from orchestrator.web.endpoint import Endpoint
 from orchestrator.web.routes import ROUTES

@@ -23,7 +23,7 @@ from orchestrator.executor.replay.recording import (
     state_digest,
 )
 from orchestrator.graph.topology import START
-from orchestrator.jsontypes import digest
+from orchestrator.json import digest
 from orchestrator.kernel import records as r
 from orchestrator.kernel.handlers.questions import timer_question
 from orchestrator.kernel.machine import apply_stored

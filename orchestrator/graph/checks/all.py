@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from orchestrator.errors import Problem
 from orchestrator.graph.checks.edges import edge_problems, look_alike_problems, name_problems, reach_problems
 from orchestrator.graph.checks.nodes import (
     cache_problems,
@@ -21,7 +22,6 @@ from orchestrator.graph.checks.proofs import unconfirmed
 from orchestrator.graph.checks.shape import shape_problems
 from orchestrator.graph.checks.state import field_problems, write_problems
 from orchestrator.graph.model import GraphDefinition
-from orchestrator.problem import Problem
 
 if TYPE_CHECKING:
     from orchestrator.graph.node_tools import NodeTool

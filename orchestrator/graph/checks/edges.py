@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 
+from orchestrator.errors import Problem
 from orchestrator.graph.edges import Edge
 from orchestrator.graph.faults import close_to
 from orchestrator.graph.model import GraphDefinition
 from orchestrator.graph.names import RULE, is_name, look_alikes
 from orchestrator.graph.topology import ANY, END, RESERVED, START, STOP, reached
-from orchestrator.problem import Problem
 
 # -- Words that the messages of several checks share -----------------------------------------------------------
 

@@ -8,13 +8,13 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 
 from orchestrator import errors
+from orchestrator.errors import Problem
 from orchestrator.graph.checks.edges import listed, mend_name
 from orchestrator.graph.function import Undigestible, node_code_digest
 from orchestrator.graph.model import ITEM, GraphDefinition, Node
 from orchestrator.graph.names import RULE, is_name
 from orchestrator.graph.reading import UnresolvedNode
 from orchestrator.graph.topology import ANY, DONE, END, IF_NAMED, START, STOP
-from orchestrator.problem import Problem
 
 # -- C1: what kinds of nodes check themselves ------------------------------------------------------------------
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import combinations
 
+from orchestrator.errors import Problem
 from orchestrator.graph.checks.edges import mend_name
 from orchestrator.graph.edges import Edge
 from orchestrator.graph.fields import holds
 from orchestrator.graph.model import GraphDefinition, Node
 from orchestrator.graph.topology import END, FanOut, counts
-from orchestrator.problem import Problem
 
 # -- C1: the state has every field that the graph, its edges and its nodes name --------------------------------
 

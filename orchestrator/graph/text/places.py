@@ -10,10 +10,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from orchestrator.errors import ArrowSyntaxError, GraphError, GraphUnknown, InvalidGraph
+from orchestrator.errors import ArrowSyntaxError, GraphError, GraphUnknown, InvalidGraph, Problem
 from orchestrator.graph.edges import Edge, iter_edges, parse_edges
 from orchestrator.graph.faults import Fault, GraphFaults, Place, PlacedFault, place_of
-from orchestrator.problem import Problem
 
 
 @contextmanager

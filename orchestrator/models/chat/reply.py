@@ -10,8 +10,8 @@ from uuid import uuid4
 
 from orchestrator.errors import ModelError, ModelMisconfigured, ModelUnavailable
 from orchestrator.graph.limits import Usage
-from orchestrator.jsontypes import deeper_than
-from orchestrator.models.faults import quoted, refusal, status_of
+from orchestrator.json import deeper_than
+from orchestrator.models.http_errors import quoted, refusal, status_of
 from orchestrator.models.messages import Reply, ToolCall
 from orchestrator.models.received import received
 from orchestrator.values import FOREIGN_DEPTH, MAX_TOKENS

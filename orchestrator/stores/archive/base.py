@@ -12,8 +12,7 @@ from string import ascii_letters, digits
 from typing import BinaryIO, Protocol, runtime_checkable
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from orchestrator.distribution import install
-from orchestrator.errors import StoreError, StoreUnavailable
+from orchestrator.errors import StoreError, StoreUnavailable, install_command
 from orchestrator.private import keep_private
 
 _LETTERS = frozenset(ascii_letters + digits + "_-")
@@ -100,7 +99,9 @@ def open_archive(url: str) -> Archive:
         try:
             from orchestrator.stores.archive.s3 import S3Archive
         except ImportError as error:
-            raise StoreError(f"an archive in S3 needs boto3 ({error}); install it with `{install('s3')}`") from error
+            raise StoreError(
+                f"an archive in S3 needs boto3 ({error}); install it with `{install_command('s3')}`"
+            ) from error
         prefix = parts.path.strip("/")
         return S3Archive(parts.netloc, prefix, endpoint=endpoint, region=region, gzip=gzip, timeout=timeout)
     raise StoreError(f"archive URL {parts.scheme}://...: {_FORMS}")

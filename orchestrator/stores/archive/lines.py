@@ -15,7 +15,7 @@ from io import BytesIO
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import StoreCorrupt, StoreError
-from orchestrator.jsontypes import JsonObject, json_text
+from orchestrator.json import JsonObject, json_text
 from orchestrator.kernel import records as r
 from orchestrator.stores.shared import read_record
 from orchestrator.values import MAX_RECORD_BYTES

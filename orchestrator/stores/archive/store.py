@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, TypeVar
 from anyio import CapacityLimiter, to_thread
 from anyio.lowlevel import RunVar
 
-from orchestrator.archived import Archived
 from orchestrator.errors import (
+    Archived,
     GraphUnknown,
     InvalidValue,
     RunArchived,
@@ -26,7 +26,7 @@ from orchestrator.errors import (
     StoreError,
     StoreUnavailable,
 )
-from orchestrator.jsontypes import JsonObject
+from orchestrator.json import JsonObject
 from orchestrator.kernel.records import FINAL
 from orchestrator.stores.archive.base import Archive, is_name, new_name
 from orchestrator.stores.archive.lines import GZIP, object_of, records_of

@@ -13,9 +13,8 @@ from heapq import nsmallest
 from threading import RLock
 from typing import TYPE_CHECKING
 
-from orchestrator.archived import Archived
-from orchestrator.errors import RunArchived, RunConflict, RunExists, RunUnknown
-from orchestrator.jsontypes import PIECE, JsonObject, canonical, json_text
+from orchestrator.errors import Archived, RunArchived, RunConflict, RunExists, RunUnknown
+from orchestrator.json import PIECE, JsonObject, canonical, json_text
 from orchestrator.kernel.records import FINAL, Record, encode
 from orchestrator.stores.base import (
     Finding,
@@ -181,7 +180,7 @@ class MemoryStore(MemoryItems):
         stored = self._stored(run_id, after, upto)
         if sum(map(len, stored)) <= PIECE:
             return _read(run_id, after, stored)
-        from orchestrator.away import away
+        from orchestrator.tasks import away
 
         return await away(lambda: _read(run_id, after, stored))
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.archived import Archived
-from orchestrator.errors import RunConflict, RunUnknown
+from orchestrator.errors import Archived, RunConflict, RunUnknown
 from orchestrator.stores.payloads import Payloads
 from orchestrator.stores.postgres.payloads import keep, let_go
 from orchestrator.stores.postgres.reads import INFO_AND_NOW, info_with_now

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import RunArchived, RunUnknown
-from orchestrator.jsontypes import JsonObject
+from orchestrator.json import JsonObject
 from orchestrator.kernel import records as r
 from orchestrator.stores.base import Message, RunInfo
 from orchestrator.stores.payloads import MARK, Parted

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from orchestrator.jsontypes import canonical
+from orchestrator.json import canonical
 from orchestrator.stores.base import RunSummary
 from orchestrator.stores.payloads import Payloads
 from orchestrator.stores.postgres.payloads import add_payloads

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from anyio import CancelScope, to_thread
 
-from orchestrator.archived import Archived
-from orchestrator.jsontypes import JsonObject, canonical, json_text
+from orchestrator.errors import Archived
+from orchestrator.json import JsonObject, canonical, json_text
 from orchestrator.stores.base import Finding, Holder, Lease, Message, Page, RunInfo, Schedule, Store
 from orchestrator.stores.items import Area, FoundItem, Item, ItemUsage, ItemWrite, Namespace
 from orchestrator.stores.owner import Owner

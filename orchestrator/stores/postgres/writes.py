@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import RunArchived, RunConflict, RunExists, RunUnknown
-from orchestrator.jsontypes import canonical
+from orchestrator.json import canonical
 from orchestrator.kernel.records import FINAL
 from orchestrator.stores.base import RunInfo
 from orchestrator.stores.postgres.batches import Job

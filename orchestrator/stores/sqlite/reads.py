@@ -11,7 +11,7 @@ from types import NoneType
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import RunArchived, RunUnknown
-from orchestrator.jsontypes import JsonObject
+from orchestrator.json import JsonObject
 from orchestrator.kernel import records as r
 from orchestrator.stores.base import Message, RunInfo
 from orchestrator.stores.payloads import MARK

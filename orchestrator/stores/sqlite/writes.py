@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from orchestrator._lazy import lazy_modules
 from orchestrator.errors import RunArchived, RunExists, RunUnknown
-from orchestrator.jsontypes import canonical
+from orchestrator.json import canonical
 from orchestrator.kernel.records import FINAL
 from orchestrator.stores.base import RunSummary
 from orchestrator.stores.payloads import Payloads

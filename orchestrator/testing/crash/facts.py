@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from orchestrator.executor.effects.decide import NOT_MADE, SUSPENDED
-from orchestrator.jsontypes import canonical
+from orchestrator.json import canonical
 from orchestrator.kernel.records import (
     Asked,
     EffectClass,

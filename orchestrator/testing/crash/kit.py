@@ -15,13 +15,13 @@ from orchestrator.errors import StoreError
 from orchestrator.executor.effects.effect import witness
 from orchestrator.executor.executor import Executor
 from orchestrator.executor.failures import unwrap_single
+from orchestrator.graph_class import Graph
 from orchestrator.stores import open_store
 from orchestrator.stores.base import Store
 from orchestrator.testing.crash.facts import CrashUnsafe, Facts, Promise, journal_faults
 from orchestrator.testing.crash.living import Answering, Answers, journals, live
 from orchestrator.testing.crash.stopping import Side, StoppingStore
 from orchestrator.testing.crash.world import World
-from orchestrator.verbs import Graph
 from orchestrator.views.run import Run
 
 _LIVES = 100

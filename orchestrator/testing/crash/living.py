@@ -8,12 +8,12 @@ from orchestrator.errors import RunUnknown
 from orchestrator.executor.commands import PassTime
 from orchestrator.executor.delivery import say
 from orchestrator.executor.executor import Executor
+from orchestrator.graph_class import Graph
 from orchestrator.kernel.question import AnyQuestion, Approve
 from orchestrator.kernel.records import FINAL, Record
 from orchestrator.stores.base import Store
 from orchestrator.stores.requests import RunQuery
 from orchestrator.testing.crash.facts import ObservedCall
-from orchestrator.verbs import Graph
 from orchestrator.views.run import Run
 
 RUN = "crash-kit"

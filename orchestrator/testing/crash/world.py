@@ -14,7 +14,7 @@ from anyio.abc import TaskGroup
 
 from orchestrator.executor.effects.effect import Effect
 from orchestrator.executor.interrupts import Lost, Refused, Suspend
-from orchestrator.jsontypes import digest
+from orchestrator.json import digest
 from orchestrator.kernel.records import EffectSettled
 from orchestrator.testing.crash.facts import ObservedCall
 from orchestrator.testing.crash.stopping import StoppingStore

@@ -17,8 +17,7 @@ from urllib.parse import quote_plus, urlsplit
 
 from pydantic import Field
 
-from orchestrator.distribution import NAME
-from orchestrator.errors import ToolError
+from orchestrator.errors import DISTRIBUTION, ToolError
 from orchestrator.models.secrets import looked_up
 from orchestrator.tools.builtin.web_fetch.client import Fetching
 from orchestrator.tools.builtin.web_fetch.guard import Guard
@@ -90,7 +89,7 @@ class JsonSearch:
             title: where each of them has its title, in the same way.
             url: where it has its address.
             snippet: where it has some words of the page.
-            headers: sent with each request; a value may be `env:NAME`, read when it is sent.
+            headers: sent with each request; a value may be `env:DISTRIBUTION`, read when it is sent.
             seconds: the longest that one thing takes which the network does.
             limit: bytes of the longest answer.
 
@@ -110,7 +109,7 @@ class JsonSearch:
     async def search(self, query: str, limit: int) -> Sequence[Hit]:
         """See `SearchProvider`."""
         everywhere = Guard(private=("0.0.0.0/0", "::/0"), ports=None)
-        agent = f"{NAME} (web_search)"
+        agent = f"{DISTRIBUTION} (web_search)"
         headers = tuple((name, self._header(value)) for name, value in self._headers.items())
         fetching = Fetching(
             everywhere, self._limit, 0, self._seconds, lambda _: True, agent, named=self._url, headers=headers

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.jsontypes import digest
+from orchestrator.json import digest
 from orchestrator.tools.keywords import BY_NAME
 from orchestrator.tools.mcp.schemas import checked_schema
 from orchestrator.tools.mcp.tail import plain, seen

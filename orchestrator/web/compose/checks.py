@@ -32,8 +32,8 @@ from orchestrator.graph.text.outline import Outline, outline
 from orchestrator.graph.text.places import NodeLines, edge_lines, node_lines, placed
 from orchestrator.graph.text.source import read_json, read_marked
 from orchestrator.graph.writing import type_name
+from orchestrator.graph_class import Graph
 from orchestrator.render import to_svg
-from orchestrator.verbs import Graph
 from orchestrator.web.compose.documents import (
     CheckDocument,
     CheckedEdge,

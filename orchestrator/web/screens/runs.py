@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
-from orchestrator.archived import Archived
+from orchestrator.errors import Archived
 from orchestrator.kernel.records import FINAL
 from orchestrator.render.terminal.texts import ago
 from orchestrator.values import utc

@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from orchestrator.fence import pass_fence
+from orchestrator.calls import pass_fence
 from orchestrator.models.messages import Image
 from orchestrator.tools.builtin.browser.process import BrowserProcess, BrowserSession
 from orchestrator.tools.builtin.web_fetch import host_names

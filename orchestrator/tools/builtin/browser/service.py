@@ -16,8 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.distribution import install
-from orchestrator.errors import ToolError
+from orchestrator.errors import ToolError, install_command
 from orchestrator.tools.builtin.browser.frames import LENGTH, length_of, packed, unpacked
 from orchestrator.tools.builtin.browser.proxy import Proxy
 from orchestrator.tools.builtin.web_fetch.guard import Guard, system_resolver
@@ -136,7 +135,7 @@ async def main() -> int:
     try:
         from playwright.async_api import async_playwright
     except ModuleNotFoundError:
-        return _failed(f"playwright is not installed: {install('browser')}")
+        return _failed(f"playwright is not installed: {install_command('browser')}")
     async with async_playwright() as playwright:
         try:
             browser = await playwright.chromium.launch(

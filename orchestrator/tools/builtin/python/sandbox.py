@@ -11,14 +11,13 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.distribution import install
-from orchestrator.errors import ToolError
+from orchestrator.errors import ToolError, install_command
 from orchestrator.tools.builtin.python.shown import shown_value
 
 if TYPE_CHECKING:
     from pydantic_monty import MontySession, ResourceLimits
 
-MISSING = f'the tool "python" needs the package pydantic-monty: {install("sandbox")}'
+MISSING = f'the tool "python" needs the package pydantic-monty: {install_command("sandbox")}'
 _GRACE = 5.0
 """Seconds beyond its limit after which a process is killed from outside."""
 

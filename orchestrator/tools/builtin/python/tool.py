@@ -8,8 +8,8 @@ import anyio
 import anyio.to_thread
 from pydantic import JsonValue
 
+from orchestrator.calls import fenced
 from orchestrator.errors import ToolError
-from orchestrator.fence import fenced
 from orchestrator.tools.builtin.python.sandbox import Ran, Sandbox, SandboxLimits
 from orchestrator.tools.pool import Pool
 from orchestrator.tools.result import ToolFailure, ToolResult

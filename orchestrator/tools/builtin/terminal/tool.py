@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 import anyio
 
+from orchestrator.calls import pass_fence
 from orchestrator.context import Context
 from orchestrator.errors import ToolError
-from orchestrator.fence import pass_fence
 from orchestrator.tools.builtin.terminal.kept import Kept
 from orchestrator.tools.builtin.terminal.shell import Shell, ShellEnded, Told
 from orchestrator.tools.pool import Pool

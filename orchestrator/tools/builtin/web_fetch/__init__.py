@@ -10,8 +10,7 @@ from typing import Annotated
 from anyio import to_thread
 from pydantic import Field
 
-from orchestrator.distribution import NAME
-from orchestrator.errors import ToolError
+from orchestrator.errors import DISTRIBUTION, ToolError
 from orchestrator.tools.builtin.web_fetch.client import Fetching, WebPage
 from orchestrator.tools.builtin.web_fetch.guard import Guard, Resolver, system_resolver
 from orchestrator.tools.builtin.web_fetch.letters import text_of
@@ -65,7 +64,7 @@ class WebFetch(Tool):
         shown: int = 30_000,
         redirects: int = 5,
         seconds: float = 30,
-        agent: str = f"{NAME} (web_fetch)",
+        agent: str = f"{DISTRIBUTION} (web_fetch)",
         resolve: Resolver = system_resolver,
     ) -> None:
         """

@@ -13,7 +13,7 @@ import hmac
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from orchestrator.jsontypes import canonical
+from orchestrator.json import canonical
 from orchestrator.kernel import records as r
 from orchestrator.kernel.question import Approve, Deny, Question, parts_of
 from orchestrator.kernel.run_state import RunState

@@ -27,9 +27,9 @@ from orchestrator.graph.outcome import DONE, NodeResult
 from orchestrator.graph.refs import Trust, Trusted
 from orchestrator.graph.state import StateSchema
 from orchestrator.graph.topology import END
+from orchestrator.graph.typevars import StateT
 from orchestrator.graph.versions import Migration
-from orchestrator.jsontypes import JsonObject
-from orchestrator.typevars import StateT
+from orchestrator.json import JsonObject
 
 if TYPE_CHECKING:
     from orchestrator.executor import Run
