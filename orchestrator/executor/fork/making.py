@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from orchestrator.away import away
 from orchestrator.errors import (
     GraphChanged,
     InvalidMigration,
@@ -45,6 +44,7 @@ from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.seals import audit, copied
 from orchestrator.stores.base import Archiving, RunInfo, Store
 from orchestrator.stores.requests import NewRun
+from orchestrator.tasks import away
 from orchestrator.values import check_flag, check_mapping, check_position, check_text, new_labels
 from orchestrator.views.run import Run
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import anyio
 from anyio.lowlevel import checkpoint
 
-from orchestrator.away import away
 from orchestrator.errors import (
     InvalidValue,
     OrchestratorError,
@@ -29,10 +28,11 @@ from orchestrator.executor.resources import Resources
 from orchestrator.executor.run_tools import offered
 from orchestrator.executor.start import Recorded, check_new_id, create, initial_values, join
 from orchestrator.graph.model import GraphDefinition
-from orchestrator.jsontypes import JsonObject
+from orchestrator.json import JsonObject
 from orchestrator.kernel.records import Forked, Migrated, RunStarted
 from orchestrator.models.base import Model
 from orchestrator.stores.requests import NewRun
+from orchestrator.tasks import away
 from orchestrator.values import check_mapping, check_position, check_text
 from orchestrator.views.discards import Discards
 from orchestrator.views.moved_names import MovedNames
