@@ -33,6 +33,7 @@ from hypothesis import HealthCheck, settings
 
 from orchestrator.testing import MockClock
 from tests.support.processes import starts_processes
+from tests.support.tables import in_tables
 
 pytest_plugins = [
     "tests.support.postgres",
@@ -283,6 +284,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if apart:
         config.hook.pytest_deselected(items=[*apart])
         items[:] = [item for item in items if item not in apart]
+    if not config.option.full and not _named(config):
+        items[:] = in_tables(items)
 
 
 @pytest.fixture

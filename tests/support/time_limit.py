@@ -28,7 +28,7 @@ FULL = 900
 _LATER = 30
 """Seconds after which the process ends without Python: its code may hold the lock of the interpreter."""
 _TICK = 0.5
-"""Seconds between two looks at the clock, by one thread for all tests. A timer for each costs more than most tests do."""
+"""Seconds between two looks at the clock, by one thread for all tests: a timer for each costs more than most tests."""
 
 
 class _Limit(NamedTuple):
