@@ -222,7 +222,7 @@ def _rows_of_products(items: list[pytest.Item]) -> set[pytest.Item]:
 def _in_database(item: pytest.Item) -> bool:
     """True if a test needs PostgreSQL."""
     values = item.callspec.params.values() if hasattr(item, "callspec") else ()
-    named = any(isinstance(value, str) and value in DATABASES for value in values)
+    named = any(not DATABASES.isdisjoint(value if isinstance(value, tuple) else (value,)) for value in values)
     return named or not SERVERS.isdisjoint(getattr(item, "fixturenames", ()))
 
 
