@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from orchestrator.graph import Outcome, Update, add, append, extend, local, merge, replace, union
     from orchestrator.graph.function import node
     from orchestrator.graph.limits import Limits, Retry
+    from orchestrator.graph_class import Graph
     from orchestrator.kernel.question import AnyQuestion, Approve, Deny, Question, Value
     from orchestrator.memory import MemoryOptions
     from orchestrator.models import Image, Message, OfflineModel, OpenAIModel, ToolCall
     from orchestrator.tools import Registry, Tool, Toolbox, ToolResult
     from orchestrator.tools.function import tool
-    from orchestrator.tools.handoff import handoff
-    from orchestrator.verbs import Graph
+    from orchestrator.tools.node_tools import handoff
     from orchestrator.views.diff import diff
 
 __version__ = "0.1.0"
@@ -39,7 +39,7 @@ _HOMES = {
     "orchestrator.memory": ("MemoryOptions",),
     "orchestrator.models": ("Image", "Message", "OfflineModel", "OpenAIModel", "ToolCall"),
     "orchestrator.tools": ("Registry", "Tool", "ToolResult", "Toolbox", "handoff", "tool"),
-    "orchestrator.verbs": ("Graph",),
+    "orchestrator.graph_class": ("Graph",),
     "orchestrator.views.diff": ("diff",),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}

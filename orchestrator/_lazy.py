@@ -124,9 +124,9 @@ class _Kept:
 
 
 _ABOVE = {
-    "Graph": "orchestrator.verbs:Graph",
+    "Graph": "orchestrator.graph_class:Graph",
     "drawings": "orchestrator.render:",
-    "embedia": "orchestrator.embedia:Embedia",
+    "embedia": "orchestrator.views.embedia:Embedia",
     "messages": "orchestrator.models.messages:",
     "node_tools": "orchestrator.tools.node_tools:",
     "nodes": "orchestrator.nodes:",

@@ -23,8 +23,8 @@ from orchestrator.views.spending import spending
 if TYPE_CHECKING:
     from orchestrator.executor import Run
     from orchestrator.graph.limits import Limits, Usage
+    from orchestrator.graph_class import Graph
     from orchestrator.models import Model
-    from orchestrator.verbs import Graph
 
 _COLUMNS = ("graph", "status", "answer", "model calls", "rounds", "prompt", "completion", "tool calls", "seconds")
 _WIDEST = 40

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Generic, Literal, TypeVar, overload
 
-from orchestrator.typevars import ContextT, DepsT
+from orchestrator.graph.typevars import ContextT, DepsT
 
 if TYPE_CHECKING:
     from orchestrator.graph.limits import LimitsLeft

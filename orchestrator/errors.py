@@ -56,20 +56,78 @@
 
 Each message names the object, the problem and a suggested fix. `retryable` says whether repeating the same call may
 succeed; `Retry` uses it. All errors can be pickled and copied.
+
+The module also has the data that errors carry: `Problem`, a fault of a graph, and `Archived`, the place of a run's
+records.
 """
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Protocol, Self
-
-from orchestrator.problem import Problem
+from urllib.parse import urlsplit, urlunsplit
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
-    from orchestrator.archived import Archived
+
+DISTRIBUTION = "agent-graph-orchestrator"
+"""The name under which `pip` installs this library."""
+
+
+def install_command(extra: str) -> str:
+    """The command that installs an extra.
+
+    No package index has the library yet, and a package of a similar name is another project's: the command installs
+    a checkout, from its folder.
+    """
+    return f'pip install ".[{extra}]"'
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One fault of a graph: `message` names the place and the mend, `code` the check that found it."""
+
+    code: str
+    message: str
+    nodes: tuple[str, ...] = ()
+    edges: tuple[str, ...] = field(default=())
+
+
+@dataclass(frozen=True, slots=True)
+class Archived:
+    """Which object of an archive has the records of a run; see `orchestrator.stores.archive`."""
+
+    archive: str
+    """The URL of the archive when the object was written."""
+    name: str
+    """The object's name in it."""
+    sha256: str
+    """The digest of the object's bytes, in hexadecimal digits."""
+    size: int
+    """Bytes of the object."""
+    at: float
+    """When it was written, Unix seconds."""
+
+    def line(self) -> str:
+        """Where the records are, on one line."""
+        return f"{self.place}, object {self.name} ({self.size:,} bytes)"
+
+    def to_json(self) -> dict[str, object]:
+        """The same as plain JSON, as commands and the web API answer it."""
+        return {"archive": self.place, "name": self.name, "sha256": self.sha256, "size": self.size, "at": self.at}
+
+    @property
+    def place(self) -> str:
+        """The URL of the archive, as people are shown it: a place of somebody's own might have a password in it."""
+        try:
+            parts = urlsplit(self.archive)
+        except ValueError:
+            return "an archive whose URL cannot be read"
+        host = parts.netloc.rpartition("@")[2]
+        return self.archive if host == parts.netloc else urlunsplit(parts._replace(netloc=f"***@{host}"))
 
 
 def message_of(error: BaseException) -> str:

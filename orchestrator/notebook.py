@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from orchestrator.executor import Event, Executor, Run
     from orchestrator.graph import GraphDefinition
     from orchestrator.graph.limits import Limits
-    from orchestrator.verbs import Graph
+    from orchestrator.graph_class import Graph
 
 __all__ = ["LiveView", "Show", "live"]
 

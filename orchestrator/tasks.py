@@ -1,9 +1,14 @@
-"""Async context managers that any task may open and close, because a dedicated task enters and exits them.
+"""Tasks of their own for context managers, and threads for work on large values.
 
+`OwnTask` is an async context manager that any task may open and close, because a dedicated task enters and exits it.
 Task groups and cancel scopes must be left by the task that entered them, but what holds them is often closed
 elsewhere: by the teardown of a test fixture, a web application's lifespan, another cell of a notebook, or the event
 loop, which closes generators that were left early. So executors, toolboxes, connections to servers and instances of
 pools each have an `OwnTask`, in which their task groups live.
+
+`away` runs work in proportion to clients' data outside of the event loop, so that other requests and runs go on. A
+thread alone is not enough: a call of C code holds the interpreter lock, and the loop with it, until it returns. So
+what is large is worked on in a thread, and in pieces, see `orchestrator.json`.
 """
 
 from __future__ import annotations
@@ -19,6 +24,10 @@ from typing import Any, Generic, TypeVar
 
 import anyio
 import anyio.lowlevel
+from anyio import CapacityLimiter, to_thread
+from anyio.lowlevel import RunVar
+
+from orchestrator.json import is_small
 
 T = TypeVar("T")
 
@@ -165,3 +174,25 @@ def is_open(loop: anyio.lowlevel.EventLoopToken) -> bool:
     except RuntimeError:
         return False
     return True
+
+
+_AT_ONCE = 4
+_threads: RunVar[CapacityLimiter] = RunVar("threads for large values")
+
+
+async def away(function: Callable[[], T], *of: object) -> T:
+    """Call what takes time: here if the values that it works on are small, else in a thread.
+
+    Threads work a few at a time, which leaves other requests and runs time.
+
+    Args:
+        function: the function.
+        of: all values in proportion to which it takes time; none: it takes long, or blocks.
+    """
+    if of and is_small(of):
+        return function()
+    try:
+        limiter = _threads.get()
+    except LookupError:
+        _threads.set(limiter := CapacityLimiter(_AT_ONCE))
+    return await to_thread.run_sync(function, limiter=limiter)

@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
 from orchestrator.errors import InvalidValue
-from orchestrator.jsontypes import deeper_than
+from orchestrator.json import deeper_than
 
 MAX_DEPTH = 160
 """Levels of lists and objects in a value. pydantic's JSON reader takes 200, and a record is up to 20 levels itself."""

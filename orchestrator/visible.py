@@ -53,7 +53,7 @@ _RUNS = re.compile(rf"( {{{_RUN},}})|((\\[nrtbf]|\\u[0-9a-f]{{4}}|\\U[0-9a-f]{{8
 _CUT = re.compile(r"[ -\[\]-~]{11}[A-Za-z0-9](?=[ -~])")
 """The end of some ASCII without an escape, before a character that is no mark."""
 _SECTION = 1 << 18
-"""Characters of a long text that are looked at together, as many as `jsontypes.PIECE`."""
+"""Characters of a long text that are looked at together, as many as `json.PIECE`."""
 _BLANKS = re.compile(rf" {{{_RUN},}}")
 _WORDS = {r"\n": "newlines", r"\t": "tabs", r"\r": "returns"}
 
@@ -67,7 +67,7 @@ def exact(value: object) -> str:
     Joiners and variation selectors are escapes here, too, and so is a letter that is written in two ways. Eight or
     more blanks in a row are counted: `\\[4,800 spaces]`, which no JSON has.
     """
-    from orchestrator.jsontypes import in_pieces
+    from orchestrator.json import in_pieces
 
     return "".join(map(_exact, _sections("".join(in_pieces(value, _encoder)), _SECTION)))
 

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from orchestrator import Executor, visible, web
 from orchestrator.graph.limits import Usage
-from orchestrator.jsontypes import PIECE, encoded, in_pieces, is_small, size_of
+from orchestrator.json import PIECE, encoded, in_pieces, is_small, size_of
 from orchestrator.visible import exact
 from orchestrator.web.documents import Document, json_of
 from tests.support.sizes import sized

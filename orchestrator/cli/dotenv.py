@@ -60,7 +60,7 @@ def load_dotenv() -> None:
 def _agrees(keys: Mapping[str, str]) -> bool:
     """Whether the user has agreed, now or before, to use these keys in this directory."""
     from orchestrator.cli.trust_prompt import agrees
-    from orchestrator.jsontypes import digest
+    from orchestrator.json import digest
     from orchestrator.private import state_folder
 
     note: Path | None = None

@@ -70,10 +70,9 @@ def check(
     from orchestrator.cli.output import out, out_json, warn
     from orchestrator.cli.proof_report import draw_witness, proof_data, tools_for_proofs
     from orchestrator.cli.version_check import refused_data, refused_text, runs_against
-    from orchestrator.errors import ArrowSyntaxError, InvalidGraph
+    from orchestrator.errors import ArrowSyntaxError, InvalidGraph, Problem
     from orchestrator.graph.checks.all import report_of
     from orchestrator.graph.report import CheckReport
-    from orchestrator.problem import Problem
 
     if (tools or draw) and not prove:
         raise UsageError("--tools and --draw belong to --prove: add --prove")

@@ -26,7 +26,7 @@ from orchestrator.graph.refs import attribute, module_named, module_of_file
 
 if TYPE_CHECKING:
     from orchestrator.graph import GraphDefinition
-    from orchestrator.verbs import Graph
+    from orchestrator.graph_class import Graph
 
 _HOME = Path(orchestrator.__file__).parent / "strategies"
 """Where the shipped graphs are."""
@@ -83,8 +83,8 @@ def graph_from_ref(ref: str, directory: str | None = None, trust: Sequence[str] 
 
 
 def _from_data(ref: str, directory: str, trust: Sequence[str]) -> Graph:
-    from orchestrator.graph.text.places import located
-    from orchestrator.verbs import Graph
+    from orchestrator.graph.text.source import located
+    from orchestrator.graph_class import Graph
 
     source = source_of(ref)
     data = source.data
@@ -107,7 +107,7 @@ def shape_from_ref(ref: str, trust: Sequence[str] = ()) -> tuple[GraphDefinition
     """
     if ref.endswith(DATA) and refused((source := source_of(ref)).data, trust):
         from orchestrator.graph.text.outline import outline
-        from orchestrator.graph.text.places import located
+        from orchestrator.graph.text.source import located
 
         with located(Path(ref), source.text):
             found = outline(source.data)
@@ -164,7 +164,7 @@ def importing(name: str, verb: str = "imported") -> Iterator[None]:
 
 
 def _graphs_in(module: ModuleType) -> dict[str, Graph]:
-    from orchestrator.verbs import Graph
+    from orchestrator.graph_class import Graph
 
     # A lazy attribute of the module imports more as soon as its `__class__` is read: look at the type only.
     things = list(vars(module).items())
@@ -173,7 +173,7 @@ def _graphs_in(module: ModuleType) -> dict[str, Graph]:
 
 
 def _attribute(module: ModuleType, name: str, place: str) -> Graph:
-    from orchestrator.verbs import Graph
+    from orchestrator.graph_class import Graph
 
     thing = attribute(module, name)
     if isinstance(thing, Graph):

@@ -16,10 +16,10 @@ from orchestrator.cli.output import warn
 
 if TYPE_CHECKING:
     from orchestrator.graph.model import GraphDefinition
-    from orchestrator.jsontypes import Json
+    from orchestrator.graph_class import Graph
+    from orchestrator.json import Json
     from orchestrator.models import Model
     from orchestrator.tools import Toolbox
-    from orchestrator.verbs import Graph
 
 _NAMED_MODEL = re.compile(r"([^\W\d](?:[\w-]|[^\x00-\x7f])*)=(.+)", re.DOTALL)
 DEFAULT_TOOLS = ("arithmetic",)

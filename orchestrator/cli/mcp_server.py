@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 from orchestrator.cli import report
 from orchestrator.cli.output import warn
 from orchestrator.cli.redaction import redacted
-from orchestrator.distribution import NAME
-from orchestrator.errors import ModelError, OrchestratorError, RunUnknown
+from orchestrator.errors import DISTRIBUTION, ModelError, OrchestratorError, RunUnknown
 from orchestrator.executor.effects.graphs import GraphTool
-from orchestrator.kernel.records import RunStatus
+from orchestrator.kernel.status import RunStatus
 from orchestrator.render.terminal import texts
 from orchestrator.tools.mcp.listing import names_of
 
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from mcp.types import CallToolRequestParams, CallToolResult, ListToolsResult, PaginatedRequestParams
 
     from orchestrator.executor import Executor, Run
-    from orchestrator.verbs import Graph
+    from orchestrator.graph_class import Graph
 
 LABEL = ("via", "mcp")
 """The label of runs that clients began. Of other runs in the store they are told nothing."""
@@ -88,7 +87,7 @@ class GraphServer:
         from orchestrator import __version__
 
         return Server(
-            NAME,
+            DISTRIBUTION,
             version=__version__,
             instructions="Each tool runs an agent graph. A run may pause until a person approves something: "
             f"then tell them the command that the result names, and ask {RESULT_TOOL} for the result when they have.",

@@ -9,7 +9,7 @@ import typer
 
 from orchestrator.cli import options
 from orchestrator.cli.exits import COMPLETED, UsageError
-from orchestrator.distribution import install
+from orchestrator.errors import install_command
 from orchestrator.private import keep_private
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def serve(
     from orchestrator.cli.storage import exists, shown_url, store_url
 
     if importlib.util.find_spec("starlette") is None or importlib.util.find_spec("uvicorn") is None:
-        raise UsageError(f"serve needs other packages: {install('web')}")
+        raise UsageError(f"serve needs other packages: {install_command('web')}")
     risk, url = options.risk(approve), store_url(store)
     if read_only and not exists(url):
         raise UsageError(f"--read-only: there is no store at {shown_url(url)}")

@@ -10,7 +10,7 @@ import typer
 
 from orchestrator.cli import options
 from orchestrator.cli.exits import COMPLETED, INTERRUPTED, UsageError
-from orchestrator.distribution import install
+from orchestrator.errors import install_command
 
 if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
@@ -56,7 +56,7 @@ def serve_mcp(
     from orchestrator.cli.storage import place, store_file, store_url
 
     if importlib.util.find_spec("mcp") is None:
-        raise UsageError(f"serve-mcp needs another package: {install('mcp')}")
+        raise UsageError(f"serve-mcp needs another package: {install_command('mcp')}")
     risk, url = options.risk(approve), store_url(store)
     file = store_file(url)
     if place(url) is None:

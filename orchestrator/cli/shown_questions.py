@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.cli.storage import place
 from orchestrator.cli.trust import key_file
-from orchestrator.jsontypes import digest
+from orchestrator.json import digest
 
 if TYPE_CHECKING:
     from orchestrator.executor import Run

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.cli.output import warn
 from orchestrator.cli.storage import is_ours, store_file
-from orchestrator.jsontypes import JsonObject, canonical
+from orchestrator.json import JsonObject, canonical
 from orchestrator.private import state_folder
 
 if TYPE_CHECKING:

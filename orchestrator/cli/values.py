@@ -10,7 +10,7 @@ from orchestrator.cli.options import parse_json
 from orchestrator.values import MAX_BYTES, read_bounded
 
 if TYPE_CHECKING:
-    from orchestrator.verbs import Graph
+    from orchestrator.graph_class import Graph
 
 
 def input_of(graph: Graph, question: str | None, given: str | None) -> object:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from orchestrator.executor.worker import Driven
     from orchestrator.executor.worker_health import WorkerHealth
     from orchestrator.graph.versions import Migration
-    from orchestrator.seals import Seal
+    from orchestrator.kernel.seals import Seal
     from orchestrator.views.events import EVENT_TYPES, Event
     from orchestrator.views.history import Point
     from orchestrator.views.overlay import Overlay
@@ -60,7 +60,7 @@ _HOMES = {
     "orchestrator.executor.worker": ("Driven",),
     "orchestrator.executor.worker_health": ("WorkerHealth",),
     "orchestrator.graph.versions": ("Migration",),
-    "orchestrator.seals": ("Seal",),
+    "orchestrator.kernel.seals": ("Seal",),
     "orchestrator.views.events": ("EVENT_TYPES", "Event"),
     "orchestrator.views.history": ("Point",),
     "orchestrator.views.overlay": ("Overlay",),

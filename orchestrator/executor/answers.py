@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from orchestrator.errors import AgentError, InvalidAnswer, InvalidValue, QuestionUnknown, StaleAnswer
 from orchestrator.graph.codec import Codec
-from orchestrator.jsontypes import digest
+from orchestrator.json import digest
 from orchestrator.kernel.question import LATE, Answer, Approve, Deny, Question, Value, in_family
 from orchestrator.kernel.records import Asked, Record
 from orchestrator.kernel.run_state import RunState

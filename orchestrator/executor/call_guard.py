@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 
 from orchestrator.errors import EffectFailed
 from orchestrator.graph.model import GraphDefinition
-from orchestrator.jsontypes import digest
+from orchestrator.json import digest
 from orchestrator.kernel.question import Answer, Approve, Question, parts_of
 from orchestrator.kernel.records import Answered, Asked, EffectIntended, Forked, Record
+from orchestrator.kernel.seals import Audit
 from orchestrator.nodes.confirm import Confirm
-from orchestrator.seals import Audit
 from orchestrator.tools.result import Risk, risk_at_most
 from orchestrator.tools.tool import Tool
 

@@ -13,7 +13,6 @@ from uuid import uuid4
 
 import anyio
 
-from orchestrator.away import away
 from orchestrator.errors import Ambiguous, QuestionUnknown, RunConflict, RunEnded, StaleAnswer
 from orchestrator.executor.answers import as_answer, stale_or_unknown
 from orchestrator.executor.commands import AnswerQuestion, SendEvent, Stop
@@ -24,8 +23,10 @@ from orchestrator.executor.options import ResumeOptions
 from orchestrator.executor.recovery import LOOK, drive_on, go_on, wait_for
 from orchestrator.executor.run_log import Command
 from orchestrator.kernel.question import Answer
-from orchestrator.kernel.records import FINAL, Answered, Record
+from orchestrator.kernel.records import Answered, Record
+from orchestrator.kernel.status import FINAL
 from orchestrator.stores.requests import RunQuery
+from orchestrator.tasks import away
 from orchestrator.values import check_labels, check_text
 from orchestrator.views.run import Run
 

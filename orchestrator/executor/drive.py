@@ -21,7 +21,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from orchestrator._lazy import lazy_modules
-from orchestrator.containment import as_error, cancels_of, contained, native_task
+from orchestrator.calls import as_error, cancels_of, contained, native_task
 from orchestrator.errors import InvalidUpdate
 from orchestrator.executor.answers import about, by_policy, policy_answers
 from orchestrator.executor.commands import answered_by_rule
@@ -34,7 +34,7 @@ from orchestrator.executor.resources import Resources
 from orchestrator.executor.run_log import DriveClock, RunLog, Shared
 from orchestrator.executor.snapshots import Kept, SnapshotPolicy, store_snapshot
 from orchestrator.executor.step_tasks import StepTasks
-from orchestrator.jsontypes import JsonObject
+from orchestrator.json import JsonObject
 from orchestrator.kernel.queries import seconds_left, time_left_inside, timeouts
 from orchestrator.kernel.question import LATE
 from orchestrator.kernel.records import (
@@ -50,8 +50,8 @@ from orchestrator.kernel.records import (
     TimerSet,
 )
 from orchestrator.kernel.run_state import RunState
+from orchestrator.kernel.seals import Chain
 from orchestrator.kernel.state import Activation
-from orchestrator.seals import Chain
 from orchestrator.values import Unfit
 
 if TYPE_CHECKING:

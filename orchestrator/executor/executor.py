@@ -40,18 +40,18 @@ from orchestrator.executor.resuming import MakeContext, NameCode
 from orchestrator.executor.streaming import RunEvents
 from orchestrator.graph.limits import Limits
 from orchestrator.graph.model import GraphDefinition
+from orchestrator.graph.typevars import StateT
 from orchestrator.graph.versions import Migration
+from orchestrator.kernel.seals import Seal
 from orchestrator.memory import MemoryOptions
 from orchestrator.models.base import Model
-from orchestrator.seals import Seal
 from orchestrator.stores import Codec, open_store, with_archive, with_codec
 from orchestrator.stores.base import Page, Relation, Reopening, StatsRow, Store
 from orchestrator.stores.requests import RunQuery
 from orchestrator.tasks import OwnTask
-from orchestrator.tools.collect import ToolsLike, toolbox_of
+from orchestrator.tools.refs import ToolsLike, toolbox_of
 from orchestrator.tools.result import Risk
 from orchestrator.tools.toolbox import Toolbox
-from orchestrator.typevars import StateT
 from orchestrator.values import check_position, check_text
 from orchestrator.views.events import Event
 from orchestrator.views.run import Run

@@ -27,7 +27,7 @@ from typing import TypeVar
 
 import anyio
 
-from orchestrator.containment import as_error
+from orchestrator.calls import as_error
 from orchestrator.errors import (
     EffectFailed,
     RunConflict,

@@ -22,7 +22,7 @@ from orchestrator.executor.commands import command_of
 from orchestrator.executor.concurrency import Signal
 from orchestrator.executor.effects.limits import Spend
 from orchestrator.executor.lease import Presence, steady
-from orchestrator.jsontypes import JsonObject
+from orchestrator.json import JsonObject
 from orchestrator.stores.base import Message, Store
 from orchestrator.stores.codec import encoded_in, key_of
 from orchestrator.stores.rows import MARK, NOTICE

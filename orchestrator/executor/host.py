@@ -15,7 +15,7 @@ from anyio.abc import TaskGroup
 from anyio.lowlevel import checkpoint_if_cancelled
 
 from orchestrator._lazy import lazy_modules
-from orchestrator.containment import contained
+from orchestrator.calls import contained
 from orchestrator.errors import GraphUnknown, RunConflict, RunEnded, RunUnknown, StoreUnavailable
 from orchestrator.executor import lease as leases
 from orchestrator.executor.concurrency import Signal, YieldBudget
@@ -46,14 +46,14 @@ from orchestrator.executor.run_tools import compare_offered, offered
 from orchestrator.executor.snapshots import NONE_KEPT, Kept, Snapshots
 from orchestrator.executor.watched_runs import WatchedRuns
 from orchestrator.graph.model import GraphDefinition
-from orchestrator.jsontypes import JsonObject
-from orchestrator.kernel.records import FINAL
+from orchestrator.json import JsonObject
 from orchestrator.kernel.run_state import RunState
-from orchestrator.seals import Audit, Chain, Seal
+from orchestrator.kernel.seals import Audit, Chain, Seal
+from orchestrator.kernel.status import FINAL
 from orchestrator.stores.base import RunInfo, Store
 from orchestrator.stores.owner import Owner
 from orchestrator.tasks import OwnTask
-from orchestrator.tools.pool_leases import PoolLeases
+from orchestrator.tools.pool_client import PoolLeases
 from orchestrator.views.run import Run
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import anyio
 
-from orchestrator.containment import Interrupt
+from orchestrator.calls import Interrupt
 from orchestrator.kernel.question import Question
 
 

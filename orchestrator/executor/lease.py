@@ -30,7 +30,7 @@ import anyio
 
 from orchestrator.clock import SYSTEM_CLOCK
 from orchestrator.errors import RunConflict, RunUnknown, StoreError
-from orchestrator.jsontypes import JsonObject
+from orchestrator.json import JsonObject
 from orchestrator.stores.base import Lease, RunInfo, Store
 from orchestrator.stores.owner import Owner, forget, held_here, may_live
 from orchestrator.stores.requests import ClaimRequest, NewRun

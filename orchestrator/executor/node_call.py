@@ -23,7 +23,7 @@ import anyio.to_thread
 from pydantic import BaseModel
 
 from orchestrator import __version__
-from orchestrator.containment import call_in_thread
+from orchestrator.calls import call_in_thread, current_fence, pass_fence, pass_fence_in_thread, waits_at_fence
 from orchestrator.errors import (
     GraphUnknown,
     InvalidInput,
@@ -39,7 +39,6 @@ from orchestrator.executor.effects.retry import TryAgain, decide
 from orchestrator.executor.interrupts import Lost
 from orchestrator.executor.run_log import RunLog
 from orchestrator.executor.step_context import StepContext
-from orchestrator.fence import current_fence, pass_fence, pass_fence_in_thread, waits_at_fence
 from orchestrator.graph.codec import as_json, shown
 from orchestrator.graph.function import node_code_digest
 from orchestrator.graph.isolation import listed
@@ -49,7 +48,7 @@ from orchestrator.graph.outcome import RESERVED, Failing, Outcome
 from orchestrator.graph.signatures import is_awaitable
 from orchestrator.graph.state import StateSchema, fields_form
 from orchestrator.graph.versions import state_shape
-from orchestrator.jsontypes import JsonObject, canonical, digest
+from orchestrator.json import JsonObject, canonical, digest
 from orchestrator.kernel.ledger import did_irreversible
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.queries import reduced_values, start_fault, validate_outcome

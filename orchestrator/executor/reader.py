@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, cast, get_args
 
 from pydantic import ValidationError
 
-from orchestrator.away import away
 from orchestrator.errors import InvalidValue, OrchestratorError, RunConflict, RunUnknown, StoreUnavailable
 from orchestrator.executor.host import Host
 from orchestrator.executor.journal import questions_of, totals_of
 from orchestrator.kernel.question import AnyQuestion, Question, QuestionKind
-from orchestrator.kernel.records.coded import check_readable
+from orchestrator.kernel.records import check_readable
 from orchestrator.stores.base import RunInfo, StatsRow, Store
 from orchestrator.stores.codec import Damaged, encoded_in, key_of
 from orchestrator.stores.requests import Append, QuestionQuery, StatsQuery
 from orchestrator.stores.rows import QuestionPage, WaitingQuestion, encrypted_with
 from orchestrator.stores.shared import forks_of
+from orchestrator.tasks import away
 from orchestrator.values import check_labels, check_position, check_text
 
 if TYPE_CHECKING:

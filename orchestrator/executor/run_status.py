@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.executor.lease import is_held
 from orchestrator.graph.names import plain_name
-from orchestrator.kernel.records import FINAL
+from orchestrator.kernel.status import FINAL
 from orchestrator.stores.base import Page, Placing, RunInfo, Store
 from orchestrator.stores.requests import RunQuery
 from orchestrator.stores.rows import MARK, MAX_DEATHS, encrypted_with

@@ -17,9 +17,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from orchestrator.containment import contained
-from orchestrator.distribution import install
-from orchestrator.errors import EncryptionKeyMissing, GraphUnknown, InvalidValue, RunExists, StoreError
+from orchestrator.calls import contained
+from orchestrator.errors import EncryptionKeyMissing, GraphUnknown, InvalidValue, RunExists, StoreError, install_command
 from orchestrator.executor.host import Host
 from orchestrator.executor.options import RunOptions
 from orchestrator.executor.start import Recorded, check_new_id, enqueue_draft, initial_values, new_run
@@ -71,7 +70,7 @@ def _times(cron: str, timezone: str, after: float) -> Iterator[float]:
     try:
         from cronsim import CronSim, CronSimError
     except ImportError as error:
-        raise ImportError(f"schedules need the extra `schedule`: {install('schedule')}") from error
+        raise ImportError(f"schedules need the extra `schedule`: {install_command('schedule')}") from error
 
     try:
         zone = ZoneInfo(timezone)

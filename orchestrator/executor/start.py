@@ -27,14 +27,13 @@ from orchestrator.executor.run_tools import check_tools, offered
 from orchestrator.graph.codec import as_json, shown
 from orchestrator.graph.limits import Limits
 from orchestrator.graph.model import GraphDefinition
-from orchestrator.jsontypes import JsonObject, is_small
-from orchestrator.kernel.machine import apply
+from orchestrator.json import JsonObject, is_small
+from orchestrator.kernel.fold import apply
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.queries import start_fault
-from orchestrator.kernel.records import Caller, Forked, Record, RunStarted
-from orchestrator.kernel.records.run import RULES
+from orchestrator.kernel.records import RULES, Caller, Forked, Record, RunStarted
 from orchestrator.kernel.run_state import RunState
-from orchestrator.seals import Chain
+from orchestrator.kernel.seals import Chain
 from orchestrator.stores.base import RunInfo, Store
 from orchestrator.stores.requests import NewRun
 from orchestrator.values import check_kind, check_labels, new_labels
@@ -189,7 +188,7 @@ async def new_run(
     if is_small(given):
         values = initial_values(graph, given)
     else:
-        from orchestrator.away import away
+        from orchestrator.tasks import away
 
         values = await away(lambda: initial_values(graph, given))
     # those of a schedule were accepted when it was stored

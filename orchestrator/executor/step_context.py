@@ -20,7 +20,7 @@ from orchestrator.executor.interrupts import in_step_task
 from orchestrator.graph.codec import as_json, shown
 from orchestrator.graph.isolation import isolated
 from orchestrator.graph.limits import LimitsLeft
-from orchestrator.jsontypes import cleaned, digest, storable
+from orchestrator.json import cleaned, digest, storable
 from orchestrator.kernel.question import Answer, Question, QuestionKind
 from orchestrator.kernel.question import until as until_text
 from orchestrator.kernel.records import EffectClass, Failure

@@ -23,7 +23,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from orchestrator._lazy import lazy_modules
-from orchestrator.containment import as_error, flatten, is_cancelled, native_task, outside, take_back_cancels
+from orchestrator.calls import as_error, flatten, is_cancelled, native_task, outside, take_back_cancels
 from orchestrator.errors import GraphUnknown, ModelError, ReplayMismatch, StepError, StepTimeout
 from orchestrator.executor.concurrency import YieldBudget
 from orchestrator.executor.effects.effect import Attempt
@@ -38,7 +38,7 @@ from orchestrator.executor.step_context import StepContext
 from orchestrator.graph.limits import Retry
 from orchestrator.graph.model import Node
 from orchestrator.graph.outcome import Failing, Guarded
-from orchestrator.jsontypes import JsonObject
+from orchestrator.json import JsonObject
 from orchestrator.kernel.queries import reduced_values
 from orchestrator.kernel.question import Question
 from orchestrator.kernel.records import Asked, Failure, Record, StepDone, StepFailed, StepRetried, TimerSet, step_done

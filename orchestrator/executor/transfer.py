@@ -27,7 +27,6 @@ from typing import IO, TypeAlias
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from orchestrator.away import away
 from orchestrator.errors import InvalidExport, OrchestratorError, RunExists, RunUnknown, StoreCorrupt, StoreError
 from orchestrator.executor.host import Host
 from orchestrator.executor.journal import row_of
@@ -37,15 +36,16 @@ from orchestrator.executor.snapshots import Snapshots
 from orchestrator.executor.start import check_run_id
 from orchestrator.graph.codec import shown
 from orchestrator.graph.versions import content_digest
-from orchestrator.jsontypes import ORDERED, JsonObject, cut_up, in_pieces
-from orchestrator.kernel.machine import apply_stored
+from orchestrator.json import ORDERED, JsonObject, cut_up, in_pieces
+from orchestrator.kernel.fold import apply_stored
 from orchestrator.kernel.records import RECORD_TYPES, Record, decode, encode_unsealed
+from orchestrator.kernel.seals import Audit
 from orchestrator.redaction import redacted
-from orchestrator.seals import Audit
 from orchestrator.stores.base import RunInfo
 from orchestrator.stores.memory import MemoryStore
 from orchestrator.stores.requests import NewRun
 from orchestrator.stores.shared import graphs_named
+from orchestrator.tasks import away
 from orchestrator.values import MAX_RECORD_BYTES, MAX_TOKENS, new_labels
 
 VERSION = 1

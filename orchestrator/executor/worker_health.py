@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from orchestrator.clock import SYSTEM_CLOCK
-from orchestrator.distribution import install
-from orchestrator.errors import RunConflict
+from orchestrator.errors import RunConflict, install_command
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment
@@ -316,7 +315,7 @@ def _metrics(health: WorkerHealth) -> tuple[str, str, str]:
         from prometheus_client import CollectorRegistry, generate_latest
         from prometheus_client.exposition import CONTENT_TYPE_LATEST
     except ImportError:
-        return "404 Not Found", _TEXT, f"metrics need the extra `metrics`: {install('metrics')}\n"
+        return "404 Not Found", _TEXT, f"metrics need the extra `metrics`: {install_command('metrics')}\n"
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Collector(health))
     return "200 OK", CONTENT_TYPE_LATEST, generate_latest(registry).decode()

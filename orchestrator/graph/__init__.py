@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from orchestrator._lazy import above, lazy_names
 
 if TYPE_CHECKING:
+    from orchestrator.errors import Problem
     from orchestrator.graph.edges import Edge, format_edges, parse_edges
     from orchestrator.graph.function import FunctionNode, node
     from orchestrator.graph.limits import Limits, LimitsLeft, Retry, Usage
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from orchestrator.graph.state import StateField, StateSchema
     from orchestrator.graph.topology import ANY, END, START, STOP, NodeShape, Topology
     from orchestrator.graph.versions import Migration
-    from orchestrator.problem import Problem
 
 _HOMES = {
     "orchestrator.graph.edges": ("Edge", "format_edges", "parse_edges"),
@@ -48,7 +48,7 @@ _HOMES = {
     "orchestrator.graph.report": ("CheckReport", "Proof"),
     "orchestrator.graph.state": ("StateField", "StateSchema"),
     "orchestrator.graph.topology": ("ANY", "END", "START", "STOP", "NodeShape", "Topology"),
-    "orchestrator.problem": ("Problem",),
+    "orchestrator.errors": ("Problem",),
 }  # fmt: skip
 
 __all__ = [

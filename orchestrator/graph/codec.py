@@ -37,7 +37,7 @@ from typing_extensions import is_typeddict
 
 from orchestrator.errors import InvalidValue, SecretInState
 from orchestrator.graph.isolation import isolation_of, json_copy
-from orchestrator.jsontypes import canonical, deeper_than
+from orchestrator.json import canonical, deeper_than
 from orchestrator.values import MAX_BYTES, MAX_DEPTH, Unfit, check, too_deep
 
 # -- What the type of a state field is made of -----------------------------------------------------------------

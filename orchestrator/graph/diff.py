@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 
 from orchestrator.graph.model import GraphDefinition
 from orchestrator.graph.versions import Renames, inside, state_shape, without_looks
-from orchestrator.jsontypes import JsonObject
+from orchestrator.json import JsonObject
 
 ChangeKind: TypeAlias = Literal[
     "node_gone", "node_new", "outcomes", "join", "graph_inside", "edges", "order", "join_order", "field_gone",

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
-from orchestrator.errors import GraphError, GraphUnknown, UntrustedCode
+from orchestrator.errors import GraphError, GraphUnknown, Problem, UntrustedCode
 from orchestrator.graph.codec import explain_fault
-from orchestrator.problem import Problem
 
 # -- The name that was probably meant where an unknown one is written ------------------------------------------
 
@@ -291,3 +290,18 @@ def _check_call(cls: type[BaseModel], args: Iterable[object], fields: Iterable[s
 def _fault(model: str, name: str, names: Iterable[str]) -> InitErrorDetails:
     words = PydanticCustomError("extra_forbidden", "{fault}", {"fault": f"{model} {unknown_field(name, names)}"})
     return {"type": words, "loc": (name,), "input": None}
+
+
+# -- Words that messages share ---------------------------------------------------------------------------------
+
+
+def listed_names(names: Iterable[str]) -> str:
+    """Names in a row, at most ten of them."""
+    names = list(names)
+    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+
+
+def mend_name(name: str, known: Iterable[str], otherwise: str) -> str:
+    """The most likely correction of an unknown name."""
+    close = close_to(name, known)
+    return f"did you mean {close!r}?" if close else otherwise

@@ -208,7 +208,7 @@ def _portable(reducer: object, annotation: object) -> bool:
 
 def reduce_json(name: str, *, unordered: bool = False) -> ReducerFunction | None:
     """A built-in reducer for JSON; None for one that is code."""
-    from orchestrator.jsontypes import canonical
+    from orchestrator.json import canonical
 
     builtin = BUILTIN.get(name)
     if builtin is None or not unordered:

@@ -28,8 +28,8 @@ from orchestrator.graph.signatures import (
     wanted_arguments,
 )
 from orchestrator.graph.topology import Join, Rest
-from orchestrator.jsontypes import digest
-from orchestrator.typevars import Erased
+from orchestrator.graph.typevars import Erased
+from orchestrator.json import digest
 
 # -- Functions as nodes ----------------------------------------------------------------------------------------
 

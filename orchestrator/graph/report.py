@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from orchestrator.problem import Problem
+from orchestrator.errors import Problem
 
 Verdict: TypeAlias = Literal["proved", "refuted", "undecided"]
 """`undecided`: what the claim depends on is not declared; the proof's reason says what."""

@@ -11,7 +11,7 @@ from orchestrator.graph.edges import Edge
 from orchestrator.graph.names import plain_name
 from orchestrator.graph.state import StateSchema
 from orchestrator.graph.topology import Topology
-from orchestrator.jsontypes import JsonObject, digest
+from orchestrator.json import JsonObject, digest
 from orchestrator.values import fault_in
 
 # -- Names of nodes and state fields in one version of a graph, and what they are called in another one --------

@@ -13,15 +13,14 @@ from dataclasses import replace
 from typing import Any, cast
 
 from orchestrator.graph.versions import Renames, inside
-from orchestrator.jsontypes import JsonObject
+from orchestrator.json import JsonObject
 from orchestrator.kernel import pools
 from orchestrator.kernel.endings import all_tokens, forget_frozen, has_aside, kept_frames
 from orchestrator.kernel.frame import settle
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.records import Migrated
 from orchestrator.kernel.run_state import RunState
-from orchestrator.kernel.snapshot import dump_frame, load_frames
-from orchestrator.kernel.snapshot.format import Data
+from orchestrator.kernel.snapshot import Data, dump_frame, load_frames
 from orchestrator.kernel.state import Activation, FrameCounters, FrameState, Phase
 
 

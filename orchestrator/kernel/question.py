@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, GetPydanticSchema, Serializer
 from typing_extensions import TypeVar
 
 from orchestrator.graph.faults import Spelled
-from orchestrator.typevars import Erased
+from orchestrator.graph.typevars import Erased
 from orchestrator.values import utc
 
 QuestionKind: TypeAlias = Literal["approval", "input", "unknown_outcome", "pause", "event", "timer", "limit"]

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from orchestrator.graph.faults import Spelled
 from orchestrator.graph.limits import UNKNOWN_REPLY, Reserve, Usage
-from orchestrator.jsontypes import canonical
+from orchestrator.json import canonical
 from orchestrator.models.base import ModelRequest
 from orchestrator.models.messages import Reply
 

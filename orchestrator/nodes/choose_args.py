@@ -8,7 +8,7 @@ from pydantic import BaseModel, JsonValue
 
 from orchestrator.context import Context
 from orchestrator.graph.model import Node, Port
-from orchestrator.jsontypes import canonical
+from orchestrator.json import canonical
 from orchestrator.nodes.model_decision import decide, json_object, question_in_hand, tool_named
 from orchestrator.nodes.templates import fill, filled_by
 

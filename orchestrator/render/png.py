@@ -6,7 +6,7 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING, Literal
 
-from orchestrator.distribution import install
+from orchestrator.errors import install_command
 from orchestrator.render.backends import TIMEOUT, RenderError
 from orchestrator.render.css_attributes import with_attributes
 from orchestrator.render.geometry import Direction, Engine
@@ -95,7 +95,7 @@ def _resvg(svg: str, zoom: float) -> bytes:
         import resvg_py
     except ImportError as error:
         raise RenderError(
-            f"PNG needs the package `resvg-py` ({error}); install it (`{install('png')}`), or draw SVG"
+            f"PNG needs the package `resvg-py` ({error}); install it (`{install_command('png')}`), or draw SVG"
         ) from error
     try:
         # No font in place of one that is missing: its texts would be drawn in one that does not fit, or not at all.

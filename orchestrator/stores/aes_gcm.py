@@ -21,8 +21,7 @@ from collections.abc import Mapping
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from orchestrator.distribution import install
-from orchestrator.errors import InvalidValue
+from orchestrator.errors import InvalidValue, install_command
 from orchestrator.redaction import know
 from orchestrator.stores.codec import About, Clear, WrongKey, about_bytes, check_clear, check_key_id
 
@@ -68,7 +67,7 @@ class AESGCMCodec:
         try:
             import cryptography.hazmat.primitives.ciphers.aead  # noqa: F401  at once, not at the first write
         except ImportError as error:
-            raise ImportError(f"AESGCMCodec needs the package cryptography: {install('encryption')}") from error
+            raise ImportError(f"AESGCMCodec needs the package cryptography: {install_command('encryption')}") from error
         if not keys:
             raise InvalidValue("AESGCMCodec was given no key: give one, such as {'2026': 'env:RUNS_KEY'}", where="keys")
         self.clear = check_clear(clear)

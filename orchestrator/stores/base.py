@@ -18,9 +18,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from orchestrator.archived import Archived
-from orchestrator.jsontypes import JsonObject
-from orchestrator.kernel.lineage import Parent, Relation
+from orchestrator.errors import Archived
+from orchestrator.json import JsonObject
+from orchestrator.kernel.status import Parent, Relation
 from orchestrator.stores.items import ItemStore
 from orchestrator.stores.owner import Owner
 from orchestrator.stores.requests import Append, ClaimRequest, NewRun, QuestionQuery, RunQuery, StatsQuery

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.clock import SYSTEM_CLOCK
-from orchestrator.jsontypes import JsonObject
+from orchestrator.json import JsonObject
 
 if TYPE_CHECKING:
     from orchestrator.stores.rows import Lease

@@ -16,10 +16,10 @@ from orchestrator.views.replay_result import table
 if TYPE_CHECKING:
     from orchestrator.executor import Replay, Run
     from orchestrator.executor.replay.running import Live
+    from orchestrator.graph_class import Graph
     from orchestrator.models.base import Model
     from orchestrator.stores import Store
     from orchestrator.tools import ToolsLike
-    from orchestrator.verbs import Graph
 
 _MOST = 5
 """First differences that a failure shows."""

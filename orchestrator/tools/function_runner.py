@@ -12,7 +12,7 @@ import anyio.lowlevel
 import anyio.to_thread
 from anyio import CapacityLimiter
 
-from orchestrator.fence import fenced, pass_fence
+from orchestrator.calls import fenced, pass_fence
 from orchestrator.graph.signatures import is_async, is_awaitable
 from orchestrator.tools.truncation import Gathered
 

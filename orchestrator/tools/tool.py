@@ -24,29 +24,24 @@ import anyio
 from pydantic import JsonValue, ValidationError
 from pydantic_core import to_json
 
-from orchestrator.containment import contained
+from orchestrator.calls import contained, waits_at_fence
 from orchestrator.errors import AgentError, EffectFailed, InvalidArguments, SecretInState, ToolError, message_of
-from orchestrator.fence import waits_at_fence
 from orchestrator.graph.codec import Codec, explain, parts_of
 from orchestrator.graph.limits import Retry
 from orchestrator.graph.signatures import is_async
 from orchestrator.graph.state import type_schema
-from orchestrator.jsontypes import JsonObject, digest
+from orchestrator.json import JsonObject, digest
 from orchestrator.models.messages import Image
-from orchestrator.tools.content import Blob
-from orchestrator.tools.conversion import coerced
 from orchestrator.tools.function_runner import collected, run_function
-from orchestrator.tools.keywords import schema_faults
-from orchestrator.tools.leases import in_thread
-from orchestrator.tools.result import EFFECTS, RISKS, Effect, Risk, ToolFailure, ToolResult, result_of
+from orchestrator.tools.json_schema import schema_faults
+from orchestrator.tools.result import EFFECTS, RISKS, Blob, Effect, Risk, ToolFailure, ToolResult, result_of
 from orchestrator.tools.schema import Spec, Wants, bare_schema, spec_of, wants_of
 from orchestrator.tools.truncation import KEPT, SHOWN, refused
-from orchestrator.tools.validation import faults
+from orchestrator.tools.validation import coerced, faults
 from orchestrator.values import Unfit
 
 if TYPE_CHECKING:
-    from orchestrator.tools.leases import InstanceLease
-    from orchestrator.tools.pool import Pool
+    from orchestrator.tools.pool import InstanceLease, Pool
 
 _anything = Codec(Any)
 _BODIES = ("execute", "call")
@@ -472,7 +467,7 @@ class Tool:
                 told |= lease.told()
             call = self._bind(args, key, ctx, lease.value)
             if not is_async(call):
-                call = in_thread(lease, call)
+                call = lease.in_thread(call)
             return await self._in_time(call, key, ctx, lease)
 
     async def _in_time(
@@ -499,7 +494,7 @@ class Tool:
             if progress is not None:
                 await progress(text, key=key or "")
 
-        step = partial(in_thread, lease) if lease is not None else None
+        step = lease.in_thread if lease is not None else None
         return await collected(found, tell, most=self.max_kept, step=step)
 
     def _bind(self, args: Mapping[str, object], key: str | None, ctx: object, env: object = None) -> Callable[[], Any]:

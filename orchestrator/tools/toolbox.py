@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from fnmatch import fnmatchcase
 from typing import Any, Self, TypeAlias
 
-from orchestrator.containment import contained
+from orchestrator.calls import contained
 from orchestrator.errors import GraphUnknown
 from orchestrator.graph.reducers import Reducer
 from orchestrator.tasks import OwnTask

@@ -13,7 +13,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.distribution import install
+from orchestrator.errors import install_command
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-NEEDED = f"the web API needs other packages: {install('web')}"
+NEEDED = f"the web API needs other packages: {install_command('web')}"
 
 
 def app(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 
-from orchestrator.away import away
+from orchestrator.tasks import away
 from orchestrator.views.alignment import AlignedRow, Alignment
 from orchestrator.views.diff import fields_diff, flat
 from orchestrator.views.run_diff import Difference
@@ -33,7 +33,7 @@ from orchestrator.web.streams import MEDIA
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-    from orchestrator.kernel.records import RunStatus
+    from orchestrator.kernel.status import RunStatus
     from orchestrator.stores.base import RunInfo
     from orchestrator.views.alignment import RowKind
     from orchestrator.views.diff import Place

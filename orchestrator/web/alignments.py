@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from orchestrator.away import away
 from orchestrator.executor.run_status import with_status
-from orchestrator.jsontypes import size_of
+from orchestrator.json import size_of
+from orchestrator.tasks import away
 from orchestrator.views.alignment import Alignment, align
 
 if TYPE_CHECKING:

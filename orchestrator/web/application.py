@@ -15,11 +15,11 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route, Router
 from starlette.staticfiles import StaticFiles
 
-from orchestrator.away import away
 from orchestrator.errors import InvalidValue, OrchestratorError, RunUnknown
 from orchestrator.executor.run_status import with_status
 from orchestrator.executor.start import check_run_id
-from orchestrator.jsontypes import encoded
+from orchestrator.json import encoded
+from orchestrator.tasks import away
 from orchestrator.web import openapi, problems
 from orchestrator.web.alignments import Alignments
 from orchestrator.web.bodies import body_of, query_of, response_of

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from pydantic_core import from_json
 from starlette.responses import Response, StreamingResponse
 
-from orchestrator.away import away
+from orchestrator.tasks import away
 from orchestrator.web.guard import check_json
 from orchestrator.web.problems import HttpProblem, fields_problem, invalid
 from orchestrator.web.requests import Body, Query

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orchestrator.away import away
+from orchestrator.tasks import away
 from orchestrator.web.documents import DiffDocument, blank
 from orchestrator.web.endpoint import Call
 from orchestrator.web.problems import fields_problem

@@ -13,13 +13,13 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import to_jsonable_python
 
-from orchestrator.away import away
 from orchestrator.graph.limits import Usage
-from orchestrator.jsontypes import PIECE, JsonObject, in_pieces, is_small
+from orchestrator.json import PIECE, JsonObject, in_pieces, is_small
 from orchestrator.kernel.question import Question
-from orchestrator.kernel.records import RunStatus
+from orchestrator.kernel.status import RunStatus
 from orchestrator.redaction import redacted
 from orchestrator.stores.base import RunInfo
+from orchestrator.tasks import away
 from orchestrator.views.outcome_choices import OutcomeChoice, outcome_choices
 from orchestrator.views.run import Run
 from orchestrator.views.worker_info import WorkerInfo, WorkerState

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from starlette.responses import Response
 
-from orchestrator.away import away
 from orchestrator.executor import Event
-from orchestrator.jsontypes import in_pieces
-from orchestrator.kernel.records import FINAL
+from orchestrator.json import in_pieces
+from orchestrator.kernel.status import FINAL
 from orchestrator.redaction import redacted
+from orchestrator.tasks import away
 from orchestrator.web.endpoint import Call
 from orchestrator.web.problems import fields_problem
 from orchestrator.web.requests import EventsQuery

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from orchestrator.away import away
 from orchestrator.errors import NotSerialisable
 from orchestrator.graph.model import GraphDefinition
 from orchestrator.graph.state import start_form
 from orchestrator.graph.writing import to_yaml
 from orchestrator.render import to_svg
+from orchestrator.tasks import away
 from orchestrator.web.compose import checks
 from orchestrator.web.compose.documents import CheckDocument
 from orchestrator.web.compose.requests import CheckBody

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from orchestrator.distribution import NAME
+from orchestrator.errors import DISTRIBUTION
 from orchestrator.web.documents import ProblemDocument
 from orchestrator.web.endpoint import Endpoint
 from orchestrator.web.problems import MEDIA
@@ -61,7 +61,7 @@ def document(routes: Sequence[Endpoint], *, server: str = "", token: bool = Fals
         del components[name]  # queries are parameters
     found: dict[str, Any] = {
         "openapi": "3.1.0",
-        "info": {"title": NAME, "version": __version__, "summary": "Runs of agent graphs."},
+        "info": {"title": DISTRIBUTION, "version": __version__, "summary": "Runs of agent graphs."},
         "servers": [{"url": server or "/"}],
         "paths": paths,
         "components": {"schemas": components},

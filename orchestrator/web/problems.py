@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from orchestrator import errors
-from orchestrator.distribution import NAME
+from orchestrator.errors import DISTRIBUTION
 from orchestrator.redaction import redact, redacted
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class HttpProblem(Exception):
     def document(self) -> dict[str, object]:
         """The problem as plain JSON; what looks like a secret is blanked."""
         return {
-            "type": f"urn:{NAME}:problem:{self.name}",
+            "type": f"urn:{DISTRIBUTION}:problem:{self.name}",
             "title": HTTPStatus(self.status).phrase,
             "status": self.status,
             "detail": redact(self.detail),

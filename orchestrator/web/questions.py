@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from orchestrator.away import away
 from orchestrator.errors import RunUnknown, StoreError
 from orchestrator.executor import RunQuestion
 from orchestrator.executor.run_status import with_status
 from orchestrator.kernel.question import QuestionKind
+from orchestrator.tasks import away
 from orchestrator.values import shown_labels
 from orchestrator.web.documents import (
     AskedDocument,

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from orchestrator.away import away
 from orchestrator.errors import OrchestratorError, RunUnknown
 from orchestrator.executor.run_status import with_status
 from orchestrator.redaction import redact
+from orchestrator.tasks import away
 from orchestrator.views.call_text import short
 from orchestrator.views.replay_result import Replay, answer_of, replay_of
 from orchestrator.web.aligned_runs import key_of

@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Callable
 
-from orchestrator.away import away
 from orchestrator.errors import StaleAnswer
 from orchestrator.executor import Run
 from orchestrator.graph.limits import Limits
 from orchestrator.kernel.records import Answered, Asked, Record
+from orchestrator.tasks import away
 from orchestrator.web.documents import Deleted, ReplayDocument, RunResult, blank, result_of
 from orchestrator.web.endpoint import Call
 from orchestrator.web.problems import HttpProblem, problem_of

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, cast
 
 from starlette.responses import Response, StreamingResponse
 
-from orchestrator.away import away
 from orchestrator.errors import OrchestratorError, StoreError
 from orchestrator.executor import Point, Run
-from orchestrator.jsontypes import cut_up, encoded
+from orchestrator.json import cut_up, encoded
+from orchestrator.tasks import away
 from orchestrator.views.events import event_of
 from orchestrator.views.run import explainer_of
 from orchestrator.web.bodies import response_of
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp
 
-    from orchestrator.kernel.records import RunStatus
+    from orchestrator.kernel.status import RunStatus
 
 _LOOKED_AT = 2000
 """Rows of which `authorize` may leave out all, before a page is answered as it is."""

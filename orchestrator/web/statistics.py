@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import anyio
 
-from orchestrator.away import away
 from orchestrator.stores import StatsRow
+from orchestrator.tasks import away
 from orchestrator.web import questions
 from orchestrator.web.documents import Document, StatsDocument, StatsGroup, blank, labels_of
 from orchestrator.web.endpoint import Call

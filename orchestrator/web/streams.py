@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from orchestrator.errors import RunUnknown
-from orchestrator.jsontypes import cut_up
+from orchestrator.json import cut_up
 from orchestrator.web.problems import HttpProblem, log
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from orchestrator.away import away
 from orchestrator.errors import RunUnknown
 from orchestrator.stores.base import Changing
+from orchestrator.tasks import away
 from orchestrator.web import questions
 from orchestrator.web.documents import WorkerList, WorkersEvent, rows_of, worker_of
 from orchestrator.web.endpoint import Call

@@ -14,28 +14,21 @@ from tests.support.sources import imports_of, text_of
 
 ROOT = Path(__file__).parents[2] / "orchestrator"
 
-FLOOR = "_lazy distribution problem archived errors tasks jsontypes typevars values visible redaction clock fence"
-FLOOR = f"{FLOOR} containment private away"
-BELOW_EXECUTOR = f"{FLOOR} graph kernel stores models views tools memory context nodes seals"
+FLOOR = "_lazy errors json tasks values visible redaction clock calls private"
+BELOW_EXECUTOR = f"{FLOOR} graph kernel stores models views tools memory context nodes"
 BELOW_GRAPH_CLASS = f"{BELOW_EXECUTOR} executor executor/effects executor/drive executor/runs render"
-ABOVE_ALL = f"{BELOW_GRAPH_CLASS} render/terminal verbs models/refs"
+ABOVE_ALL = f"{BELOW_GRAPH_CLASS} render/terminal graph_class models/refs"
 ROOMS = {
     "_lazy": "",
-    "distribution": "",
-    "problem": "",
-    "jsontypes": "",
-    "typevars": "",
-    "away": "jsontypes",
-    "visible": "jsontypes",
+    "json": "",
+    "visible": "json",
     "redaction": "",
     "clock": "",
-    "fence": "containment",
-    "containment": "errors",
+    "calls": "errors",
     "private": "visible",
-    "archived": "",
-    "errors": "problem archived",
-    "tasks": "",
-    "values": "errors jsontypes",
+    "errors": "",
+    "tasks": "json",
+    "values": "errors json",
     "graph": FLOOR,
     "kernel": f"{FLOOR} graph",
     "stores": f"{FLOOR} graph kernel",
@@ -48,8 +41,7 @@ ROOMS = {
     "context": f"{FLOOR} graph kernel models tools memory",
     "tools/builtin": f"{FLOOR} graph models tools context",
     "nodes": f"{FLOOR} graph kernel models tools context",
-    "seals": f"{FLOOR} graph kernel",
-    "embedia": f"{FLOOR} graph kernel views nodes",
+    "views/embedia": f"{FLOOR} graph kernel views nodes",
     "executor": BELOW_EXECUTOR,
     "executor/effects": f"{BELOW_EXECUTOR} executor",
     "executor/drive": f"{BELOW_EXECUTOR} executor executor/effects",
@@ -57,7 +49,7 @@ ROOMS = {
     "engines": f"{FLOOR} kernel executor executor/runs",
     "render": f"{FLOOR} graph kernel views",
     "render/terminal": f"{FLOOR} graph kernel views stores models tools render",
-    "verbs": BELOW_GRAPH_CLASS,
+    "graph_class": BELOW_GRAPH_CLASS,
     "comparison": ABOVE_ALL,
     "testing": ABOVE_ALL,
     "notebook": ABOVE_ALL,
@@ -93,7 +85,7 @@ FACES = {"__init__.py", "cli/app.py", "_lazy.py", "render/__init__.py", "testing
 """Packages and the command line load what they name when it is first used."""
 NAMED_BY_USERS = {"cli/graphrefs.py", "graph/refs.py", "tools/refs.py"}
 """They import modules that a user names."""
-UNTYPED = {"nodes/guards.py"}
+UNTYPED = {"nodes/route.py"}
 """They import a library of an extra that has no types."""
 
 
@@ -177,7 +169,7 @@ def test_no_files_import_each_other() -> None:
 
 def test_the_core_knows_neither_the_offline_model_nor_names_of_another_framework() -> None:
     core = {*BELOW_GRAPH_CLASS.split(), "render/terminal"}
-    assert not [arrow for arrow in arrows() if arrow[0] in core and arrow[1] in ("models/offline", "embedia")]
+    assert not [arrow for arrow in arrows() if arrow[0] in core and arrow[1] in ("models/offline", "views/embedia")]
 
 
 def test_every_exception_is_needed() -> None:

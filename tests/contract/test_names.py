@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import orchestrator
-from orchestrator.distribution import install
+from orchestrator.errors import install_command
 from orchestrator.views.events import EVENT_TYPES
 
 ROOT = Path(__file__).parents[2]
@@ -76,7 +76,7 @@ def test_nothing_tells_people_to_install_a_strangers_package() -> None:
 
 def test_each_extra_that_a_text_installs_exists() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    assert install("web") == 'pip install ".[web]"'
+    assert install_command("web") == 'pip install ".[web]"'
     named = set[str]()
     for path in TEXTS:
         commands = re.findall(r"""pip\s+install\s+(?:-e )?"\.\[([a-z0-9,]+)\]|\binstall\(['"](\w+)""", path.read_text())

@@ -14,7 +14,7 @@ import pytest
 from pydantic import AfterValidator, BaseModel
 
 from orchestrator import Context, Executor, Graph, Message, Retry, Run, Toolbox, ToolCall, append, extend, node, tool
-from orchestrator.containment import outside
+from orchestrator.calls import outside
 from orchestrator.errors import EffectFailed
 from orchestrator.graph import Node
 from orchestrator.models import Model, ModelEvent, ModelRequest, Reply, RequestModel

@@ -15,7 +15,7 @@ import pytest
 
 from orchestrator import Approve, Executor, OfflineModel, Question, Run, tool
 from orchestrator.executor.effects.effect import Effect, witness
-from orchestrator.jsontypes import canonical
+from orchestrator.json import canonical
 from orchestrator.kernel.records import Answered, Asked, EffectIntended, EffectSettled, Record
 from tests.frozen.strategies import MAKERS, SUM, bye
 from tests.support.sizes import in_turn, quick_on, sized

@@ -12,7 +12,7 @@ import pytest
 from orchestrator import Approve, Executor, Graph, Limits, Run, Update, node
 from orchestrator.errors import GraphChanged, InvalidValue, RunExists
 from orchestrator.executor import Seal
-from orchestrator.seals import audit
+from orchestrator.kernel.seals import audit
 from tests.executor.test_forking import BILL, Bill, Desk, asked, confirmed, first, last, pays
 from tests.support.programs import CODE, Piped
 from tests.support.sizes import quick_on

@@ -17,7 +17,7 @@ import pytest
 from orchestrator import Context, Executor, Graph, Limits, Update, node
 from orchestrator.errors import GraphError
 from orchestrator.graph import versions
-from orchestrator.jsontypes import canonical
+from orchestrator.json import canonical
 from orchestrator.stores import Store, open_store
 from orchestrator.stores.memory import MemoryStore
 from tests.support.executors import Log

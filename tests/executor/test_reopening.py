@@ -13,8 +13,8 @@ import pytest
 from orchestrator import Approve, Context, Deny, Executor, Graph, Limits, Outcome, Run, Tool, Update, node, tool
 from orchestrator.errors import RunConflict, RunEnded, StaleAnswer, StoreUnavailable
 from orchestrator.kernel.records import Reopened, StepFailed, TimerSet
+from orchestrator.kernel.seals import Seal, audit
 from orchestrator.nodes import Ask, Sleep, Subgraph
-from orchestrator.seals import Seal, audit
 from orchestrator.stores import Store
 from orchestrator.stores.memory import MemoryStore
 from orchestrator.stores.requests import Append

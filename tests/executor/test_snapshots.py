@@ -17,8 +17,8 @@ from pydantic import BaseModel
 from orchestrator import Executor, Graph, Limits, Outcome, append, node
 from orchestrator.executor import snapshots
 from orchestrator.kernel.records import Record
+from orchestrator.kernel.seals import Seal
 from orchestrator.nodes import Ask
-from orchestrator.seals import Seal
 from orchestrator.stores.sqlite import SQLiteStore
 from orchestrator.testing import assert_crash_safe
 from tests.benchmarks.subjects.ours import FAN

@@ -13,7 +13,7 @@ from orchestrator import Executor, Graph
 from orchestrator.executor import loader
 from orchestrator.graph.model import GraphDefinition
 from orchestrator.graph.reading import UnresolvedNode
-from orchestrator.jsontypes import JsonObject
+from orchestrator.json import JsonObject
 from tests.support.executors import Log, counting, says, single
 
 pytestmark = pytest.mark.anyio

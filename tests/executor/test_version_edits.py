@@ -18,11 +18,11 @@ import pytest
 from orchestrator.cli.migrating import Migrating, migration_of
 from orchestrator.errors import GraphChanged, InvalidGraph
 from orchestrator.executor.versions.migrations import PlannedMigration, planned
+from orchestrator.graph_class import Graph
 from orchestrator.kernel import records as r
-from orchestrator.kernel.machine import apply
+from orchestrator.kernel.fold import apply
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.run_state import RunState
-from orchestrator.verbs import Graph
 from tests.kernel.behave import Seeded
 from tests.kernel.build import names_of
 from tests.kernel.harness import Simulation, TooLongError

@@ -14,11 +14,11 @@ import pytest
 from pydantic import BaseModel
 
 from orchestrator import Approve, Deny, Executor, Graph, OpenAIModel, Tool, append, tool
-from orchestrator.embedia import EMBEDIA_TYPES, EmbediaEvent, embedia
 from orchestrator.models import ModelRequest
 from orchestrator.nodes import ITEM, Confirm, Subgraph
 from orchestrator.strategies.tool_user import graph, tool_user
 from orchestrator.testing import ScriptedModel
+from orchestrator.views.embedia import EMBEDIA_TYPES, EmbediaEvent, embedia
 from tests.graphs.loopback import loopback
 
 pytestmark = pytest.mark.anyio

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from orchestrator.graph.reducers import replace
-from orchestrator.jsontypes import canonical
+from orchestrator.json import canonical
 from orchestrator.kernel.plan import Plan
 
 Values: TypeAlias = Mapping[str, Any]

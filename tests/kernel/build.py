@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel
 
+from orchestrator.errors import Problem
 from orchestrator.graph.checks.shape import shape_problems
 from orchestrator.graph.edges import Edge, parse_edges
 from orchestrator.graph.limits import Limits
@@ -15,7 +16,6 @@ from orchestrator.graph.reducers import add, append, local
 from orchestrator.graph.state import StateSchema
 from orchestrator.graph.topology import Join, NodeShape, Topology
 from orchestrator.kernel.plan import Plan
-from orchestrator.problem import Problem
 
 RESERVED = ("error", "timeout", "exhausted")
 NODES_OF_NO_GRAPH = ("START", "END", "STOP", "*")

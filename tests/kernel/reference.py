@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from orchestrator.graph.edges import Edge
-from orchestrator.jsontypes import canonical
+from orchestrator.json import canonical
 from orchestrator.kernel.plan import Plan
 
 from .behave import Behaviour, Sight

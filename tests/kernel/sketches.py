@@ -16,13 +16,12 @@ from typing import Any, TypeAlias
 from pydantic import SkipValidation
 
 from orchestrator import Graph
-from orchestrator.errors import InvalidGraph
+from orchestrator.errors import InvalidGraph, Problem
 from orchestrator.graph.edges import Edge
 from orchestrator.graph.limits import Limits
 from orchestrator.graph.model import Node
 from orchestrator.graph.topology import Join, Rest, counts
 from orchestrator.kernel.plan import Plan
-from orchestrator.problem import Problem
 
 from .build import State, complete, joins, names_of, outcomes_of
 

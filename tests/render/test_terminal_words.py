@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.jsontypes import JsonObject
+from orchestrator.json import JsonObject
 from orchestrator.render.terminal.run_report import with_colours
 from orchestrator.render.terminal.wordings import update_text, value_text
 

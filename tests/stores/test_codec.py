@@ -27,8 +27,7 @@ from orchestrator.errors import (
     StoreUnavailable,
 )
 from orchestrator.executor.schedules import fire_due
-from orchestrator.kernel.records import EventReceived, decode, encode
-from orchestrator.kernel.records.coded import as_coded
+from orchestrator.kernel.records import EventReceived, as_coded, decode, encode
 from orchestrator.nodes import Ask
 from orchestrator.stores import Lease, Store, open_store, with_codec
 from orchestrator.stores.aes_gcm import AESGCMCodec, new_key
@@ -629,7 +628,7 @@ def test_objects_and_texts_come_back(run_id: str, data: Mapping[str, object], on
 
 @given(NAME, NAME, JSON, TEXT, st.binary(max_size=16), st.binary(max_size=60))
 def test_items_and_snapshots_come_back(space: str, key: str, value: Any, text: str, vector: bytes, data: bytes) -> None:
-    from orchestrator.jsontypes import canonical
+    from orchestrator.json import canonical
 
     item = Item((space,), key, canonical(value), text or key, vector, 1.0, 2.0, 3.0)
     coded = VALUES.item("memory", item)

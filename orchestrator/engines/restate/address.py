@@ -6,8 +6,7 @@ import string
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, urlsplit
 
-from orchestrator.distribution import install
-from orchestrator.errors import InvalidValue
+from orchestrator.errors import InvalidValue, install_command
 
 INGRESS, ADMIN, WORKER = 8080, 9070, 9080
 """The ports that Restate uses by default."""
@@ -15,7 +14,7 @@ SERVICE = "orchestrator"
 """The name of the service by default."""
 HANDLER = "deliver"
 """The name of the service's handler."""
-EXTRA = f"deliveries by Restate need the extra `restate`: {install('restate')}"
+EXTRA = f"deliveries by Restate need the extra `restate`: {install_command('restate')}"
 
 _PARAMETERS = ("admin", "listen", "workers", "service")
 _IN_NAMES = string.ascii_letters + string.digits + "._-"

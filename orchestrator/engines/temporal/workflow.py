@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 
-from orchestrator.distribution import install
+from orchestrator.errors import install_command
 
 try:
     from temporalio import workflow
     from temporalio.common import RetryPolicy
 except ImportError as error:
-    raise ImportError(f"Temporal needs the extra `temporal`: {install('temporal')}") from error
+    raise ImportError(f"Temporal needs the extra `temporal`: {install_command('temporal')}") from error
 
 DRIVE = "orchestrator.drive"
 """The name of the activity."""

@@ -20,7 +20,7 @@ from orchestrator.executor.resources import Resources
 from orchestrator.executor.run_log import RunLog
 from orchestrator.graph.limits import Reserve, Retry, Usage
 from orchestrator.graph.model import Node
-from orchestrator.jsontypes import JsonObject, digest
+from orchestrator.json import JsonObject, digest
 from orchestrator.kernel.records import EffectClass, EffectKind, EffectSettled, Failure
 from orchestrator.kernel.state import Activation
 from orchestrator.redaction import without_known_in

@@ -25,7 +25,7 @@ from orchestrator.executor.interrupts import Lost
 from orchestrator.graph.limits import Limits
 from orchestrator.graph.model import GraphDefinition
 from orchestrator.graph.state import fields_form
-from orchestrator.jsontypes import JsonObject
+from orchestrator.json import JsonObject
 from orchestrator.kernel.ledger import IRREVERSIBLE
 from orchestrator.kernel.question import Answer, Question
 from orchestrator.kernel.records import Caller

@@ -14,16 +14,15 @@ from typing import Any, cast
 
 import anyio
 
-from orchestrator.containment import call_in_thread
+from orchestrator.calls import call_in_thread, pass_fence, waits_at_fence
 from orchestrator.errors import EncryptionKeyMissing, InvalidValue, MemoryFull, StoreUnavailable
 from orchestrator.executor.effects.effect import Effect
 from orchestrator.executor.effects.perform import AttemptEffects
 from orchestrator.executor.interrupts import Lost
-from orchestrator.fence import pass_fence, waits_at_fence
 from orchestrator.graph.codec import shown
 from orchestrator.graph.isolation import isolated
 from orchestrator.graph.signatures import is_async
-from orchestrator.jsontypes import canonical
+from orchestrator.json import canonical
 from orchestrator.memory import FULL, Access, Memory, MemoryOptions, searched_text
 from orchestrator.stores.base import Store
 from orchestrator.stores.codec import encoded_in, key_of

@@ -13,13 +13,12 @@ from typing import Any, Self
 
 from pydantic_core import to_jsonable_python
 
-from orchestrator.containment import contained
+from orchestrator.calls import contained, current_fence
 from orchestrator.errors import GraphUnknown, InvalidValue, ModelError
 from orchestrator.executor.effects.effect import INSIDE, Attempt, Effect, witness
 from orchestrator.executor.effects.perform import AttemptEffects
 from orchestrator.executor.replay import ABSENT, DEFAULT
-from orchestrator.fence import current_fence
-from orchestrator.jsontypes import digest
+from orchestrator.json import digest
 from orchestrator.kernel.run_state import RunState
 from orchestrator.models.base import (
     Model,
@@ -33,9 +32,8 @@ from orchestrator.models.base import (
     closing,
     gives_pieces,
 )
-from orchestrator.models.messages import Reply
+from orchestrator.models.messages import Reply, received
 from orchestrator.models.prices import expected
-from orchestrator.models.received import received
 from orchestrator.redaction import without_known
 from orchestrator.values import MAX_DEPTH, MAX_REQUEST_BYTES, checked, fault_in
 

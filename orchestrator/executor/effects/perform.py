@@ -16,7 +16,7 @@ import anyio
 import anyio.lowlevel
 
 from orchestrator._lazy import lazy_modules
-from orchestrator.containment import contained
+from orchestrator.calls import contained, current_fence
 from orchestrator.errors import ModelError, ReplayMismatch, ResultRefused, message_of
 from orchestrator.executor.answers import outcome_answer
 from orchestrator.executor.effects import decide
@@ -34,7 +34,6 @@ from orchestrator.executor.effects.questions import (
 from orchestrator.executor.effects.retry import outcome_is_open, wait_before
 from orchestrator.executor.effects.under_way import UnderWay, innermost, inside, patience
 from orchestrator.executor.interrupts import in_step_task
-from orchestrator.fence import current_fence
 from orchestrator.kernel.ledger import EffectEntry
 from orchestrator.kernel.records import EffectSettled
 from orchestrator.redaction import without_known_in

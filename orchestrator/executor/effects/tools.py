@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 
 import anyio
 
-from orchestrator.containment import contained
+from orchestrator.calls import contained, current_fence, waits_at_fence
 from orchestrator.context import Context
 from orchestrator.errors import AgentError, GraphUnknown, InvalidUpdate, ResultRefused, ToolFailed
 from orchestrator.executor.call_guard import CallDenied
@@ -19,7 +19,6 @@ from orchestrator.executor.effects.perform import AttemptEffects
 from orchestrator.executor.effects.retry import TryAgain, decide, outcome_is_open
 from orchestrator.executor.effects.under_way import innermost
 from orchestrator.executor.failures import bounded, traceback_of_tool
-from orchestrator.fence import current_fence, waits_at_fence
 from orchestrator.graph.codec import Codec, as_json
 from orchestrator.graph.isolation import json_copy
 from orchestrator.graph.state import type_schema

@@ -16,15 +16,15 @@ from orchestrator.executor.node_call import given_result
 from orchestrator.graph.codec import as_json, explain
 from orchestrator.graph.reducers import Replace, replace
 from orchestrator.graph.state import StateSchema
-from orchestrator.jsontypes import JsonObject, digest
-from orchestrator.kernel.handlers.forking import edited_tokens
+from orchestrator.json import JsonObject, digest
+from orchestrator.kernel.fold.lifecycle import edited_tokens
 from orchestrator.kernel.queries import in_places
 from orchestrator.kernel.question import PAUSE, Answer, Question
 from orchestrator.kernel.records import Answered, Asked, EffectIntended, EffectSettled, Failure, Record
 from orchestrator.kernel.run_state import RunState
+from orchestrator.kernel.seals import unused_approvals
 from orchestrator.kernel.state import Phase
 from orchestrator.models.messages import Reply
-from orchestrator.seals import unused_approvals
 from orchestrator.tools.result import ToolResult
 from orchestrator.tools.validation import faults
 from orchestrator.values import MAX_REQUEST_BYTES

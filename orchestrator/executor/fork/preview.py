@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from orchestrator.away import away
 from orchestrator.executor.answers import is_answerable
 from orchestrator.executor.effects.decide import end_inside, find, kept_in_fork
 from orchestrator.executor.effects.earlier_calls import FamilyCall, irreversible_calls, relatives
@@ -23,8 +22,8 @@ from orchestrator.executor.run_tools import irreversible_ahead
 from orchestrator.executor.start import check_new_id
 from orchestrator.graph.limits import Usage
 from orchestrator.graph.state import start_form
-from orchestrator.jsontypes import JsonObject
-from orchestrator.kernel.handlers.forking import edited_tokens
+from orchestrator.json import JsonObject
+from orchestrator.kernel.fold.lifecycle import edited_tokens
 from orchestrator.kernel.ledger import EffectEntry, did_irreversible
 from orchestrator.kernel.queries import in_places
 from orchestrator.kernel.question import PAUSE, Answer, Question
@@ -33,6 +32,7 @@ from orchestrator.kernel.reopening import is_over, reopen_fork
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.state import Activation, Phase
 from orchestrator.stores.base import RunInfo
+from orchestrator.tasks import away
 
 
 @dataclass(frozen=True, slots=True)

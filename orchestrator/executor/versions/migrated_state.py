@@ -11,7 +11,7 @@ from orchestrator.graph.model import GraphDefinition
 from orchestrator.graph.reducers import replace
 from orchestrator.graph.state import StateSchema
 from orchestrator.graph.versions import Migration, Renames, inside
-from orchestrator.jsontypes import JsonObject
+from orchestrator.json import JsonObject
 from orchestrator.kernel.state import FrameState
 from orchestrator.kernel.version import Version
 from orchestrator.values import Unfit

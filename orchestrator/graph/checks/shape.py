@@ -9,8 +9,8 @@ from functools import cache, partial
 from math import inf
 from typing import TypeAlias
 
+from orchestrator.errors import Problem
 from orchestrator.graph.topology import START, FanOut, Topology, digraph, reached
-from orchestrator.problem import Problem
 
 # -- The checks of a graph's shape, C2 to C7: where branches meet, and joins that could wait forever -----------
 

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.errors import GraphError, InvalidGraph, UntrustedCode
+from orchestrator.errors import GraphError, InvalidGraph, Problem, UntrustedCode
 from orchestrator.graph.edges import Edge, parse_edges
 from orchestrator.graph.faults import Faults
 from orchestrator.graph.model import GraphDefinition, Node
@@ -19,7 +19,6 @@ from orchestrator.graph.reading import UnresolvedNode, built, graph_class, graph
 from orchestrator.graph.refs import CodeRef, code_refs, refuse_impossible
 from orchestrator.graph.state import StateSchema, named_fields
 from orchestrator.graph.topology import DONE, RESERVED
-from orchestrator.problem import Problem
 
 _LEFT_OUT = {
     "state": "the fields, types and reducers of the state",

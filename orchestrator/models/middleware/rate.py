@@ -14,7 +14,7 @@ import anyio
 import anyio.lowlevel
 
 from orchestrator.errors import ModelError
-from orchestrator.jsontypes import canonical
+from orchestrator.json import canonical
 from orchestrator.models.base import ModelEvent, ModelRequest, closing
 from orchestrator.models.messages import Reply
 from orchestrator.models.middleware.base import Ask, Middleware, jsonable

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from orchestrator.graph.limits import Usage
-from orchestrator.jsontypes import digest
+from orchestrator.json import digest
 from orchestrator.kernel.records import failed_result
 from orchestrator.render.html.clean_data import clean
 from orchestrator.views.calls import JournaledCall

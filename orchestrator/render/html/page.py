@@ -15,7 +15,7 @@ from string import Template
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from orchestrator.graph.model import GraphDefinition
-from orchestrator.jsontypes import ORDERED, in_pieces
+from orchestrator.json import ORDERED, in_pieces
 from orchestrator.render.backends import RenderError
 from orchestrator.render.html.bundle import shipped_bundle
 from orchestrator.render.overlaid import RunLike

@@ -7,10 +7,10 @@ import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from orchestrator.archived import Archived
 from orchestrator.clock import SYSTEM_CLOCK
-from orchestrator.jsontypes import JsonObject
-from orchestrator.kernel.records import FINAL
+from orchestrator.errors import Archived
+from orchestrator.json import JsonObject
+from orchestrator.kernel.status import FINAL
 from orchestrator.stores.fair_claims import Selection, Turns, take_turns
 from orchestrator.stores.owner import is_present
 from orchestrator.stores.rows import MAX_DEATHS, NOTICE, Holder, Lease, Message, OpenQuestion, RunInfo, RunTotals

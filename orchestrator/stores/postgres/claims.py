@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from orchestrator.jsontypes import canonical
+from orchestrator.json import canonical
 from orchestrator.stores.base import Lease, RunInfo
 from orchestrator.stores.fair_claims import Selection, Turns, take_turns
 from orchestrator.stores.owner import held_here

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.clock import SYSTEM_CLOCK
 from orchestrator.errors import RunUnknown
-from orchestrator.jsontypes import canonical
+from orchestrator.json import canonical
 from orchestrator.stores.base import Holder, Lease
 from orchestrator.stores.owner import is_present
 from orchestrator.stores.postgres.connections import LEAST_IDLE

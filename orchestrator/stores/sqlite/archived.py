@@ -5,8 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Collection, Sequence
 
-from orchestrator.archived import Archived
-from orchestrator.errors import RunConflict, RunUnknown
+from orchestrator.errors import Archived, RunConflict, RunUnknown
 from orchestrator.stores.payloads import Payloads
 from orchestrator.stores.rows import Page
 from orchestrator.stores.shared import out_of_reach, page_cursor, parse_cursor

@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from orchestrator.clock import SYSTEM_CLOCK
-from orchestrator.jsontypes import canonical
+from orchestrator.json import canonical
 from orchestrator.stores.base import Lease, RunInfo
 from orchestrator.stores.fair_claims import Selection, Turns, take_turns
 from orchestrator.stores.owner import held_here

@@ -15,7 +15,7 @@ import sqlite3
 
 from orchestrator.clock import SYSTEM_CLOCK
 from orchestrator.errors import RunUnknown
-from orchestrator.jsontypes import canonical
+from orchestrator.json import canonical
 from orchestrator.stores.base import Holder, Lease
 from orchestrator.stores.owner import boot_id, is_present, namespace
 from orchestrator.stores.rows import NOTICE

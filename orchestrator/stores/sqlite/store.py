@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, TypeVar
 from anyio import CancelScope, to_thread
 
 from orchestrator._lazy import lazy_modules
-from orchestrator.archived import Archived
-from orchestrator.errors import StoreError, StoreUnavailable
-from orchestrator.jsontypes import PIECE, JsonObject, canonical, is_small, json_text
+from orchestrator.errors import Archived, StoreError, StoreUnavailable
+from orchestrator.json import PIECE, JsonObject, canonical, is_small, json_text
 from orchestrator.private import keep_private
 from orchestrator.stores.base import (
     Finding,

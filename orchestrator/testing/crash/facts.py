@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from orchestrator.executor.effects.decide import NOT_MADE, SUSPENDED
-from orchestrator.jsontypes import canonical
+from orchestrator.json import canonical
 from orchestrator.kernel.records import (
     Asked,
     EffectClass,
@@ -31,6 +31,30 @@ _LONGEST = 300
 
 class CrashUnsafe(AssertionError):
     """Raised by the crash kit: a run that was stopped and resumed differs from one that was not."""
+
+
+@dataclass
+class CrashReport:
+    """What was tried."""
+
+    status: str = ""
+    """How the undisturbed run ended."""
+    writes: int = 0
+    """Writes to the journal of the undisturbed run."""
+    stops: int = 0
+    """How often a run was stopped."""
+    effects: int = 0
+    """Effects of the undisturbed run."""
+    repeated: int = 0
+    """Effects that may be repeated, and were, over all trials."""
+    asked: int = 0
+    """Questions about effects of unknown outcome, over all trials."""
+
+    def __str__(self) -> str:
+        return (
+            f"{self.status} after {self.writes} writes, {self.effects} effects; stopped {self.stops} times: "
+            f"{self.repeated} calls repeated that may be, {self.asked} unknown outcomes asked about"
+        )
 
 
 @dataclass

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from uuid import uuid4
 
-from orchestrator.archived import Archived
-from orchestrator.errors import RunArchived, RunConflict, RunUnknown
+from orchestrator.errors import Archived, RunArchived, RunConflict, RunUnknown
 from orchestrator.kernel.records import Ended, Record
 from orchestrator.stores.base import Archivable, RunInfo, Store
 from orchestrator.stores.requests import Append, NewRun, RunQuery

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from orchestrator.context import Context
 from orchestrator.errors import ToolError
-from orchestrator.jsontypes import canonical
+from orchestrator.json import canonical
 from orchestrator.tools.tool import Tool
 
 _LONGEST = 10_000

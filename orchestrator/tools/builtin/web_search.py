@@ -17,12 +17,10 @@ from urllib.parse import quote_plus, urlsplit
 
 from pydantic import Field
 
-from orchestrator.distribution import NAME
-from orchestrator.errors import ToolError
+from orchestrator.errors import DISTRIBUTION, ToolError
 from orchestrator.models.secrets import looked_up
-from orchestrator.tools.builtin.web_fetch.client import Fetching
+from orchestrator.tools.builtin.web_fetch.client import Fetching, text_of
 from orchestrator.tools.builtin.web_fetch.guard import Guard
-from orchestrator.tools.builtin.web_fetch.letters import text_of
 from orchestrator.tools.tool import Tool
 
 __all__ = ["Hit", "JsonSearch", "RecordedSearch", "SearXNG", "SearchProvider", "WebSearch", "web_search"]
@@ -110,7 +108,7 @@ class JsonSearch:
     async def search(self, query: str, limit: int) -> Sequence[Hit]:
         """See `SearchProvider`."""
         everywhere = Guard(private=("0.0.0.0/0", "::/0"), ports=None)
-        agent = f"{NAME} (web_search)"
+        agent = f"{DISTRIBUTION} (web_search)"
         headers = tuple((name, self._header(value)) for name, value in self._headers.items())
         fetching = Fetching(
             everywhere, self._limit, 0, self._seconds, lambda _: True, agent, named=self._url, headers=headers

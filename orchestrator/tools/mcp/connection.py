@@ -16,13 +16,19 @@ from typing import TYPE_CHECKING, Any, Protocol
 import anyio
 from pydantic import ValidationError
 
-from orchestrator.distribution import NAME, install
-from orchestrator.errors import OrchestratorError, ToolDisconnected, ToolError, ToolUnavailable, message_of
-from orchestrator.fence import pass_fence
+from orchestrator.calls import pass_fence
+from orchestrator.errors import (
+    DISTRIBUTION,
+    OrchestratorError,
+    ToolDisconnected,
+    ToolError,
+    ToolUnavailable,
+    install_command,
+    message_of,
+)
 from orchestrator.tools.mcp.listing import Listed, listed_by
-from orchestrator.tools.mcp.origin import is_marked
 from orchestrator.tools.mcp.servers import HttpServer, Server
-from orchestrator.tools.mcp.tail import Tail, plain, without
+from orchestrator.tools.mcp.untrusted import Tail, is_marked, plain, without
 from orchestrator.tools.truncation import in_words, refused
 
 if TYPE_CHECKING:
@@ -166,7 +172,7 @@ class McpConnection:
                 "or give it to an executor that is open"
             )
         if importlib.util.find_spec("mcp") is None:
-            raise ToolUnavailable(f"MCP servers need a further package: {install('mcp')}")
+            raise ToolUnavailable(f"MCP servers need a further package: {install_command('mcp')}")
         live = _OpenSession(Tail(self.server.secrets))
         self._hosts[0].start_soon(self._hold, live)
         try:
@@ -196,7 +202,7 @@ class McpConnection:
             if isinstance(message, ToolListChangedNotification):
                 live.stale = True
 
-        us = Implementation(name=NAME, version=__version__)
+        us = Implementation(name=DISTRIBUTION, version=__version__)
         try:
             with live.scope:
                 async with Client(self._streams(live), client_info=us, message_handler=hear, cache=None) as client:
@@ -216,7 +222,7 @@ class McpConnection:
             from orchestrator.tools.mcp.http import streamable_http
 
             return streamable_http(self.server)
-        from orchestrator.tools.mcp.process import stdio
+        from orchestrator.tools.mcp.stdio import stdio
 
         return stdio(self.server, live.tail, live.over)
 

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 
-from orchestrator.away import away
 from orchestrator.errors import NotSerialisable
 from orchestrator.graph.limits import Limits
 from orchestrator.graph.model import GraphDefinition, Node, tool_ref
@@ -17,6 +16,7 @@ from orchestrator.graph.state import FIELD_KEYS, STATE_KEYS
 from orchestrator.graph.text.types import SHIPPED_TYPES, TYPE_NAMES
 from orchestrator.graph.topology import ANY, END, IF_NAMED, START, STOP
 from orchestrator.graph.writing import node_text, to_plain_yaml, to_yaml
+from orchestrator.graph_class import Graph
 from orchestrator.nodes.catalog import (
     FieldFacts,
     category,
@@ -27,8 +27,8 @@ from orchestrator.nodes.catalog import (
     sample,
     summary,
 )
+from orchestrator.tasks import away
 from orchestrator.tools.tool import Tool
-from orchestrator.verbs import Graph
 from orchestrator.web.compose.documents import KindField, KindList, KindRow, StrategyRow, ToolRow
 from orchestrator.web.documents import blank
 from orchestrator.web.endpoint import Call

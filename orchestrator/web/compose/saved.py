@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from orchestrator.away import away
 from orchestrator.errors import OrchestratorError
+from orchestrator.tasks import away
 from orchestrator.web.compose import checks
 from orchestrator.web.compose.saved_files import (
     SUFFIX,
@@ -44,7 +44,7 @@ from orchestrator.web.problems import HttpProblem
 
 if TYPE_CHECKING:
     from orchestrator.executor import Executor
-    from orchestrator.verbs import Graph
+    from orchestrator.graph_class import Graph
     from orchestrator.web.compose.texts import Texts
 
 log = logging.getLogger("orchestrator.web")

@@ -30,10 +30,10 @@ from orchestrator.executor import Executor, Run
 from orchestrator.executor.executor import executor_like
 from orchestrator.graph.limits import Limits
 from orchestrator.graph.model import GraphDefinition, Node
-from orchestrator.kernel.records import FINAL
+from orchestrator.graph_class import nodes_with
+from orchestrator.kernel.status import FINAL
 from orchestrator.models.base import Model
 from orchestrator.models.refs import model_from_ref
-from orchestrator.verbs import nodes_with
 from orchestrator.web.compose.scratch_store import ScratchStore
 from orchestrator.web.principals import name_of
 from orchestrator.web.problems import HttpProblem

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 from starlette.responses import Response
 
-from orchestrator.away import away
 from orchestrator.errors import NotSerialisable
 from orchestrator.graph.writing import to_plain_yaml, to_yaml
 from orchestrator.render.style import stylesheet
+from orchestrator.tasks import away
 from orchestrator.web.compose.kinds import listing
 from orchestrator.web.documents import blank
 from orchestrator.web.endpoint import Endpoint

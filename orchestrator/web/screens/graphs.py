@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
 
-from orchestrator.away import away
 from orchestrator.graph.checks.all import report_of
 from orchestrator.graph.model import GraphDefinition
 from orchestrator.render import to_svg
+from orchestrator.tasks import away
 from orchestrator.web import graphs as graph_lists
 from orchestrator.web.runs import picture
 from orchestrator.web.screens.shell import key_of, open_questions, page, root_of

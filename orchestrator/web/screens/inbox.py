@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
-from orchestrator.jsontypes import PIECE, in_pieces, is_small
+from orchestrator.json import PIECE, in_pieces, is_small
 from orchestrator.kernel.question import parts_of
 from orchestrator.redaction import redact
 from orchestrator.render.terminal.texts import short

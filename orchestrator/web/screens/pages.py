@@ -12,11 +12,11 @@ from markupsafe import Markup
 from pydantic import Field
 from starlette.responses import Response
 
-from orchestrator.away import away
 from orchestrator.errors import RunUnknown, StoreCorrupt
-from orchestrator.jsontypes import encoded
+from orchestrator.json import encoded
 from orchestrator.kernel.question import parts_of
 from orchestrator.render.html.page import page_style
+from orchestrator.tasks import away
 from orchestrator.values import shown_labels
 from orchestrator.views.approval_context import ApprovalContext, context_of
 from orchestrator.web import questions

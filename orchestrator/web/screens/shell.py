@@ -7,8 +7,8 @@ from functools import cache
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.away import away
-from orchestrator.jsontypes import digest, encoded
+from orchestrator.json import digest, encoded
+from orchestrator.tasks import away
 from orchestrator.visible import shown
 from orchestrator.web import questions
 from orchestrator.web.bodies import response_of

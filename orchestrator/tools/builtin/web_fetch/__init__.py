@@ -10,11 +10,9 @@ from typing import Annotated
 from anyio import to_thread
 from pydantic import Field
 
-from orchestrator.distribution import NAME
-from orchestrator.errors import ToolError
-from orchestrator.tools.builtin.web_fetch.client import Fetching, WebPage
+from orchestrator.errors import DISTRIBUTION, ToolError
+from orchestrator.tools.builtin.web_fetch.client import Fetching, WebPage, text_of
 from orchestrator.tools.builtin.web_fetch.guard import Guard, Resolver, system_resolver
-from orchestrator.tools.builtin.web_fetch.letters import text_of
 from orchestrator.tools.builtin.web_fetch.readable import CONTROL, readable
 from orchestrator.tools.result import Risk, ToolFailure, ToolResult
 from orchestrator.tools.texts import texts
@@ -65,7 +63,7 @@ class WebFetch(Tool):
         shown: int = 30_000,
         redirects: int = 5,
         seconds: float = 30,
-        agent: str = f"{NAME} (web_fetch)",
+        agent: str = f"{DISTRIBUTION} (web_fetch)",
         resolve: Resolver = system_resolver,
     ) -> None:
         """
