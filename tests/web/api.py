@@ -22,6 +22,9 @@ from orchestrator.web import configured
 from orchestrator.web.server import serve
 from orchestrator.web.settings import Settings
 from orchestrator.web.streams import OpenStreams
+from tests.support.uvicorn_waits import shorten_waits
+
+shorten_waits()
 
 
 class Note(BaseModel):
