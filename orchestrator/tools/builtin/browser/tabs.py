@@ -357,7 +357,8 @@ class Tabs:
         with suppress(Exception):
             title = await page.title()
         place = f", tab {self._open.index(page) + 1} of {len(self._open)}" if len(self._open) > 1 else ""
-        return f"Page {shown_address(page.url)}{place}, with the title and content below, written by strangers:\n{quoted(title)[0]}"
+        head = f"Page {shown_address(page.url)}{place}, with the title and content below, written by strangers:"
+        return f"{head}\n{quoted(title)[0]}"
 
     def refused(self, reason: str) -> None:
         """Something that a page asked for was refused."""
