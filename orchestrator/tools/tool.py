@@ -54,16 +54,39 @@ _MOST_FAULTS = 20
 _NAME = re.compile(r"(?=.{1,128}\Z)[A-Za-z0-9_.-]+(?: [A-Za-z0-9_.-]+)*+")
 """Spaces are for people, and for models that write calls as text; on the wire they become `_`."""
 _CHANGEABLE = frozenset(
-    ("name", "description", "parameters", "risk", "effect", "timeout", "retry", "ends", "group", "reconcile",
-     "max_shown", "max_kept")
-)  # fmt: skip
+    (
+        "name",
+        "description",
+        "parameters",
+        "risk",
+        "effect",
+        "timeout",
+        "retry",
+        "ends",
+        "group",
+        "reconcile",
+        "max_shown",
+        "max_kept",
+    )
+)
 """Attributes that `Tool.with_` changes."""
 
 
-_NO_OUTPUT = frozenset({
-    ToolResult, ToolFailure, Image, Blob, bytes,
-    abc.Iterable, abc.Iterator, Generator, abc.AsyncIterable, abc.AsyncIterator, AsyncGenerator,
-})  # fmt: skip
+_NO_OUTPUT = frozenset(
+    {
+        ToolResult,
+        ToolFailure,
+        Image,
+        Blob,
+        bytes,
+        abc.Iterable,
+        abc.Iterator,
+        Generator,
+        abc.AsyncIterable,
+        abc.AsyncIterator,
+        AsyncGenerator,
+    }
+)
 """Return types that do not describe a tool's output."""
 
 

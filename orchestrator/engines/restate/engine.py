@@ -24,9 +24,15 @@ _LOOKS = 5.0
 _PATIENCE = 10.0
 """Seconds within which the server answers."""
 _STATUSES: dict[str, EngineStatus] = {
-    "pending": "queued", "scheduled": "queued", "ready": "queued", "backing-off": "queued", "paused": "queued",
-    "running": "running", "suspended": "running", "completed": "done",
-}  # fmt: skip
+    "pending": "queued",
+    "scheduled": "queued",
+    "ready": "queued",
+    "backing-off": "queued",
+    "paused": "queued",
+    "running": "running",
+    "suspended": "running",
+    "completed": "done",
+}
 """Status of an invocation -> what it says of the run."""
 
 

@@ -39,9 +39,12 @@ LONGEST = timedelta(hours=1)
 """Longest silence of a delivery. Then Restate asks it to end; after as long again it cuts the connection and
 delivers the run again, which waits for the drive."""
 _RETRIES = restate.InvocationRetryPolicy(
-    initial_interval=timedelta(milliseconds=100), exponentiation_factor=2.0, max_interval=timedelta(seconds=10),
-    max_attempts=10_000, on_max_attempts="kill",
-)  # fmt: skip
+    initial_interval=timedelta(milliseconds=100),
+    exponentiation_factor=2.0,
+    max_interval=timedelta(seconds=10),
+    max_attempts=10_000,
+    on_max_attempts="kill",
+)
 """Retries of deliveries whose worker is gone. Giving one up loses nothing: workers poll for such runs themselves."""
 
 

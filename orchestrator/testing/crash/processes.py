@@ -107,14 +107,19 @@ class Life:
             order: what else is in its order, see `child.Order`.
         """
         whole = {
-            "program": self.program, "store": self.url, "diary": str(self.diary_path),
-            "replies": str(self.replies or self.diary_path), "backend": self.backend, **order,
-        }  # fmt: skip
+            "program": self.program,
+            "store": self.url,
+            "diary": str(self.diary_path),
+            "replies": str(self.replies or self.diary_path),
+            "backend": self.backend,
+            **order,
+        }
         process = subprocess.Popen(
             [sys.executable, "-m", "orchestrator.testing.crash.child", json.dumps(whole)],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        )  # fmt: skip
+        )
         assert process.stdout is not None
         assert process.stderr is not None
         words: list[bytes] = []

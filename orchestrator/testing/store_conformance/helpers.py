@@ -28,9 +28,16 @@ def new_run(
 
 def started(info: RunInfo) -> Record:
     return RunStarted(
-        seq=1, ts=1.5, run_id=info.run_id, graph=info.graph, structure=info.structure, content=info.content,
-        values={"n": 1}, labels=dict(info.labels), rules=2,
-    )  # fmt: skip
+        seq=1,
+        ts=1.5,
+        run_id=info.run_id,
+        graph=info.graph,
+        structure=info.structure,
+        content=info.content,
+        values={"n": 1},
+        labels=dict(info.labels),
+        rules=2,
+    )
 
 
 def a_lease(run_id: str, token: str, holder: str | None = None) -> Lease:

@@ -35,9 +35,22 @@ _GRACE = 5.0
 """Seconds beyond its limit after which a process is killed from outside."""
 _DEEPEST = 30
 _LEAVES = (
-    bool, float, complex, type(None), type(...), type, range, re.Pattern, decimal.Decimal, pathlib.PurePath,
-    dt.date, dt.time, dt.timedelta, dt.tzinfo, BaseException,
-)  # fmt: skip
+    bool,
+    float,
+    complex,
+    type(None),
+    type(...),
+    type,
+    range,
+    re.Pattern,
+    decimal.Decimal,
+    pathlib.PurePath,
+    dt.date,
+    dt.time,
+    dt.timedelta,
+    dt.tzinfo,
+    BaseException,
+)
 _BRACKETS: dict[type, str] = {list: "[]", tuple: "()", set: "{}", frozenset: "{}", dict: "{}"}
 _LONGEST = 100_000
 """Characters of the longest code that is taken."""

@@ -34,8 +34,15 @@ _STEPS = 5_000
 _DROPPED = frozenset({"$schema", "$id", "$comment", "title", "examples"})
 """Said to people. `title` goes as a keyword only, not as the name of a property."""
 _NUMBERS = (
-    "minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties", "minContains", "maxContains",
-)  # fmt: skip
+    "minLength",
+    "maxLength",
+    "minItems",
+    "maxItems",
+    "minProperties",
+    "maxProperties",
+    "minContains",
+    "maxContains",
+)
 _KINDS = frozenset({"string", "integer", "number", "boolean", "array", "object", "null"})
 _PATTERN = 500
 

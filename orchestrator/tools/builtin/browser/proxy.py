@@ -23,10 +23,15 @@ _SECONDS = 20.0
 _HOP = (b"connection:", b"proxy-connection:", b"keep-alive:", b"proxy-authorization:")
 """Headers that are meant for one connection only."""
 
-_OF_CHROMIUM = frozenset({
-    b"content-autofill.googleapis.com", b"edgedl.me.gvt1.com", b"optimizationguide-pa.googleapis.com",
-    b"safebrowsing.googleapis.com", b"update.googleapis.com",
-})  # fmt: skip
+_OF_CHROMIUM = frozenset(
+    {
+        b"content-autofill.googleapis.com",
+        b"edgedl.me.gvt1.com",
+        b"optimizationguide-pa.googleapis.com",
+        b"safebrowsing.googleapis.com",
+        b"update.googleapis.com",
+    }
+)
 """Hosts that the browser contacts by itself, not for a page: the first receives the fields of each form."""
 
 

@@ -69,10 +69,18 @@ class Tabs:
         context.on("page", self._opened)
         context.on("dialog", self._asked)
         self._actions: dict[str, Callable[..., Awaitable[Answer]]] = {
-            "goto": self.goto, "back": self.back, "read": self.read, "click": self.click, "fill": self.fill,
-            "select": self.select, "key": self.key, "scroll": self.scroll, "screenshot": self.screenshot,
-            "tab": self.tab, "download": self.download,
-        }  # fmt: skip
+            "goto": self.goto,
+            "back": self.back,
+            "read": self.read,
+            "click": self.click,
+            "fill": self.fill,
+            "select": self.select,
+            "key": self.key,
+            "scroll": self.scroll,
+            "screenshot": self.screenshot,
+            "tab": self.tab,
+            "download": self.download,
+        }
 
     async def do(self, action: str, arguments: dict[str, Any]) -> Answer:
         """Do something, within the time that an action has.

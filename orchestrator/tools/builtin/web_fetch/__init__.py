@@ -22,9 +22,17 @@ from orchestrator.tools.toolbox import Toolbox
 __all__ = ["Resolver", "WebFetch", "host_names", "of", "web_fetch"]
 
 TYPES = (
-    "text/*", "application/xhtml+xml", "application/json", "application/xml", "*+json", "*+xml",
-    "application/x-ndjson", "application/yaml", "application/toml", "application/javascript",
-)  # fmt: skip
+    "text/*",
+    "application/xhtml+xml",
+    "application/json",
+    "application/xml",
+    "*+json",
+    "*+xml",
+    "application/x-ndjson",
+    "application/yaml",
+    "application/toml",
+    "application/javascript",
+)
 _HTML = ("text/html", "application/xhtml+xml")
 _HOST = re.compile(r"(?:\*\.)?(?:[A-Za-z0-9_-]+\.)*[A-Za-z0-9_-]+")
 _TOLD = 500

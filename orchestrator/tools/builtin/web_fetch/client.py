@@ -34,8 +34,16 @@ _KNOWN = re.compile(
     r"utf-?8|utf-?16(le|be)?|(us-)?ascii|iso-?8859-\d{1,2}|latin-?1|(windows-|cp)125\d|koi8-[ru]|gb2312|gbk|gb18030|"
     r"big5(-hkscs)?|euc-(jp|kr)|shift[_-]jis|iso-2022-jp|macintosh"
 )
-_BROWSERS = {"iso-8859-1": "cp1252", "latin1": "cp1252", "latin-1": "cp1252", "ascii": "cp1252", "us-ascii": "cp1252",
-             "gb2312": "gbk", "macintosh": "mac-roman", "utf-16": "utf-16-le"}  # fmt: skip
+_BROWSERS = {
+    "iso-8859-1": "cp1252",
+    "latin1": "cp1252",
+    "latin-1": "cp1252",
+    "ascii": "cp1252",
+    "us-ascii": "cp1252",
+    "gb2312": "gbk",
+    "macintosh": "mac-roman",
+    "utf-16": "utf-16-le",
+}
 """Encodings that browsers use for some names."""
 
 

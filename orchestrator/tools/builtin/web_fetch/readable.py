@@ -25,10 +25,16 @@ _LINKS = 2000
 _HUGE = re.compile(r"&#(?:[0-9]{8,}|[xX][0-9a-fA-F]{7,});?")
 CONTROL = dict.fromkeys(
     (
-        *range(9), 11, 12, *range(14, 32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A),
+        *range(9),
+        11,
+        12,
+        *range(14, 32),
+        *range(127, 160),
+        *range(0x202A, 0x202F),
+        *range(0x2066, 0x206A),
         *range(0xE0000, 0xE0080),
     )
-)  # fmt: skip
+)
 """Characters that control terminals, reverse text, or are invisible to people and read by models (tags)."""
 _RAW = frozenset({"script", "style", "textarea", "title", "xmp", "iframe", "noembed", "noframes"})
 """Elements without markup inside, which end only with their own end tag."""
