@@ -53,7 +53,7 @@ from orchestrator.kernel.status import FINAL
 from orchestrator.stores.base import RunInfo, Store
 from orchestrator.stores.owner import Owner
 from orchestrator.tasks import OwnTask
-from orchestrator.tools.pool_leases import PoolLeases
+from orchestrator.tools.pool_client import PoolLeases
 from orchestrator.views.run import Run
 
 if TYPE_CHECKING:

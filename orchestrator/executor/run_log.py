@@ -30,7 +30,7 @@ from orchestrator.kernel.run_state import Delta, RunState
 from orchestrator.kernel.seals import Chain
 from orchestrator.kernel.state import Activation
 from orchestrator.stores.base import RunInfo, Store
-from orchestrator.tools.pool_leases import PoolLeases
+from orchestrator.tools.pool_client import PoolLeases
 from orchestrator.tools.tool import Tool
 
 if TYPE_CHECKING:

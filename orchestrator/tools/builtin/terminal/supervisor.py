@@ -19,7 +19,7 @@ from contextlib import suppress
 STATUS = 9
 """Descriptor that the shell writes its status to; `sh` knows those of one digit only."""
 MARK = "ORCHESTRATOR_SHELL"
-"""Environment variable by which processes are found whose warden was killed."""
+"""Environment variable by which processes are found whose supervisor was killed."""
 
 _LINUX = sys.platform == "linux"
 _PDEATHSIG, _SUBREAPER = 1, 36  # of prctl(2)
@@ -158,7 +158,7 @@ def below(root: int) -> dict[int, int]:
 
 
 def kill_marked(mark: str) -> int:
-    """Kill every process of this user that was started with this mark, for when a warden is gone; how many there were.
+    """Kill every process of this user that was started with this mark, when a supervisor is gone; how many there were.
 
     A process that empties its environment is not found.
     """

@@ -1,4 +1,4 @@
-"""Checks of what is kept beside the journal: graphs, snapshots, leases, messages; of copies and closing."""
+"""Checks of the data that a store keeps in addition to journals and rows, of copies, and of closing it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """A process that ends with all that it started, also when this process is killed.
 
-Between this process and the other one there is a warden (see `warden.py`), which ends everything when a pipe is closed.
+Between this process and the other one there is a supervisor (see `supervisor.py`), which ends
+everything when a pipe is closed.
 """
 
 from __future__ import annotations
@@ -19,18 +20,18 @@ from typing import Self
 import anyio
 import anyio.to_thread
 
-from orchestrator.tools.builtin.terminal.warden import MARK, kill_marked
+from orchestrator.tools.builtin.terminal.supervisor import MARK, kill_marked
 
 CHUNK = 65536
 _PATIENCE = 10.0
-"""Seconds that the warden has to end everything."""
+"""Seconds that the supervisor has to end everything."""
 
 
-class WardedProcess:
+class SupervisedProcess:
     """A process, all that it started, and the pipes to it. Use `start`, and `close` in any case.
 
     Its standard input is the pipe `input`, its standard output and error are `output`. What it writes to the descriptor
-    `warden.STATUS` arrives in `status`. `end` becomes readable when it has ended. All of them are non-blocking.
+    `supervisor.STATUS` arrives in `status`. `end` becomes readable when it has ended. All of them are non-blocking.
     """
 
     def __init__(self) -> None:
@@ -41,7 +42,7 @@ class WardedProcess:
         """Name of a pipe -> our end of it."""
         self._fds: set[int] = set()
         self._process: subprocess.Popen[bytes] | None = None
-        # A process that is no longer referenced loses its lifeline, and the warden does the rest.
+        # A process that is no longer referenced loses its lifeline, and the supervisor does the rest.
         self._release = weakref.finalize(self, _close, self._fds)
 
     @classmethod
@@ -78,10 +79,10 @@ class WardedProcess:
             self._fds.update(self.pipes.values())
             self._fds.update(theirs.values())
         told = [str(os.getpid()), str(theirs["lifeline"]), str(theirs["status"]), str(theirs["end"])]
-        warden = str(Path(__file__).with_name("warden.py"))
+        supervisor = str(Path(__file__).with_name("supervisor.py"))
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-B", warden, *told, *command],
+                [sys.executable, "-I", "-S", "-B", supervisor, *told, *command],
                 stdin=theirs["input"],
                 stdout=theirs["output"],
                 stderr=theirs["output"],
@@ -145,7 +146,7 @@ class WardedProcess:
                 said = self.read("end")
                 if said:
                     code = int(said)
-                else:  # the warden was killed, or is stuck
+                else:  # the supervisor was killed, or is stuck
                     self._process.kill()
                     await anyio.to_thread.run_sync(kill_marked, self.mark)
                 await anyio.to_thread.run_sync(self._process.wait)

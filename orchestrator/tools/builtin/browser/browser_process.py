@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import struct
 import sys
 import tempfile
 from contextlib import suppress
@@ -20,9 +21,11 @@ from anyio.abc import ByteStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from orchestrator.errors import ToolError
-from orchestrator.tools.builtin.browser.frames import LENGTH, length_of, packed, unpacked
-from orchestrator.tools.builtin.terminal.process import WardedProcess
+from orchestrator.tools.builtin.terminal.supervised import SupervisedProcess
 
+LENGTH = struct.Struct(">I")
+MOST = 64_000_000
+"""Bytes of the longest message: a screenshot is in one."""
 PASSED_ON = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "PYTHONPATH", "FONTCONFIG_PATH", "FONTCONFIG_FILE")
 """Variables of this process that the browser gets: no keys, no tokens, no proxies."""
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -32,12 +35,36 @@ _PREFIX = "orch-browser-"
 _ENDED = "the browser has ended, with its pages: open them again"
 
 
+def packed(message: dict[str, Any]) -> bytes:
+    """A message as bytes."""
+    data = json.dumps(message, ensure_ascii=False).encode(errors="replace")
+    return LENGTH.pack(len(data)) + data
+
+
+def length_of(head: bytes) -> int:
+    """How many bytes follow.
+
+    Raises:
+        ValueError: more than any message has.
+    """
+    found: int = LENGTH.unpack(head)[0]
+    if found > MOST:
+        raise ValueError(f"a message of {found} bytes is longer than {MOST}")
+    return found
+
+
+def unpacked(data: bytes) -> dict[str, Any]:
+    """A message from its bytes."""
+    found: dict[str, Any] = json.loads(data)
+    return found
+
+
 class BrowserProcess:
     """Starts the process when it is needed, and ends it when no context is left."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self._settings = settings
-        self._process: WardedProcess | None = None
+        self._process: SupervisedProcess | None = None
         self._folder: Path | None = None
         self._users = 0
         self._round = 0
@@ -106,7 +133,7 @@ class BrowserProcess:
         env = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
         command = [sys.executable, "-P", "-m", "orchestrator.tools.builtin.browser.service"]
         try:
-            process = await WardedProcess.start(
+            process = await SupervisedProcess.start(
                 command, cwd=str(self._folder), env={**env, "TMPDIR": str(self._folder), "HOME": str(self._folder)}
             )
         except OSError as error:
@@ -192,7 +219,7 @@ def _program(named: str | None) -> str:
     return os.path.abspath(found)
 
 
-async def _first_line(process: WardedProcess) -> str:
+async def _first_line(process: SupervisedProcess) -> str:
     """What the process says first; empty if it ends without a word."""
     said = b""
     with anyio.fail_after(_STARTING):

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import re
+import secrets
+from typing import Any
 
 from orchestrator.redaction import BLANK, forms_of, redact
 
+_MARK = secrets.token_hex(16)
 _KEPT = 8_192
 _TOLD_LINES = 12
 _TOLD = 1_500
 _SHORTEST = 4
 """Characters of a secret that is looked for; a shorter one would be found everywhere."""
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
-
 _UNSEEN = re.compile(
     r"[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff"
     r"\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]++"
@@ -21,6 +24,28 @@ _UNSEEN = re.compile(
 
 Not the two joiners: Persian and Hindi are written with them, and many emoji."""
 _WIDE = re.compile(r"[ \t]{3,}")
+
+
+def marked(data: object) -> dict[str, object]:
+    """The `data` of an error that a server sent, with the mark."""
+    return {**(data if isinstance(data, dict) else {}), _MARK: True}
+
+
+def is_marked(data: object) -> bool:
+    """Whether a server sent the error that has this `data`."""
+    return isinstance(data, dict) and _MARK in data
+
+
+def marked_error(text: str | bytes) -> str | None:
+    """Mark a server's message if it is a JSON-RPC error; return None otherwise."""
+    quick = b'"error"' in text if isinstance(text, bytes) else '"error"' in text
+    try:
+        said: Any = json.loads(text) if quick else None
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(said, dict) or not isinstance(said.get("error"), dict):
+        return None
+    return json.dumps(said | {"error": said["error"] | {"data": marked(said["error"].get("data"))}})
 
 
 class Tail:

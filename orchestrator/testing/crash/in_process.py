@@ -1,4 +1,4 @@
-"""Stopping a run in process at every write to its journal."""
+"""`assert_crash_safe`: stop a run in this process at every write to its journal."""
 
 from __future__ import annotations
 
@@ -18,38 +18,13 @@ from orchestrator.executor.failures import unwrap_single
 from orchestrator.graph_class import Graph
 from orchestrator.stores import open_store
 from orchestrator.stores.base import Store
-from orchestrator.testing.crash.facts import CrashUnsafe, Facts, Promise, journal_faults
-from orchestrator.testing.crash.living import Answering, Answers, journals, live
-from orchestrator.testing.crash.stopping import Side, StoppingStore
-from orchestrator.testing.crash.world import World
+from orchestrator.testing.crash.calls import World
+from orchestrator.testing.crash.facts import CrashReport, CrashUnsafe, Facts, Promise, journal_faults
+from orchestrator.testing.crash.life import Answering, Answers, Side, StoppingStore, journals, live
 from orchestrator.views.run import Run
 
 _LIVES = 100
 """Lives after which a run counts as one that never ends."""
-
-
-@dataclass
-class CrashReport:
-    """What was tried."""
-
-    status: str = ""
-    """How the undisturbed run ended."""
-    writes: int = 0
-    """Writes to the journal of the undisturbed run."""
-    stops: int = 0
-    """How often a run was stopped."""
-    effects: int = 0
-    """Effects of the undisturbed run."""
-    repeated: int = 0
-    """Effects that may be repeated, and were, over all trials."""
-    asked: int = 0
-    """Questions about effects of unknown outcome, over all trials."""
-
-    def __str__(self) -> str:
-        return (
-            f"{self.status} after {self.writes} writes, {self.effects} effects; stopped {self.stops} times: "
-            f"{self.repeated} calls repeated that may be, {self.asked} unknown outcomes asked about"
-        )
 
 
 async def assert_crash_safe(
