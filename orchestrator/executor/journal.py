@@ -35,7 +35,7 @@ _LONGEST_WORD = 300
 def summary_of(machine: RunState) -> RunSummary:
     """What lists show of a run."""
     ended = machine.ended
-    question = first_question(machine)
+    question = first_question(machine) if machine.questions else None
     return RunSummary(
         error=short_text(str(ended.error)) if ended is not None and ended.error is not None else "",
         input=_input_of(machine),

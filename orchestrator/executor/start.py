@@ -192,7 +192,8 @@ async def new_run(
 
         values = await away(lambda: initial_values(graph, given))
     # those of a schedule were accepted when it was stored
-    marks = (check_labels if isinstance(given, Recorded) else new_labels)(options.labels or {})
+    check = check_labels if isinstance(given, Recorded) else new_labels
+    marks = check(options.labels) if options.labels else {}
     context = options.context
     if context is None:
         context = await host.contexts.for_new(name, graph.name, marks, None if caller is None else caller.run_id)

@@ -633,8 +633,10 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT], metaclass=Spelled):
             given = {name: getattr(given, name) for name in given.model_fields_set}
         elif isinstance(self.input, str):
             return given if isinstance(given, Mapping) and given.keys() == {self.input} else {self.input: given}
+        if isinstance(given, Mapping) and not self.input:
+            return given
         names = self.input_fields
-        if isinstance(given, Mapping) and (not self.input or given.keys() <= set(names)):
+        if isinstance(given, Mapping) and given.keys() <= set(names):
             return given
         if self.input and isinstance(given, list | tuple) and len(given) == len(names):
             return dict(zip(names, given, strict=True))

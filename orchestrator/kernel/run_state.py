@@ -213,6 +213,8 @@ class RunState:
     @property
     def usage(self) -> Usage:
         """What the run has spent, with the runs of graphs that it called as tools; steps and seconds are its own."""
+        if self.head <= 1:
+            return NO_USAGE
         return Usage(
             steps=self.steps, calls=self.calls, input_tokens=self.input_tokens, output_tokens=self.output_tokens,
             cost=self.cost, seconds=self.seconds, estimated=self.estimated,
