@@ -93,7 +93,7 @@ def _routes(service: Service, offered: Sequence[Endpoint]) -> list[BaseRoute]:
 
 
 def _dispatcher(service: Service, endpoints: Sequence[Endpoint]) -> Callable[[Request], Awaitable[Response]]:
-    """One handler for all methods of a path, so that a refusal of another method names them all."""
+    """Return the handler of all methods of a path, so that a refusal of another method names them all."""
     by_method = {one.method: one for one in endpoints}
 
     async def handle(request: Request) -> Response:
@@ -126,7 +126,7 @@ async def respond(service: Service, endpoint: Endpoint, request: Request) -> Res
 
 
 def _refusal(settings: Settings, request: Request, problem: HttpProblem, *, page: bool) -> Response:
-    """What went wrong: as a page where a browser has asked for one."""
+    """Return a problem as a response; as a page if a browser has asked for a page."""
     if page and request.method in ("GET", "HEAD") and "text/html" in request.headers.get("accept", ""):
         return problem_page(problem, root=f"{_root(request)}{settings.prefix}", read_only=settings.read_only)
     return problems.answer(problem)

@@ -159,19 +159,19 @@ class PageQuery(Query):
 
 
 class EventsQuery(Query):
-    """Where a stream of events begins."""
+    """Start of a stream of events."""
 
     after: After = 0
 
 
 class WhyQuery(Query):
-    """What is to be explained."""
+    """The step to explain; without it, the run."""
 
     seq: Seq | None = Field(None, description="The record of a step; default: the run as it is.")
 
 
 class ExportQuery(Query):
-    """What an export holds."""
+    """Content of an export."""
 
     redact: bool = Field(
         True, description="Blank what looks like a secret. A redacted export can be read, but not imported."
@@ -180,7 +180,7 @@ class ExportQuery(Query):
 
 
 class StatsQuery(Query):
-    """What makes a group, and which runs count."""
+    """Grouping, and the runs that count."""
 
     by: Annotated[str, StringConstraints(max_length=500)] = Field(
         "day,graph", description="`day`, `graph`, `model`, `tool`, `node`, `label:KEY`, with commas between them."
@@ -208,7 +208,7 @@ class QuestionsQuery(Query):
 
 
 class WorkersQuery(Query):
-    """How much of the list of workers."""
+    """Length of the list of workers."""
 
     limit: int = Field(100, ge=1, le=500, description="The most workers, and the most parked runs.")
 
@@ -220,7 +220,7 @@ class DiffQuery(Query):
 
 
 class DeleteQuery(Query):
-    """What is deleted with a run."""
+    """Options of a deletion."""
 
     children: bool = Field(True, description="Also the runs that its graph tools started.")
 
@@ -322,7 +322,7 @@ class AnswerBody(AnswerChoice):
 
 
 class ResumeBody(Body):
-    """How a run goes on."""
+    """Options of a resumed run."""
 
     retry: bool = Field(False, description="Also a run that failed, was cancelled or spent a limit.")
     limits: LimitChanges | None = None
@@ -331,7 +331,7 @@ class ResumeBody(Body):
 
 
 class StopBody(Body):
-    """Who stops a run, and why."""
+    """Name of the person who stops a run, and the reason."""
 
     by: Name = ""
     reason: Annotated[str, StringConstraints(max_length=2000)] = ""

@@ -153,7 +153,7 @@ async def picture(draw: Callable[[], str]) -> Response:
 
 
 async def why(call: Call[WhyQuery]) -> WhyDocument:
-    """Why a run is where it is, or why a step ran."""
+    """Explain why a run is where it is, or why a step ran."""
     run, seq = await call.executor.load(call.run_id), call.query.seq
     _check_record(run, seq)
     try:

@@ -124,7 +124,7 @@ def _check_size(data: object) -> None:
 
 
 def _count(edges: object, most: int) -> int:
-    """How many edges there are, of a text with a fault those before it; counting ends behind `most`."""
+    """Count the edges; in a text with a fault those before it. Counting ends behind `most`."""
     count = 0
     for text in edges if isinstance(edges, list) else [edges]:
         with suppress(ArrowSyntaxError):
@@ -244,7 +244,7 @@ def _read(data: object, code: GivenCode) -> Outline:
 
 
 def _document(source: Text | None, error: GraphError, known: _Known | None, text: str) -> CheckDocument:
-    """What is said of a text that is wrong."""
+    """Return the answer about a text that is wrong."""
     data = None if source is None else source.data
     name = data.get("name") if isinstance(data, Mapping) else None
     found = placed(error, text, None if source is None else source.root)
@@ -427,7 +427,7 @@ class Texts:
 
     @property
     def code(self) -> GivenCode:
-        """What texts may refer to."""
+        """Code that texts may refer to."""
         return self._code if self._executor.tools.ready else given_code(self.given.values())
 
     @cached_property
