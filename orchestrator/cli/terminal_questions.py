@@ -193,7 +193,7 @@ def value_of(question: Question, text: str) -> Answer:
     It is read as JSON where the question's schema takes no text, or the answer has a structure.
     """
     from orchestrator.kernel.question import Value
-    from orchestrator.tools.conversion import kinds_taken
+    from orchestrator.tools.validation import kinds_taken
 
     if text in question.choices:
         return Value(value=text)

@@ -14,15 +14,14 @@ from typing import Any, NamedTuple
 from orchestrator.graph.topology import IF_NAMED
 from orchestrator.graph.versions import Renames
 from orchestrator.kernel import records as r
-from orchestrator.kernel.handlers.questions import timer_question
+from orchestrator.kernel.fold.questions import timer_question
 from orchestrator.kernel.migration import moved_edges, plan_at
-from orchestrator.kernel.needs import has_needs
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.question import Question
-from orchestrator.kernel.rank import Path
 from orchestrator.kernel.run_state import Delta, RunState
 from orchestrator.kernel.state import Activation, FrameState, MapItem, OrderedMap, Phase
-from orchestrator.kernel.version import Version
+from orchestrator.kernel.transitions import has_needs
+from orchestrator.kernel.version import Path, Version
 from orchestrator.views.overlay import EdgeKey, NodeKey, Overlay, Planned, PlannedState, PlannedStep, place_of
 from orchestrator.views.reader import Fold, read
 from orchestrator.views.step_work import AskTracker, WorkTime, asked_at

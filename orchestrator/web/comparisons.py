@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 import anyio
 from pydantic import Field, StringConstraints
 
-from orchestrator.kernel.records import RunStatus
+from orchestrator.kernel.status import RunStatus
 from orchestrator.tasks import away
 from orchestrator.views.diff import fields_diff, flat
 from orchestrator.views.run_diff import Difference, DifferenceKind
@@ -23,7 +23,7 @@ from orchestrator.web.streams import MEDIA, event_text
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-    from orchestrator.kernel.records import RunStatus
+    from orchestrator.kernel.status import RunStatus
     from orchestrator.stores.base import RunInfo
     from orchestrator.views.diff import Place
     from orchestrator.views.run import Run

@@ -25,9 +25,9 @@ from orchestrator.executor.fork.preview import (
 from orchestrator.executor.run_status import with_status
 from orchestrator.graph.limits import Usage
 from orchestrator.json import is_small
-from orchestrator.kernel.lineage import Relation
 from orchestrator.kernel.question import Answer, Approve, Deny, in_family
 from orchestrator.kernel.records import (
+    ActivationRecord,
     Answered,
     EffectSettled,
     Forked,
@@ -35,12 +35,11 @@ from orchestrator.kernel.records import (
     Record,
     Resumed,
     RunStarted,
-    RunStatus,
     StepDone,
     StepFailed,
     failed_result,
 )
-from orchestrator.kernel.records.base import ActivationRecord
+from orchestrator.kernel.status import Relation, RunStatus
 from orchestrator.stores.base import RunInfo
 from orchestrator.tasks import away
 from orchestrator.values import shown_labels
@@ -51,7 +50,7 @@ from orchestrator.web.endpoint import Call
 from orchestrator.web.requests import AtQuery, ForkBody, NoQuery
 
 if TYPE_CHECKING:
-    from orchestrator.kernel.records import RunStatus
+    from orchestrator.kernel.status import RunStatus
 
 
 JsonText = Annotated[str, Field(description="JSON, as text: JavaScript rounds large numbers.")]

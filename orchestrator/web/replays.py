@@ -16,7 +16,7 @@ from pydantic import Field, StringConstraints
 
 from orchestrator.errors import OrchestratorError, RunUnknown
 from orchestrator.executor.run_status import with_status
-from orchestrator.kernel.records import RunStatus
+from orchestrator.kernel.status import RunStatus
 from orchestrator.redaction import redact
 from orchestrator.tasks import away
 from orchestrator.views.replay_result import Replay, answer_of, replay_of

@@ -16,7 +16,7 @@ from starlette.responses import Response, StreamingResponse
 from orchestrator.errors import OrchestratorError, StoreError
 from orchestrator.executor import Event, Point, Run
 from orchestrator.json import cut_up, encoded, in_pieces
-from orchestrator.kernel.records import FINAL
+from orchestrator.kernel.status import FINAL
 from orchestrator.redaction import redacted
 from orchestrator.tasks import away
 from orchestrator.views.events import event_of
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp
 
-    from orchestrator.kernel.records import RunStatus
+    from orchestrator.kernel.status import RunStatus
 
 
 _LOOKED_AT = 2000

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any, TextIO
 
-from orchestrator.kernel.records import FINAL
+from orchestrator.kernel.status import FINAL
 from orchestrator.redaction import redacted
 from orchestrator.render.terminal.colours import RISK, STATUS, coloured, wants_colours
 from orchestrator.render.terminal.texts import ago, columns_of, duration, fitting, plain, short

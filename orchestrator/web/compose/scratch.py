@@ -33,7 +33,8 @@ from orchestrator.graph.limits import Limits
 from orchestrator.graph.model import GraphDefinition, Node
 from orchestrator.graph_class import nodes_with
 from orchestrator.json import JsonObject
-from orchestrator.kernel.records import FINAL, Record
+from orchestrator.kernel.records import Record
+from orchestrator.kernel.status import FINAL
 from orchestrator.models.base import Model
 from orchestrator.models.refs import model_from_ref
 from orchestrator.stores.memory import MemoryStore

@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from orchestrator.kernel.records import FINAL
+from orchestrator.kernel.status import FINAL
 from orchestrator.values import utc
 from orchestrator.web import runs as run_lists
 from orchestrator.web import statistics
