@@ -1,4 +1,4 @@
-"""Answers as models that describe them in OpenAPI, and the functions that make them of runs.
+"""Answers as models that describe them in OpenAPI, and the functions that make and send them.
 
 What looks like a secret is blanked in all of them. An open question is the exception: what a person is to approve is
 shown as it is, because that is what will run. A server that only reads takes no answers, and blanks it, too.
@@ -7,11 +7,12 @@ shown as it is, because that is what will run. A server that only reads takes no
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import to_jsonable_python
+from starlette.responses import Response, StreamingResponse
 
 from orchestrator.graph.limits import Usage
 from orchestrator.json import PIECE, JsonObject, in_pieces, is_small
@@ -520,3 +521,24 @@ def labels_of(given: Iterable[str]) -> Mapping[str, str]:
     """Labels of a query, `name:value`."""
     pairs = (one.partition(":") for one in given)
     return {name: value for name, _, value in pairs}
+
+
+def response_of(
+    parts: Sequence[bytes], media: str, status: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
+    """An answer.
+
+    Args:
+        parts: its body.
+        media: its media type.
+        status: its status.
+        headers: further headers.
+    """
+    if len(parts) == 1:
+        return Response(parts[0], status, headers, media)
+
+    async def body() -> AsyncIterator[bytes]:
+        for part in parts:
+            yield part
+
+    return StreamingResponse(body(), status, {**(headers or {}), "Content-Length": str(sum(map(len, parts)))}, media)

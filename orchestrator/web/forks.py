@@ -44,10 +44,9 @@ from orchestrator.stores.base import RunInfo
 from orchestrator.tasks import away
 from orchestrator.values import shown_labels
 from orchestrator.views.safe_text import told
-from orchestrator.web.bodies import LONGEST
 from orchestrator.web.documents import Document, QuestionDocument, blank, question_of
 from orchestrator.web.endpoint import Call
-from orchestrator.web.requests import AtQuery, ForkBody, NoQuery
+from orchestrator.web.requests import LONGEST, AtQuery, ForkBody, NoQuery
 
 if TYPE_CHECKING:
     from orchestrator.kernel.status import RunStatus

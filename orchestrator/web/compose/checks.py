@@ -2,7 +2,7 @@
 
 A text comes from a page, and may be anything. What bounds the work on it, in the order in which it is done:
 
-    the request     1 MiB (`web.bodies`), and a few checks at the same time; those that cannot wait are refused
+    the request     1 MiB (`web.requests`), and a few checks at the same time; those that cannot wait are refused
     the text        `LONGEST` characters; levels, values and what aliases stand for as `graph.text.source` says
     the graph       `MOST_NODES` nodes, `MOST_EDGES` edges; guards, types and prompts as their kinds say
     the answer      `MOST_PROBLEMS` problems, each cut at `_LONGEST_MESSAGE`; a drawing up to `MOST_DRAWN` nodes

@@ -22,8 +22,7 @@ from orchestrator.views.call_questions import ApprovalContext, context_of
 from orchestrator.web import questions
 from orchestrator.web import runs as run_lists
 from orchestrator.web import workers as worker_lists
-from orchestrator.web.bodies import response_of
-from orchestrator.web.documents import AskedDocument, RunPage, blank, first_line, question_of
+from orchestrator.web.documents import AskedDocument, RunPage, blank, first_line, question_of, response_of
 from orchestrator.web.endpoint import Call, Endpoint, Surroundings
 from orchestrator.web.requests import NoQuery, Query, QuestionsQuery, RunsQuery, WorkersQuery
 from orchestrator.web.screens import compare as comparison

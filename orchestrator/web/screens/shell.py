@@ -17,7 +17,7 @@ from orchestrator.render.html.page import embedded
 from orchestrator.tasks import away
 from orchestrator.visible import shown
 from orchestrator.web import questions
-from orchestrator.web.bodies import response_of
+from orchestrator.web.documents import response_of
 
 if TYPE_CHECKING:
     from jinja2 import Environment
