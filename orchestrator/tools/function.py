@@ -81,7 +81,7 @@ def _signature(function: Callable[..., object]) -> inspect.Signature:
     """Return the signature of a function.
 
     Raises:
-        TypeError: it does not tell, as some that are written in C.
+        TypeError: it has none, as some functions written in C.
     """
     try:
         return inspect.signature(function)

@@ -42,7 +42,7 @@ _PATIENCE = timedelta(seconds=10)
 _TASK = timedelta(seconds=5)
 """Time limit of a decision of the workflow, which takes milliseconds; then another worker is asked."""
 _BEAT = 1.0
-"""Seconds between two reports that a drive goes on."""
+"""Seconds between reports that a drive continues."""
 _STICKY = timedelta(seconds=1)
 """Time that a workflow waits for the worker that has it in memory, before another one replays its history."""
 _GRACE = timedelta(seconds=15)
@@ -132,7 +132,7 @@ class TemporalEngine:
             raise self._unavailable(error) from error
 
     async def cancel(self, run_id: str) -> None:
-        """See `Engine.cancel`. A delivery that is under way goes on; it does nothing with an ended run."""
+        """See `Engine.cancel`. A delivery in progress continues; it does nothing with an ended run."""
         handle = await self._handle(run_id)
         try:
             await handle.signal(RunWorkflow.cancel, rpc_timeout=_PATIENCE)

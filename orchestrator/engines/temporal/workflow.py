@@ -40,7 +40,7 @@ _RETRIES = RetryPolicy(
 """Retries of deliveries whose worker is gone. A run that cannot be driven is no failure of the activity: its outcome
 says when to deliver the run again, so that an answer need not wait for the retry."""
 _EVENTS = 1000
-"""Events of a history after which the workflow goes on in a new one. Workers that take it over replay it."""
+"""Events of a history after which the workflow continues in a new one. Workers that take it over replay it."""
 _NOW = 0.001
 """Seconds that are not worth a timer."""
 
@@ -72,7 +72,7 @@ class RunWorkflow:
 
         Args:
             run_id: the run's id.
-            wait: seconds until the first delivery; None: a signal says so.
+            wait: seconds until the first delivery; None: a signal sets it.
             tries: see `Delivered.tries`.
 
         Returns:
@@ -107,7 +107,7 @@ class RunWorkflow:
 
     @workflow.signal
     def cancel(self) -> None:
-        """Deliver the run no more. A delivery that is under way goes on."""
+        """Deliver the run no more. A delivery in progress continues."""
         self._cancelled, self._at = True, None
 
     def _ask(self, wait: float) -> None:

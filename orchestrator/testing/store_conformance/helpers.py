@@ -41,7 +41,7 @@ def started(info: RunInfo) -> Record:
 
 
 def a_lease(run_id: str, token: str, holder: str | None = None) -> Lease:
-    """A lease by a holder of its own, of which nothing says that it is dead; `token` is unique to its run."""
+    """A lease by a holder of its own, which counts as alive; `token` is unique to its run."""
     owner = {"host": "h", "machine": "m", "boot": "b", "pid": 7}
     return Lease(run_id, token, f"holder of {token} of {run_id}" if holder is None else holder, owner)
 

@@ -169,7 +169,7 @@ async def check_search_with_filters(store: Store) -> None:
 
 
 async def check_search(store: Store) -> None:
-    """Words are looked for in inputs and outputs as they are now; no text of a user is a query."""
+    """Words are searched in inputs and outputs as they are now; no text of a user is a query."""
     mark = uuid4().hex
 
     async def add(given: str, output: str = "", **labels: str) -> str:

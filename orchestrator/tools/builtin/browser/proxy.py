@@ -137,7 +137,7 @@ class Proxy:
             await asyncio.gather(there, here, return_exceptions=True)
 
     async def _back(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, tunnel: bool) -> None:
-        """Pass a response on; of a request, say that the connection serves no other one."""
+        """Forward a response; the answer to a request is marked as the last of its connection."""
         if not tunnel:
             head = await reader.readuntil(b"\r\n\r\n")
             while _is_interim(head):

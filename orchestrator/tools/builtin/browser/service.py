@@ -1,9 +1,9 @@
 """The process of a browser: `python -m orchestrator.tools.builtin.browser.service`.
 
 It reads its settings from standard input as one line of JSON, starts Chromium, listens on a socket in a folder of its
-own, says `ready`, and ends when its input does. Each connection has a context of its own, with no cookie of another
+own, prints `ready`, and ends when its input does. Each connection has a context of its own, with no cookie of another
 one; the context is closed with the connection. Playwright runs in asyncio only, and the library in trio too: this is
-why the browser has a process of its own, beside the fact that whatever happens there ends with it.
+why the browser has a process of its own, apart from the fact that all its activity ends with it.
 """
 
 from __future__ import annotations

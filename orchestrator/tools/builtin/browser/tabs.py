@@ -26,7 +26,7 @@ _SETTLE = 1.0
 """Seconds that a page has to load and build itself after an action; what takes longer is seen by the next reading."""
 _CLOSING = 3.0
 _PATIENCE = 3.0
-"""Seconds that the frames of a page have to say what is in them."""
+"""Seconds that the frames of a page have to report their content."""
 _MOST_NOTES = 20
 _NOTE = 300
 """Characters of a note: it may hold the text of a page's dialog."""
@@ -86,7 +86,7 @@ class Tabs:
         """Do something, within the time that an action has.
 
         Raises:
-            ToolError: it cannot be done; says why.
+            ToolError: it cannot be done, with the reason.
         """
         self._notes.clear()
         self._refusals.clear()
@@ -325,7 +325,7 @@ class Tabs:
         return await page.aria_snapshot(mode="ai", timeout=500 * self._seconds)  # the page itself takes long
 
     async def _element(self, ref: str, element: str) -> tuple[Page, ElementHandle]:
-        """An element by its number; it has to be what the caller, and who approved the call, thinks it is.
+        """An element by its number. It must match the description that the caller gave, and that was approved.
 
         Raises:
             ToolError: it is not there, or is another one.

@@ -55,7 +55,7 @@ class WebPage:
     """Final address, after all redirects."""
     status: int
     type: str
-    """Its media type without parameters, in small letters; empty if the server says none."""
+    """Its media type without parameters, in lower case; empty if the server names none."""
     charset: str
     """Character set that the server names."""
     data: bytes
@@ -221,8 +221,8 @@ def text_of(data: bytes, charset: str, *, markup: bool = False) -> str | None:
     """The text, with U+FFFD for what cannot be read; None if it is no text at all.
 
     Args:
-        charset: what the server says.
-        markup: whether the page may say it, too.
+        charset: the encoding that the server names.
+        markup: whether the page may name it, too.
     """
     name = next((name for mark, name in _MARKS if data.startswith(mark)), "")
     if not name and _KNOWN.fullmatch(charset):

@@ -1,4 +1,4 @@
-"""HTML as text to read: headings, paragraphs, lists and links, without what makes a page look and act.
+"""HTML as text to read: headings, paragraphs, lists and links, without styles and scripts.
 
 A scanner of our own, as `html.parser` takes time that grows with the square of some broken pages: a minute for 60 kB of
 `<a `. Here each step goes forward, and what is left open ends with the page.
@@ -151,7 +151,7 @@ class _Scanner:
             self.out.words(_plain(text))
 
     def _markup(self, at: int) -> int:
-        """Read what begins with `<`; where it ends."""
+        """Read markup that starts with `<`; return where it ends."""
         page = self._page
         if page.startswith("<!--", at):
             return _behind(page, "-->", at + 2)  # '<!-->' is a comment as well
