@@ -438,16 +438,11 @@ async def check_stats(store: Store) -> None:
     equal((everything.runs, everything.uncounted), (30, 3), "runs, and those without totals")
     equal(everything.statuses, {"completed": 8, "failed": 9, "paused": 6, "running": 7}, "runs by status")
     equal((everything.p50, everything.p95), (24.0, 38.0), "percentiles: the nearest rank")
-    first, last = runs[4].created, runs[20].created
-    several_filters: tuple[dict[str, Any], ...] = (
-        {"since": first},
-        {"until": last},
-        {"since": first, "until": last},
-        {"labels": {"team": "t1"}},
-        {"graph": f"{mark} 1"},
-        {"graph": f"{mark} 1", "labels": {"team": "t0"}, "since": first},
-    )
-    for filters in several_filters:
+    since: dict[str, Any] = {"since": runs[4].created}
+    until: dict[str, Any] = {"until": runs[20].created}
+    team: dict[str, Any] = {"labels": {"team": "t1"}}
+    graph: dict[str, Any] = {"graph": f"{mark} 1"}
+    for filters in (since, until, since | until, team, graph, {**graph, **since, "labels": {"team": "t0"}}):
         labels = {"mark": mark, **filters.get("labels", {})}
         for by in ((), ("model", "day")):
             there = await store.stats(StatsQuery(by=by, **{**filters, "labels": labels}))
