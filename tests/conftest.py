@@ -222,7 +222,8 @@ def _rows_of_products(items: list[pytest.Item]) -> set[pytest.Item]:
 def _in_database(item: pytest.Item) -> bool:
     """True if a test needs PostgreSQL."""
     values = item.callspec.params.values() if hasattr(item, "callspec") else ()
-    named = any(not DATABASES.isdisjoint(value if isinstance(value, tuple) else (value,)) for value in values)
+    texts = (text for value in values for text in (value if isinstance(value, tuple) else (value,)))
+    named = any(isinstance(text, str) and text in DATABASES for text in texts)
     return named or not SERVERS.isdisjoint(getattr(item, "fixturenames", ()))
 
 
