@@ -136,7 +136,7 @@ async def live(seed: int, rounds: int = 8) -> None:
             await person.check(family, ["r"])
 
 
-@settings(max_examples=sized(3, 100), deadline=None)
+@settings(max_examples=sized(2, 100), deadline=None)
 @given(seed=st.integers(0, 1_000_000))
 @both_loops
 def test_no_call_is_made_twice_without_a_question_or_lost(backend: str, seed: int) -> None:
