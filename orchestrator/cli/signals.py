@@ -1,6 +1,6 @@
-"""The edges of a command: signals before it is known, while its result is told, and until the process is gone.
+"""Signals before a command is known, while its result is printed, and until the process has ended.
 
-In between `interrupts.run_async` handles them. The exit code is the result's from when the result was told, and 130
+In between `interrupts.run_async` handles them. The exit code is the result's as soon as the result is printed, and 130
 before; there is never a traceback.
 """
 
