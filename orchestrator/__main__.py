@@ -16,7 +16,6 @@ def command() -> NoReturn:
     except SystemExit as end:
         if isinstance(end.code, int):
             signals.settle(end.code)
-        signals.leave(end.code)
         raise
 
 

@@ -291,9 +291,8 @@ def run(arguments: Sequence[str] | None = None) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    get_command(_app_for(sys.argv[1:] if arguments is None else arguments)).main(
-        args=arguments, prog_name="orchestrator"
-    )
+    app = _app_for(sys.argv[1:] if arguments is None else arguments)
+    get_command(app).main(args=arguments, prog_name="orchestrator")
     sys.exit(0)
 
 

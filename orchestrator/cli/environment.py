@@ -16,6 +16,7 @@ from typing import Literal
 
 import orchestrator
 from orchestrator.cli.exits import UsageError
+from orchestrator.cli.signals import other_code
 from orchestrator.executor.start import check_new_id
 from orchestrator.graph.refs import module_named
 
@@ -43,6 +44,7 @@ def import_for(ref: str, directory: str) -> None:
     Args:
         ref: `module`, `module:attr` or `file.py:attr`.
     """
+    other_code()
     place = ref.partition(":")[0]
     if place.endswith(".py"):
         if Path(directory).resolve() in Path(directory, place).resolve().parents:

@@ -13,12 +13,12 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 _INTERRUPTED = 130
 _GRACE = 0.2
-"""Seconds that a second signal leaves to a result that is being written, and the end to a thread."""
+"""Seconds that a second signal leaves to a result that is being written."""
 
 
 class _SignalState:
@@ -28,6 +28,8 @@ class _SignalState:
         self.code: int | None = None
         """The exit code that is certain by now."""
         self.telling = self.noted = False
+        self.may_leave = False
+        """Whether nothing in the process needs Python's own end."""
         self._before: Callable[[int, FrameType | None], object] | int | None = None
         """What handled the alarm before `_exit_soon` set it."""
 
@@ -65,37 +67,28 @@ class _SignalState:
 
 
 _ending = _SignalState()
-_KNOWN = {
-    "annotated_doc", "annotated_types", "anyio", "cython_runtime", "graphviz", "griffe", "networkx", "orchestrator",
-    "pydantic", "pydantic_core", "rich", "shellingham", "sniffio", "typer", "typing_extensions", "typing_inspection",
-    "yaml",
-}  # fmt: skip
-"""Packages that leave nothing to the end of a process but what they register for it."""
-_KNOWN_BEGINS = ("_cython_", "_distutils_hack", "_sysconfigdata_", "_virtualenv", "__editable__")
-"""How names of modules begin that packages, installations and environments add."""
-_PROGRAMS = {"orchestrator", "orchestrator.exe", "orchestrator-script.py"}
-"""Programs that do nothing after the command: what installers write, and the package itself (its `__main__.py`)."""
 
 
 def begin() -> None:
     """Handle the signals until a command does, and after it."""
     _ending.listen()
-    atexit.register(_ignore)  # as the first: so it is called last, and Python's own end takes the handlers away
+    _ending.may_leave = not (atexit._ncallbacks() or {"sitecustomize", "usercustomize"} & sys.modules.keys())
+    atexit.register(_end)  # as the first: so it is called last, when threads have ended, too
 
 
 @contextmanager
 def lent() -> Iterator[None]:
-    """The process is another program's: signals and the search for garbage are afterwards as they were before."""
+    """The process is another program's: at the end its signal handlers are set again, and how it looks for garbage."""
     main_thread = threading.current_thread() is threading.main_thread()
     handlers = {number: signal.getsignal(number) for number in stop_signals()} if main_thread else {}
     thresholds = gc.get_threshold()
     try:
         yield
     finally:
-        atexit.unregister(_ignore)
+        atexit.unregister(_end)
         _ending.disarm()
         _ending.code = None
-        _ending.noted = False
+        _ending.noted = _ending.may_leave = False
         gc.set_threshold(*thresholds)
         for number, handler in handlers.items():
             if handler is not None:  # one that was not set from Python cannot be set again
@@ -120,71 +113,33 @@ def settle(code: int) -> None:
     _ending.listen()
 
 
-def leave(code: object) -> None:
-    """End the process with a command's exit code, unless something may have been left to Python's own end.
+def other_code() -> None:
+    """Code of the user is about to be loaded. It may have open files at the end, which Python closes."""
+    _ending.may_leave = False
 
-    Exit handlers are called, and the streams flushed. What is saved is taking all modules apart one by one, and the
-    search for garbage among them, which is a fifth of a command. Code that is not known to do without, such as that of
-    a graph in a file, may have open files that are written when they are taken apart: then, and when threads still run,
-    a stream cannot be written, or a profiler, a debugger or another program called the command, this returns.
 
-    Args:
-        code: the code, as in `SystemExit`.
+def _is_program(path: str) -> bool:
+    """Return whether the process is the command: what an installer writes, or the package itself."""
+    place, name = os.path.split(path)
+    name = os.path.basename(place) if name == "__main__.py" else name
+    return name in ("orchestrator", "orchestrator.exe", "orchestrator-script.py")
+
+
+def _end() -> None:
+    """End the process here, unless something may need Python's own end, which takes a fifth of a short command.
+
+    There Python takes all modules apart, and sets its own signal handlers. By now it has waited for threads and called
+    all other exit handlers.
     """
-    if not isinstance(code, int) or not _is_whole_program() or not _all_known() or _threads_run():
-        return
-    atexit._run_exitfuncs()
-    try:
-        sys.stdout.flush()
-        sys.stderr.flush()
-    except (OSError, ValueError):
-        return
-    os._exit(code & 0xFF)
-
-
-def _is_whole_program() -> bool:
-    """Whether the process does nothing after the command."""
-    place, program = os.path.split(getattr(sys.modules["__main__"], "__file__", None) or "")
-    if (os.path.basename(place) if program == "__main__.py" else program) not in _PROGRAMS:
-        return False
-    if sys.flags.inspect or os.environ.get("PYTHONINSPECT"):
-        return False
-    frame: FrameType | None = sys._getframe()
-    while frame is not None and frame.f_globals.get("__name__") != "__main__":
-        frame = frame.f_back  # those of the command
-    names = frame and frame.f_globals
-    while frame is not None and frame.f_globals is names:
-        frame = frame.f_back  # of the program
-    while frame is not None and frame.f_globals.get("__name__") == "runpy":
-        frame = frame.f_back  # of `python -m`
-    return frame is None
-
-
-def _all_known() -> bool:
-    """Whether all modules of the process are Python's, this library's, or of packages that it depends on."""
-    library = os.path.dirname(os.__file__) + os.sep
-    for name in {name.partition(".")[0] for name in sys.modules}:
-        if name in sys.stdlib_module_names:
-            place = getattr(sys.modules.get(name), "__file__", None)
-            if place is not None and not place.startswith(library):
-                return False  # a file of the user's with the name of a module that this Python lacks
-        elif name not in _KNOWN and name != "__main__" and not name.startswith(_KNOWN_BEGINS):
-            return False
-    return True
-
-
-def _threads_run() -> bool:
-    """Whether threads that Python would wait for go on. Those of an event loop that has ended end in a moment."""
-    threads = [one for one in threading.enumerate() if one is not threading.current_thread() and not one.daemon]
-    for thread in threads:
-        thread.join(_GRACE)
-    return any(thread.is_alive() for thread in threads)
-
-
-def _ignore() -> None:
     for number in stop_signals():
         signal.signal(number, signal.SIG_IGN)
     _ending.disarm()
+    if _ending.code is None or not _ending.may_leave or not _is_program(sys.argv[0]):
+        return
+    with suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(_ending.code & 0xFF)
 
 
 def stop_signals() -> list[int]:

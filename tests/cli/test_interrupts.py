@@ -183,8 +183,7 @@ try:
     if sys.argv[1] == "look":
         run_lookup.looking("sqlite:///runs.db", look)
     else:
-        import orchestrator.stores.copying
-        orchestrator.stores.copying.copy_store = look
+        store_commands.copy_store = look
         store_commands.copy("sqlite:///runs.db", "sqlite:///copy.db")
 except KeyboardInterrupt:
     print("ended in order")
