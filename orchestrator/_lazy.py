@@ -77,13 +77,16 @@ def lazy_modules(package: str, modules: str) -> tuple[Any, ...]:
 class _Later:
     """A module that is imported when it is asked for something."""
 
-    __slots__ = ("_module",)
+    __slots__ = ("_found", "_module")
 
     def __init__(self, module: str) -> None:
         self._module = module
+        self._found: ModuleType | None = None
 
     def __getattr__(self, name: str) -> object:
-        return getattr(import_module(self._module), name)
+        if self._found is None:
+            self._found = import_module(self._module)
+        return getattr(self._found, name)
 
 
 class _Kept:

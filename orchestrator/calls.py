@@ -93,13 +93,17 @@ def flatten(error: BaseException) -> list[BaseException]:
 
 
 class contained:  # noqa: N801  used like a function, as contextlib.suppress
-    """A context manager around code of users: what the code itself raises leaves it as an `Exception`."""
+    """A context manager around code of users: what the code itself raises leaves it as an `Exception`.
+
+    Entering it returns the task of asyncio that runs the code, and how often that had been cancelled.
+    """
 
     __slots__ = ("_before",)
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> tuple[asyncio.Task[Any] | None, int]:
         task = native_task()
         self._before = 0 if task is None else task.cancelling()
+        return task, self._before
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is not None and not isinstance(error, Exception) and outside(error, before=self._before) is None:

@@ -137,8 +137,9 @@ def size_of(value: object) -> int:
 def _room_beside(value: object, most: int, other: int) -> int:
     """What is left of so many characters; below 0: not enough. `other`: for how many anything else counts."""
     todo: list[Any] = [value]
-    while todo and most >= 0:
-        one = todo.pop()
+    for one in todo:  # it grows meanwhile
+        if most < 0:
+            break
         if one is None:
             continue
         kind = type(one)

@@ -23,7 +23,8 @@ from orchestrator.cli.terminal_questions import value_of
 from orchestrator.graph.codec import explain
 from orchestrator.graph.versions import state_shape
 from orchestrator.kernel.question import Approve, Deny, Value
-from orchestrator.kernel.records import FINAL, Answered, Asked
+from orchestrator.kernel.records import Answered, Asked
+from orchestrator.kernel.status import FINAL
 
 if TYPE_CHECKING:
     from orchestrator.cli.run_session import Manner

@@ -27,8 +27,7 @@ from orchestrator.cli.words import shell_command
 from orchestrator.errors import GraphUnknown, OrchestratorError
 from orchestrator.graph.reading import refuse_untrusted
 from orchestrator.graph.refs import Trust, attribute, code_refs, is_ours, module_named, module_of_file
-from orchestrator.graph.text.places import located
-from orchestrator.graph.text.source import read_source
+from orchestrator.graph.text.source import located, read_source
 from orchestrator.graph_class import Graph
 from orchestrator.visible import line, narrow
 from orchestrator.visible import shown as visible

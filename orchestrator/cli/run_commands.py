@@ -26,7 +26,7 @@ from orchestrator.cli.trust import seal as sealed
 from orchestrator.errors import InvalidValue, RunUnknown
 from orchestrator.executor.resuming import nodes_of
 from orchestrator.graph.limits import Limits
-from orchestrator.kernel.records import FINAL
+from orchestrator.kernel.status import FINAL
 
 if TYPE_CHECKING:
     from orchestrator.engines import ServedEngine

@@ -14,8 +14,9 @@ from orchestrator.cli.trust import journal_seal
 from orchestrator.errors import RunUnknown
 from orchestrator.executor import Executor
 from orchestrator.kernel.question import Approve, Deny, parts_of
-from orchestrator.kernel.records import FINAL, Answered, Asked, Forked
+from orchestrator.kernel.records import Answered, Asked, Forked
 from orchestrator.kernel.seals import audit, live_answers
+from orchestrator.kernel.status import FINAL
 from orchestrator.render.terminal import texts
 from orchestrator.visible import narrow
 

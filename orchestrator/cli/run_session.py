@@ -28,7 +28,7 @@ from orchestrator.cli.words import error_text, shell_command
 from orchestrator.errors import GraphChanged, ModelError, RunConflict, RunEnded, RunUnknown
 from orchestrator.executor import Executor
 from orchestrator.executor.lease import is_held
-from orchestrator.kernel.records import FINAL
+from orchestrator.kernel.status import FINAL
 
 if TYPE_CHECKING:
     from orchestrator.executor import Run

@@ -27,7 +27,7 @@ from orchestrator.cli.storage import place, store_file, store_url
 from orchestrator.cli.trust import seal as sealed
 from orchestrator.errors import DISTRIBUTION, ModelError, OrchestratorError, RunUnknown, install_command
 from orchestrator.executor.effects.graphs import GraphTool
-from orchestrator.kernel.records import RunStatus
+from orchestrator.kernel.status import RunStatus
 from orchestrator.render.terminal import texts
 from orchestrator.tools.mcp.listing import names_of
 from orchestrator.web.connections import BoundedConfig, bounded_logs, most_connections

@@ -21,7 +21,7 @@ from orchestrator.cli.trust import note
 from orchestrator.cli.words import error_text
 from orchestrator.errors import GraphUnknown, RunConflict
 from orchestrator.executor.lease import is_held
-from orchestrator.kernel.records import FINAL
+from orchestrator.kernel.status import FINAL
 from orchestrator.render.terminal import texts
 
 if TYPE_CHECKING:

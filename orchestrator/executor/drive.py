@@ -21,7 +21,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from orchestrator._lazy import lazy_modules
-from orchestrator.calls import as_error, cancels_of, contained, native_task
+from orchestrator.calls import as_error, contained
 from orchestrator.errors import InvalidUpdate
 from orchestrator.executor.answers import about, by_policy, policy_answers
 from orchestrator.executor.commands import answered_by_rule
@@ -66,8 +66,9 @@ async def end_if_over(log: RunLog) -> None:
     result = machine.result
     if result is None or machine.ended is not None or machine.is_held:
         return
-    await _end_abandoned_runs(log)
-    _settle_abandoned(log)
+    if _abandoned(log):
+        await _end_abandoned_runs(log)
+        _settle_abandoned(log)
     schema = machine.plan.schema
     status, error = result.status, result.error
     if status == "completed":
@@ -234,7 +235,7 @@ class Drive:
         due_of: Callable[[RunState], float | None] | None = None,
         on_durable: Callable[[Sequence[Record]], None] | None = None,
         context: object = None,
-        resumption: Resumption = NO_RESUMPTION,
+        resumption: Resumption | None = None,
     ) -> None:
         """
         Args:
@@ -252,7 +253,7 @@ class Drive:
         self.run_id = log.run_id
         self.seen: set[int] = set()
         """Ids of handled inbox messages; they stay in the inbox until their records are stored."""
-        self.resumption = resumption
+        self.resumption = resumption or NO_RESUMPTION
         """What the next record `resumed` says."""
         self.fault: BaseException | None = None
         """The error that stopped the drive."""
@@ -351,14 +352,12 @@ class Drive:
             raise self.fault
 
     async def _run(self, take_messages: Callable[[Drive], Awaitable[None]]) -> None:
-        self.log.task = native_task()
-        self.log.cancels = cancels_of(self.log.task)
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
-            self._workers.open(tasks, self)
-            self._timers.open(tasks)
             try:
-                with contained():
+                with contained() as (self.log.task, self.log.cancels):
+                    self._workers.open(tasks, self)
+                    self._timers.open(tasks)
                     await self._until_quiet(take_messages)
             except Exception as error:
                 self.fail(error)

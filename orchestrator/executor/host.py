@@ -47,13 +47,13 @@ from orchestrator.executor.snapshots import NONE_KEPT, Kept, Snapshots
 from orchestrator.executor.watched_runs import WatchedRuns
 from orchestrator.graph.model import GraphDefinition
 from orchestrator.json import JsonObject
-from orchestrator.kernel.records import FINAL
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.seals import Audit, Chain, Seal
+from orchestrator.kernel.status import FINAL
 from orchestrator.stores.base import RunInfo, Store
 from orchestrator.stores.owner import Owner
 from orchestrator.tasks import OwnTask
-from orchestrator.tools.pool_leases import PoolLeases
+from orchestrator.tools.pool_client import PoolLeases
 from orchestrator.views.run import Run
 
 if TYPE_CHECKING:
@@ -419,7 +419,7 @@ class Host:
         live: Drive = drive.Drive(
             machine, hold, self.shared, clock, own or self.resources, kept=kept, chain=chain, due_of=due_of,
             on_durable=None if observed is None else observed.stored, context=context,
-            resumption=resumption or drive.NO_RESUMPTION,
+            resumption=resumption,
         )  # fmt: skip
         if observed is not None:
             self.observation.add(live, observed)
@@ -456,7 +456,8 @@ class Host:
         try:
             with contained():
                 await self.observation.driving(live)
-                await self._attach_replay(live)
+                if live.machine.fork or live.machine.caller:
+                    await self._attach_replay(live)
                 live.answer_by_policy()
             if tasks is None or self.tasks is not tasks or live.done.is_set():
                 await checkpoint_if_cancelled()  # as it is in the background
@@ -485,8 +486,7 @@ class Host:
 
     async def _attach_replay(self, live: Drive) -> None:
         """Give a run that is about to be driven its recording, if it is a replay or was called by one."""
-        machine = live.machine
-        if live.log.replay is None and machine.ended is None and (machine.fork or machine.caller):
+        if live.log.replay is None and live.machine.ended is None:
             from orchestrator.executor.replay.attach import attach  # late: few runs are replays
 
             await attach(self.store, self.loader, self.live, live)

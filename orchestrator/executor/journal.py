@@ -18,12 +18,12 @@ import anyio
 
 from orchestrator.graph.limits import Usage
 from orchestrator.json import canonical, storable
-from orchestrator.kernel.lineage import Parent
+from orchestrator.kernel.ledger import Tally
 from orchestrator.kernel.queries import first_question
 from orchestrator.kernel.records import Ended, Record
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.seals import Chain
-from orchestrator.kernel.totals import Tally
+from orchestrator.kernel.status import Parent
 from orchestrator.stores.base import RunInfo, RunSummary, Store
 from orchestrator.stores.requests import Append
 from orchestrator.stores.rows import MAX_TEXT, OpenQuestion, RunTotals, Total
@@ -35,7 +35,7 @@ _LONGEST_WORD = 300
 def summary_of(machine: RunState) -> RunSummary:
     """What lists show of a run."""
     ended = machine.ended
-    question = first_question(machine)
+    question = first_question(machine) if machine.questions else None
     return RunSummary(
         error=short_text(str(ended.error)) if ended is not None and ended.error is not None else "",
         input=_input_of(machine),

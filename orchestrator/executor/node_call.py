@@ -84,9 +84,7 @@ async def cached(attempt: Attempt, context: StepContext, run: Callable[[], Await
     result = await run()
     if isinstance(result, Failing):
         return result
-    outcome, update, ops = encoded(attempt, result)
-    if validate_outcome(attempt.activation, outcome, update, ops) is not None:
-        return result  # the step fails
+    outcome, update, ops = landed(attempt, result)
     kept = {"outcome": outcome, "update": dict(update), "ops": ops}
     why = "it contains a secret" if without_known_in(kept) is not kept else _varies(attempt)
     if why:
@@ -435,39 +433,35 @@ def given_result(schema: StateSchema, found: object) -> dict[str, Any]:
     return {"outcome": given.outcome, "update": values, "ops": {**given.ops, **ops}}
 
 
-def encoded(attempt: Attempt, result: object) -> tuple[str, JsonObject, dict[str, str]]:
-    """What a node returned, checked: outcome, update as JSON, and how its fields are merged."""
+def landed(attempt: Attempt, result: object) -> tuple[str, JsonObject, dict[str, str]]:
+    """What a node returned, checked: outcome, update as JSON, and how its fields are merged.
+
+    Raises:
+        InvalidOutcome: the outcome leads nowhere, or its reducers do not take the update.
+        InvalidUpdate: a value does not fit the state, or the node may not update its field.
+    """
     activation = attempt.activation
     outcome: str
     update: Mapping[str, object] | None
-    if type(result) is Outcome and result.name not in RESERVED:  # as most are
-        outcome, update = result.name, result.update
-    elif isinstance(result, Recorded):
-        return result.outcome, result.update, result.ops
+    if type(result) is Recorded:
+        outcome, values, ops = result.outcome, result.update, result.ops
     else:
-        if isinstance(result, Failing):
-            result = decided(attempt, result)
-        outcome, update = _read(activation.node, result)
+        if type(result) is Outcome and result.name not in RESERVED:  # as most are
+            outcome, update = result.name, result.update
+        else:
+            if isinstance(result, Failing):
+                result = decided(attempt, result)
+            outcome, update = _read(activation.node, result)
+        if update:
+            _check_declared(attempt, update)
+        values, ops = activation.frame.plan.schema.encode_update(update)
+    fault = validate_outcome(activation, outcome, values, ops)
+    if fault is None:
+        return outcome, values, ops
     plain = plain_name(outcome)
     if plain != outcome and outcome not in attempt.spec.outcomes:
-        outcome = plain
-    if update:
-        _check_declared(attempt, update)
-    values, ops = activation.frame.plan.schema.encode_update(update)
-    return outcome, values, ops
-
-
-def landed(attempt: Attempt, result: object) -> tuple[str, JsonObject, dict[str, str]]:
-    """The same, after all checks: the outcome leads somewhere, and its reducers take the update.
-
-    Raises:
-        InvalidOutcome: it does not.
-    """
-    outcome, values, ops = encoded(attempt, result)
-    fault = validate_outcome(attempt.activation, outcome, values, ops)
-    if fault is not None:
-        raise InvalidOutcome(fault.message)
-    return outcome, values, ops
+        return landed(attempt, Recorded(plain, values, ops))
+    raise InvalidOutcome(fault.message)
 
 
 def _check_declared(attempt: Attempt, update: Mapping[str, object]) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.executor.lease import is_held
 from orchestrator.graph.names import plain_name
-from orchestrator.kernel.records import FINAL
+from orchestrator.kernel.status import FINAL
 from orchestrator.stores.base import Page, Placing, RunInfo, Store
 from orchestrator.stores.requests import RunQuery
 from orchestrator.stores.rows import MARK, MAX_DEATHS, encrypted_with
@@ -108,8 +108,7 @@ async def run_list(
     wanted = {query.status} if isinstance(query.status, str) else None if query.status is None else set(query.status)
     for status in wanted or ():
         check_text(status, "a filter of the list of runs")
-    graph = plain_name(query.graph) if query.graph else query.graph
-    query = replace(query, labels=check_labels(query.labels), graph=graph)
+    labels, graph = check_labels(query.labels), plain_name(query.graph) if query.graph else query.graph
 
     def begun(info: RunInfo) -> bool:
         since, before = begun_since, begun_before
@@ -120,7 +119,8 @@ async def run_list(
         if after is None and begun_before is not None and isinstance(store, Placing):
             after = store.cursor_before(begun_before)
         while True:
-            page = await store.runs(replace(query, search=search, after=after, limit=limit - len(found)))
+            left = limit - len(found)
+            page = await store.runs(replace(query, labels=labels, graph=graph, search=search, after=after, limit=left))
             seen = [with_status(info) for info in page.runs]
             found += [info for info in seen if (wanted is None or info.status in wanted) and begun(info)]
             past = begun_since is not None and seen and seen[-1].created < begun_since  # the list is by `created`

@@ -28,11 +28,10 @@ from orchestrator.graph.codec import as_json, shown
 from orchestrator.graph.limits import Limits
 from orchestrator.graph.model import GraphDefinition
 from orchestrator.json import JsonObject, is_small
-from orchestrator.kernel.machine import apply
+from orchestrator.kernel.fold import apply
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.queries import start_fault
-from orchestrator.kernel.records import Caller, Forked, Record, RunStarted
-from orchestrator.kernel.records.run import RULES
+from orchestrator.kernel.records import RULES, Caller, Forked, Record, RunStarted
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.seals import Chain
 from orchestrator.stores.base import RunInfo, Store
@@ -193,7 +192,8 @@ async def new_run(
 
         values = await away(lambda: initial_values(graph, given))
     # those of a schedule were accepted when it was stored
-    marks = (check_labels if isinstance(given, Recorded) else new_labels)(options.labels or {})
+    check = check_labels if isinstance(given, Recorded) else new_labels
+    marks = check(options.labels) if options.labels else {}
     context = options.context
     if context is None:
         context = await host.contexts.for_new(name, graph.name, marks, None if caller is None else caller.run_id)

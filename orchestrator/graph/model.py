@@ -33,9 +33,8 @@ from orchestrator.graph.edges import Edge, format_edges
 from orchestrator.graph.faults import Spelled
 from orchestrator.graph.limits import Limits, Retry
 from orchestrator.graph.names import plain_name
-from orchestrator.graph.node_tools import node_tools
 from orchestrator.graph.outcome import DONE
-from orchestrator.graph.refs import find, made_for, ref_of
+from orchestrator.graph.refs import find, made_for, node_tools, ref_of
 from orchestrator.graph.signatures import declared_outcomes
 from orchestrator.graph.state import StateSchema
 from orchestrator.graph.topology import Join, NodeShape, Rest, Topology, counts
@@ -45,7 +44,7 @@ from orchestrator.json import JsonObject
 from orchestrator.values import MAX_LIFETIME
 
 if TYPE_CHECKING:
-    from orchestrator.graph.node_tools import NodeTool
+    from orchestrator.graph.refs import NodeTool
 
 # -- The base class of nodes: a frozen model with declared outcomes and an async method `run` ------------------
 # A new kind is a class:
@@ -634,8 +633,10 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT], metaclass=Spelled):
             given = {name: getattr(given, name) for name in given.model_fields_set}
         elif isinstance(self.input, str):
             return given if isinstance(given, Mapping) and given.keys() == {self.input} else {self.input: given}
+        if isinstance(given, Mapping) and not self.input:
+            return given
         names = self.input_fields
-        if isinstance(given, Mapping) and (not self.input or given.keys() <= set(names)):
+        if isinstance(given, Mapping) and given.keys() <= set(names):
             return given
         if self.input and isinstance(given, list | tuple) and len(given) == len(names):
             return dict(zip(names, given, strict=True))

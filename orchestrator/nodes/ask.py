@@ -10,8 +10,7 @@ from orchestrator.context import Context
 from orchestrator.errors import InvalidUpdate, UserDenied
 from orchestrator.graph.model import Node, Port
 from orchestrator.graph.state import StateSchema
-from orchestrator.nodes.shown_fields import plain
-from orchestrator.nodes.templates import check, fill
+from orchestrator.nodes.templates import check, fill, plain
 from orchestrator.tools.validation import faults as schema_faults
 
 

@@ -15,8 +15,7 @@ from orchestrator.kernel.question import Answer
 from orchestrator.models.messages import ToolCall
 from orchestrator.nodes.conversation import failed
 from orchestrator.nodes.model_decision import tool_named
-from orchestrator.nodes.shown_fields import plain
-from orchestrator.nodes.templates import check, fill
+from orchestrator.nodes.templates import check, fill, plain
 from orchestrator.tools.result import RISKS, Risk, risk_at_most
 
 

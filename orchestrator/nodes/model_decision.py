@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 from orchestrator.context import Context
 from orchestrator.errors import AgentError, GraphUnknown
+from orchestrator.graph.model import GraphDefinition
 from orchestrator.models.base import unfenced
 from orchestrator.models.messages import Reply, user
 from orchestrator.models.messages import system as said
@@ -120,3 +121,17 @@ def _distinct(pairs: list[tuple[str, object]]) -> dict[str, object]:
 def quoted(text: str) -> str:
     """A reply as an error message quotes it: not too long."""
     return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "…")
+
+
+def unwritten(graph: GraphDefinition, name: str, field: str, writer: str) -> Iterator[str]:
+    """Yield a problem if no other node of a graph can write a field that a node reads.
+
+    Args:
+        graph: the graph.
+        name: the node that reads the field.
+        field: the field.
+        writer: the node that should write it, as the message shows it.
+    """
+    others = (node for other, node in graph.nodes.items() if other != name)
+    if not any(node.updates is None or field in node.updates for node in others):
+        yield f"{name} reads {field!r}, which no other node writes: place a {writer} before it"

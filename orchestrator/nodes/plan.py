@@ -1,21 +1,22 @@
-"""A model plans the whole work before any of it is done."""
+"""A model plans the whole work before any of it is done, and its plan is read, or has to be written again."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import BaseModel, Field, JsonValue, NonNegativeInt, model_validator
 
 from orchestrator.context import Context
-from orchestrator.errors import AgentError
-from orchestrator.graph.model import Node, Port
+from orchestrator.errors import AgentError, StepError
+from orchestrator.graph.model import Effect, GraphDefinition, Node, Port
+from orchestrator.graph.outcome import DONE, Outcome
 from orchestrator.models.messages import Message, assistant, user
 from orchestrator.models.messages import system as said
-from orchestrator.nodes.model_decision import quoted, tools_of, whole
+from orchestrator.nodes.model_decision import quoted, tools_of, unwritten, whole
 from orchestrator.nodes.plans import PlanFault
 from orchestrator.nodes.plans.blueprint import PlannedCall, read_blueprint
-from orchestrator.nodes.plans.steps import read_steps
+from orchestrator.nodes.plans.step_list import read_steps
 from orchestrator.nodes.templates import fill, filled_by
 from orchestrator.tools.tool import Tool
 
@@ -201,3 +202,69 @@ def _form(tool: Tool) -> str:
 
 def _line(text: str) -> str:
     return " ".join(text.split())
+
+
+class ReadPlan(Node, kind="read_plan"):
+    """Read the last draft of a `Plan`, and write its steps.
+
+    Take `again` if it cannot be used: an edge leads back to the `Plan`, which shows the planner its errors.
+
+    Raises:
+        AgentError: the plan cannot be used, and `retries` are spent.
+    """
+
+    look = "code"
+
+    fills = ("steps", "drafts", "faults")
+
+    class State(BaseModel):
+        """The fields that the ports name by default, beside the steps (see `Plan`)."""
+
+        drafts: list[str] = []
+        """The plans as the model wrote them, until one can be used."""
+        faults: list[str] = []
+        """What is wrong with each of them."""
+
+    effect: Effect = "pure"
+    """It looks at the draft only."""
+    form: Form = "steps"
+    """What a plan is, as in the `Plan`."""
+    drafts: Annotated[str, Port(list)] = "drafts"
+    """Field with the drafts."""
+    faults: Annotated[str, Port(list)] = "faults"
+    """Field with the faults of each earlier draft."""
+    steps: Annotated[str, Port(list)] = "steps"
+    """Field that gets the steps."""
+    retries: NonNegativeInt = 1
+    """How often the plan may be written again."""
+
+    @property
+    def outcomes(self) -> tuple[str, ...]:
+        return (DONE, "again") if self.retries else (DONE,)
+
+    @property
+    def sees_tools(self) -> bool:
+        """See `Node.sees_tools`."""
+        return False
+
+    @property
+    def does(self) -> str:
+        """See `Node.does`."""
+        return "reads the plan"
+
+    def problems_in(self, name: str, graph: GraphDefinition) -> Iterator[str]:
+        """See `Node.problems_in`."""
+        return unwritten(graph, name, self.drafts, f"Plan(drafts={self.drafts!r}, faults={self.faults!r})")
+
+    async def run(self, state: object, ctx: Context) -> Outcome[str]:
+        drafts: Sequence[str] = getattr(state, self.drafts)
+        faults: Sequence[str] = getattr(state, self.faults)
+        if len(drafts) != len(faults) + 1:
+            raise StepError(f"{ctx.node}: {self.drafts!r} has no draft to read: place a Plan(drafts=) before it")
+        try:
+            steps = plan_in(drafts[-1], self.form)
+        except PlanFault as error:
+            if len(faults) >= self.retries:
+                raise unusable(str(error), drafts[-1]) from None
+            return Outcome("again", {self.faults: [*faults, str(error)]})
+        return Outcome(DONE, {self.steps: steps, self.drafts: [], self.faults: []})

@@ -1,23 +1,35 @@
-"""Planned calls on their way: what a step of a blueprint is called with, and the evidence that comes of it."""
+"""Planned calls, each a branch of a map: its input is filled with evidence, and its result becomes evidence.
+
+What a plan writes is read by the tool's schema: `Encyclopedia[The Hennchata]` is the one text that the tool takes,
+`multiply[#E1, 4]` two numbers, `multiply[{"a": #E1, "b": 4}]` and `multiply[a=#E1, b=4]` the same. It is taken apart
+before evidence is put in, so nothing that a tool said is ever read as a plan.
+"""
 
 from __future__ import annotations
 
+import ast
+import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NoReturn, Self, TypeAlias
 
-from pydantic import BaseModel, JsonValue
+from pydantic import BaseModel, JsonValue, PositiveInt, model_validator
 
 from orchestrator.context import Context
 from orchestrator.errors import AgentError, StepError
+from orchestrator.graph.model import Effect, Node, Port
+from orchestrator.graph.outcome import Outcome
 from orchestrator.graph.reducers import local, merge
+from orchestrator.json import JsonObject
+from orchestrator.models.text.forms import cut_at_commas
 from orchestrator.nodes.model_decision import quoted
-from orchestrator.nodes.plans.blueprint import PlannedCall
-from orchestrator.nodes.plans.inputs import arguments_of, evidence_in
+from orchestrator.nodes.plans.blueprint import REFERENCE, PlannedCall, needs_of, quoted_references
 from orchestrator.nodes.steps import Step, step_of
-from orchestrator.tools.result import ToolFailure, ToolResult
+from orchestrator.tools.result import ToolFailure, ToolResult, as_text
 from orchestrator.tools.tool import Tool
+from orchestrator.tools.validation import coerced, faults, kinds_taken
 
 NONE_LEFT = "this call was not made: no calls are left"
 WORK_ENDED = "this call was not made: a call that it comes after ended the work"
@@ -36,6 +48,218 @@ class PlannedCallState(BaseModel):
     """What the call gave."""
     denial: Annotated[str, local] = ""
     """Why a person refused it."""
+
+
+class Fill(Node, kind="fill"):
+    """Insert the evidence so far into the input of one step of a blueprint. The step is the item of its map.
+
+    It checks the arguments and takes `call`. A step that needs no call takes `done` with its result: a step that is
+    only text, and a call that cannot be made, whose result says why. `Record` writes the evidence of either:
+
+        plan -> fill       : each steps
+        fill -> confirm    : call
+        fill -> record     : done
+        confirm -> execute : approved
+        confirm -> record  : denied
+        execute -> record
+        record -> solve
+
+    Names of tools match regardless of case, if only one tool matches.
+
+    With `max_calls`, the calls that can start first are made, and the evidence of all others says that none is left. So
+    no limit ends the work between a call and its evidence.
+
+    Steps that need a step that ended the work (`ends=True`), directly or through others, are not called, and their
+    evidence says so. Steps that do not need it are carried out anyway.
+
+    Raises:
+        AgentError: the tool does not exist or the arguments do not fit it, and `on_error` is `raise`.
+        StepError: the node is not in a map of planned calls.
+    """
+
+    look = "code"
+
+    fills = ("tool", "args", "result")
+
+    class State(PlannedCallState):
+        """The fields that the ports name by default."""
+
+    effect: Effect = "pure"
+    """It reads the state and the tools' declarations only."""
+    evidence: Annotated[str, Port(dict)] = "evidence"
+    """Field with the evidence so far."""
+    tool: Annotated[str, Port(str)] = "tool"
+    """Field that gets the tool's name."""
+    args: Annotated[str, Port(dict)] = "args"
+    """Field that gets the arguments."""
+    result: Annotated[str, Port()] = "result"
+    """Field that gets the result of a step that needs no call."""
+    steps: Annotated[str | None, Port(list)] = None
+    """Field with the whole plan, which `max_calls` is counted in."""
+    max_calls: PositiveInt | None = None
+    """How many of the plan's calls may be made; None: all."""
+    on_error: Literal["raise", "observe"] = "observe"
+    """What becomes of a call that cannot be made: the step fails, or the evidence says why."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.steps is None) != (self.max_calls is None):
+            raise ValueError("steps= and max_calls= belong together: name the field with the plan, and how many")
+        return self
+
+    @property
+    def does(self) -> str:
+        """See `Node.does`."""
+        return "inserts evidence"
+
+    async def run(self, state: object, ctx: Context) -> Outcome[Literal["call", "done"]]:
+        call = planned_call(ctx)
+        if getattr(state, self.tool):  # called, or denied, by a node that an earlier version of the graph had here
+            return Outcome("done")
+        evidence: Mapping[str, Step] = getattr(state, self.evidence)
+        plan = None if self.steps is None else getattr(state, self.steps)
+        found = filled(call, evidence, ctx, plan=plan, max_calls=self.max_calls, on_error=self.on_error)
+        called = {self.tool: found.call.tool, self.args: found.args}
+        if found.result is None:
+            return Outcome("call", called)
+        return Outcome("done", {**called, self.result: found.result})
+
+
+class Record(Node, kind="record"):
+    """Write the evidence of one step of a blueprint, the item of its map. No other node of the branch writes evidence.
+
+    The evidence is the result of the call, or of a step that needed none. Without a result the call was denied, and the
+    evidence says so. The fields of the branch are empty then, for another round of planned calls in it. See `Fill`.
+
+    Raises:
+        StepError: the node is not in a map of planned calls.
+    """
+
+    look = "code"
+
+    fills = ("evidence", "tool", "result", "denial")
+
+    class State(PlannedCallState):
+        """The fields that the ports name by default."""
+
+    effect: Effect = "pure"
+    """It reads the state only."""
+    evidence: Annotated[str, Port(dict)] = "evidence"
+    """Field that gets the evidence, one with the reducer `merge`."""
+    tool: Annotated[str, Port(str)] = "tool"
+    """Field with the tool's name."""
+    args: Annotated[str, Port(dict)] = "args"
+    """Field with the arguments that it was called with."""
+    result: Annotated[str, Port()] = "result"
+    """Field with the result; None: the call was denied."""
+    denial: Annotated[str | None, Port(str)] = None
+    """Field with the reason of a denial."""
+
+    @property
+    def sees_tools(self) -> bool:
+        """See `Node.sees_tools`."""
+        return False
+
+    @property
+    def does(self) -> str:
+        """See `Node.does`."""
+        return "writes evidence"
+
+    async def run(self, state: object, ctx: Context) -> dict[str, object]:
+        result: ToolResult | None = getattr(state, self.result)
+        if result is None:
+            result = denied_call(getattr(state, self.denial) if self.denial is not None else "")
+        evidence = evidence_of(planned_call(ctx), getattr(state, self.tool), getattr(state, self.args), result)
+        own = {self.tool: "", self.result: None} | ({} if self.denial is None else {self.denial: ""})
+        return {self.evidence: evidence, **own}
+
+
+class Work(Node, kind="work"):
+    """Prepare the call of one step of a blueprint, and write its evidence afterwards. The step is the item of its map.
+
+    `Fill` and `Record` do the same in two nodes, which shows both in the drawing; new graphs use them.
+
+    Before the call it inserts the evidence so far into the step's input, checks the arguments, writes the call and
+    takes `call`. After the call, or its denial, it writes the step's evidence and takes `done`:
+
+        plan -> work    : each steps
+        work -> confirm : call
+        confirm -> execute : approved
+        confirm -> work : denied
+        execute -> work
+        work -> solve   : done
+
+    An invalid call takes `done` without a call, with the error as its evidence; so does a step that is only text.
+
+    Names of tools match regardless of case, if only one tool matches.
+
+    With `max_calls`, the calls that can start first are made, and the evidence of all others says that none is left. So
+    no limit ends the work between a call and its evidence.
+
+    Steps that need a step that ended the work (`ends=True`), directly or through others, are not called, and their
+    evidence says so. Steps that do not need it are carried out anyway.
+
+    Raises:
+        AgentError: the tool does not exist or the arguments do not fit it, and `on_error` is `raise`.
+        StepError: the node is not in a map of planned calls.
+    """
+
+    look = "code"
+
+    fills = ("evidence", "tool", "args", "result", "denial")
+
+    class State(PlannedCallState):
+        """The fields that the ports name by default."""
+
+    evidence: Annotated[str, Port(dict)] = "evidence"
+    """Field with the evidence, one with the reducer `merge`."""
+    tool: Annotated[str, Port(str)] = "tool"
+    """Field that gets the tool's name, until the call is done."""
+    args: Annotated[str, Port(dict)] = "args"
+    """Field that gets the arguments; what it holds behind the call is what was called with."""
+    result: Annotated[str, Port()] = "result"
+    """Field with what the call gave."""
+    denial: Annotated[str | None, Port(str)] = None
+    """Field with the reason of a denial."""
+    steps: Annotated[str | None, Port(list)] = None
+    """Field with the whole plan, which `max_calls` is counted in."""
+    max_calls: PositiveInt | None = None
+    """How many of the plan's calls may be made; None: all."""
+    on_error: Literal["raise", "observe"] = "observe"
+    """What becomes of a call that cannot be made: the step fails, or the evidence says why."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.steps is None) != (self.max_calls is None):
+            raise ValueError("steps= and max_calls= belong together: name the field with the plan, and how many")
+        return self
+
+    @property
+    def does(self) -> str:
+        """See `Node.does`."""
+        return "fills a call, records evidence"
+
+    async def run(self, state: object, ctx: Context) -> Outcome[Literal["call", "done"]]:
+        call = planned_call(ctx)
+        if called := getattr(state, self.tool):
+            return self._made(state, call.model_copy(update={"tool": called}))
+        evidence: Mapping[str, Step] = getattr(state, self.evidence)
+        plan = None if self.steps is None else getattr(state, self.steps)
+        found = filled(call, evidence, ctx, plan=plan, max_calls=self.max_calls, on_error=self.on_error)
+        if found.result is None:
+            return Outcome("call", {self.tool: found.call.tool, self.args: found.args})
+        return Outcome("done", {self.evidence: evidence_of(call, found.call.tool, {}, found.result)})
+
+    def _made(self, state: object, call: PlannedCall) -> Outcome[Literal["call", "done"]]:
+        """The call was made, or refused."""
+        result: ToolResult | None = getattr(state, self.result)
+        if result is None:
+            result = denied_call(getattr(state, self.denial) if self.denial is not None else "")
+        own = {self.tool: "", self.result: None} | ({} if self.denial is None else {self.denial: ""})
+        return Outcome("done", {self.evidence: evidence_of(call, call.tool, getattr(state, self.args), result), **own})
+
+
+# -- calls with their evidence -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,3 +351,149 @@ def _tool_of(call: PlannedCall, ctx: Context) -> Tool | None:
         return tool
     alike = [one for one in ctx.tools if one.name.isascii() and one.name.lower() == call.tool.lower()]
     return alike[0] if len(alike) == 1 else None
+
+
+Evidence: TypeAlias = Mapping[str, Step]
+"""What came of the calls, by their ids."""
+
+_LONGEST = 20_000
+"""Characters of the longest input that is looked at for JSON."""
+_bare = re.compile(
+    rf"""'(?:[^'\\]|\\.)*+(?:'|\\?\Z)|"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|{REFERENCE.pattern}""", re.IGNORECASE | re.DOTALL
+)
+_quote = re.compile(r"'(?P<single>[^'\n]*)'|`(?P<tick>[^`\n]*)`")
+_apart = re.compile(
+    r"""
+    "(?:[^"\\]|\\.){0,1000}+" | (?<![\w)\]])'[^'\n]{0,1000}+'(?=\s*(?:,|$))
+  | (?P<open>[\[({]) | (?P<close>[\])}]) | (?P<comma>,)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+
+def arguments_of(call: PlannedCall, evidence: Evidence, parameters: JsonObject) -> dict[str, Any]:
+    """What to call the tool with; not yet validated.
+
+    An input that is nothing but one reference is the evidence itself, of whatever type; in a longer one its text
+    is put in. A tool with one required parameter that takes a text gets all of the input as that text.
+
+    Raises:
+        AgentError: the input has more parts than the tool has parameters.
+    """
+    properties = _properties(parameters)
+    if not properties or not call.input:
+        return {}
+    wanted: Any = parameters.get("required") or ()
+    required = [name for name in wanted if name in properties] or list(properties)
+    only = required[0] if len(required) == 1 else None
+    read = _json(call.input)
+    pieces: dict[str, Any]
+    if isinstance(read, dict) and (only is None or only in read or set(read) <= set(properties)):
+        pieces = read
+    else:
+        texts = _named(call.input, properties) or _placed(call.input, properties, only)
+        pieces = {name: _piece(text, properties[name], parameters) for name, text in texts.items()}
+    return {name: _fitting(piece, evidence, properties.get(name, True), parameters) for name, piece in pieces.items()}
+
+
+def evidence_in(text: str, evidence: Evidence) -> Any:
+    """A text with its evidence; the evidence itself, of whatever type, where the text is one reference only."""
+    whole = REFERENCE.fullmatch(text.strip())
+    if whole is not None:
+        return _value(whole, evidence)
+    # One pass: what is put in is not looked at again.
+    return REFERENCE.sub(lambda match: as_text(_value(match, evidence)), text)
+
+
+def _value(match: re.Match[str], evidence: Evidence) -> Any:
+    (name,) = needs_of(match[0])
+    step = evidence.get(name)
+    if step is None:
+        return f"Error: there is no evidence {name}"
+    return f"Error: {step.text}" if step.failed else step.tool_output
+
+
+def _filled(piece: Any, evidence: Evidence, *, as_texts: bool = False) -> Any:
+    if isinstance(piece, str):
+        found = evidence_in(piece, evidence)
+        return as_text(found) if as_texts else found
+    if isinstance(piece, list):
+        return [_filled(one, evidence, as_texts=as_texts) for one in piece]
+    if isinstance(piece, dict):
+        return {key: _filled(one, evidence, as_texts=as_texts) for key, one in piece.items()}
+    return piece
+
+
+def _named(text: str, properties: Mapping[str, Any]) -> dict[str, str] | None:
+    """`a=2, b=#E1` by names, None if it is not written so."""
+    names = "|".join(re.escape(name) for name in properties)
+    parts = re.split(rf"(?:\A|,)\s*({names})\s*(?:=(?!=)|:)", text)
+    if parts[0].strip() or len(parts) < 3 or len(set(parts[1::2])) < len(parts[1::2]):
+        return None
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def _placed(text: str, properties: Mapping[str, Any], only: str | None) -> dict[str, str]:
+    """The parts of a text by their places; all of it, where the tool needs one argument only."""
+    if only is not None:
+        return {only: text}
+    parts = cut_at_commas(text, _apart)
+    if len(parts) > len(properties):
+        names = ", ".join(properties)
+        raise AgentError(f"it takes {len(properties)} arguments ({names}), and the plan gives {len(parts)}")
+    return dict(zip(properties, parts, strict=False))
+
+
+def _piece(text: str, schema: Any, root: JsonObject) -> Any:
+    """One argument as it is written: a text without its quotes, or a list or an object where one is wanted."""
+    text = text.strip()
+    kinds = kinds_taken(schema, root)
+    read = _json(text)
+    if isinstance(read, str) and not REFERENCE.fullmatch(text):
+        return read
+    if "string" not in kinds:
+        if isinstance(read, list | dict):
+            return read
+        several = _json(f"[{text}]")
+        if "array" in kinds and isinstance(several, list) and len(several) > 1:
+            return several
+    quoted = _quote.fullmatch(text)
+    return quoted["single"] or quoted["tick"] or "" if quoted is not None else text
+
+
+def _fitting(piece: Any, evidence: Evidence, schema: Any, root: JsonObject) -> Any:
+    """One argument with its evidence, which is a text where the tool takes texts only."""
+    value = _filled(piece, evidence)
+    if faults(coerced(value, schema, root), schema, root):
+        text = _filled(piece, evidence, as_texts=True)
+        return value if faults(coerced(text, schema, root), schema, root) else text
+    return value
+
+
+def _properties(parameters: JsonObject) -> dict[str, Any]:
+    found: Any = parameters.get("properties") or {}
+    return dict(found)
+
+
+def _json(text: str) -> Any:
+    """The JSON that a text is, references in it as texts; None if it is none.
+
+    A list or an object may also be written as in Python, which is only read: with single quotes, `True`, a last comma.
+    """
+    if len(text) > _LONGEST:
+        return None
+    try:
+        return json.loads(quoted_references(text), parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        pass
+    if not text.lstrip().startswith(("{", "[")):
+        return None
+    try:
+        found = ast.literal_eval(_bare.sub(lambda match: f"'{match[0]}'" if match[0][0] == "#" else match[0], text))
+        return json.loads(json.dumps(found, allow_nan=False))
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+        return None
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not JSON")

@@ -1,19 +1,353 @@
-"""A model continues a conversation in one node: it answers, or it calls tools."""
+"""A model continues a conversation: it answers, or it calls tools.
+
+`Respond` asks the model and reads its reply in one node. `CallModel` and `ReadReply` are its two halves, for graphs
+that show each call of the model as a step of its own. The fields and methods of asking are in `Continuation`, those of
+reading in `Interpretation`.
+
+Models tell their thoughts from their answers by labels: `Thought 1: ...`, `Final Answer: ...`.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import count, pairwise
+from typing import Annotated, Any, ClassVar, Literal, NoReturn, TypeAlias, get_args, get_origin
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field, JsonValue, NonNegativeInt, PositiveInt
 
 from orchestrator.context import Context
-from orchestrator.graph.model import Node
+from orchestrator.errors import AgentError, StepError
+from orchestrator.graph.faults import Spelled
+from orchestrator.graph.model import Effect, GraphDefinition, Node, Port
 from orchestrator.graph.outcome import Outcome
 from orchestrator.graph.reducers import append
-from orchestrator.models.messages import Message, ToolCall
-from orchestrator.nodes.continuation import Continuation
-from orchestrator.nodes.conversation import answer_of, ended_by
-from orchestrator.nodes.interpretation import Interpretation, corrected
+from orchestrator.json import JsonObject, digest
+from orchestrator.models.base import Model, ToolLike
+from orchestrator.models.messages import Message, Reply, ToolCall, tool_result, user
+from orchestrator.models.messages import system as said
+from orchestrator.models.text import TextProtocol
+from orchestrator.models.text.conversation import said_in
+from orchestrator.models.text.screen import parted, thoughts_in
+from orchestrator.nodes.conversation import added, answer_of, distinct, ended_by, failed, joined, trimmed
+from orchestrator.nodes.model_decision import quoted, unwritten
+from orchestrator.nodes.templates import fill, filled_by
+
+CallProtocol: TypeAlias = Literal["native", "json", "bracket", "plugin", "separator"]
+
+
+class Talk(BaseModel, metaclass=Spelled):
+    """The fields that asking a model and reading its reply have in common."""
+
+    kind: ClassVar[str]
+
+    messages: Annotated[str, Port(list)] = "messages"
+    """Field with the conversation, one with the reducer `append` or a plain one."""
+    protocol: CallProtocol = "native"
+    """How the model calls tools: by itself, or in text of this form (see `TextProtocol`)."""
+    finish: str = ""
+    """Name of an action that is offered beside the tools, by which the model gives its answer; empty: none is."""
+    tools_offered: bool = True
+    """False: the model can only answer, in words or by `finish`. The text of a reply that cannot be used is the answer
+    then, once the retries are spent."""
+
+    def _fail(self, why: str) -> NoReturn:
+        raise AgentError(f"{self.kind}: {why}")
+
+
+class Continuation(Talk):
+    """The fields of a request for the next message, and how it is made."""
+
+    system: str = ""
+    """The system message, verbatim; empty: none."""
+    prompt: Annotated[str, filled_by("question")] = "{question}"
+    """The user's message."""
+    question: Annotated[str | None, Port(str)] = None
+    """Field with the user's question; None: the conversation holds it."""
+    tools_prompt: str | None = None
+    """The words in which a form of text describes the tools; see `TextProtocol`."""
+    parallel_tool_calls: bool | None = None
+    """Whether to ask the model for several calls at once; None: leave it to the model."""
+    keep: PositiveInt | None = None
+    """The model sees so many messages at least, the latest ones, the system message and the questions; None: all."""
+    task: str | None = None
+    """The kind of decision, which is passed to the model with the messages."""
+
+    def problems_in(self, name: str, graph: GraphDefinition) -> Iterator[str]:
+        """See `Node.problems_in`."""
+        if self.messages not in graph.schema.fields:
+            return
+        field = graph.schema.field(self.messages)
+        if _item_type(field.annotation) in _NO_MESSAGE:
+            yield f"{name} reads messages from {self.messages!r}, whose items are others: make it a list[Message]"
+        given = (graph.input,) if isinstance(graph.input, str) else graph.input
+        others = (node for other, node in graph.nodes.items() if other != name)
+        written = any(node.updates is None or self.messages in node.updates for node in others)
+        if self.question is None and given and self.messages not in given and not (written or field.required):
+            yield (
+                f"{name} has nothing to answer: nothing writes to {self.messages!r} before it. Name the field with the "
+                f"question, such as question={given[0]!r}, or make {self.messages!r} an input of the graph"
+            )
+
+    def asked(self, state: object, talk: Sequence[Message], *, ended: bool) -> list[Message]:
+        """The question as a message, if it is the user's turn.
+
+        Args:
+            state: the state, with the question.
+            talk: the conversation so far.
+            ended: a tool ended the work on the last question, so another question is the user's turn.
+        """
+        question = "" if self.question is None else str(getattr(state, self.question))
+        theirs = not talk or talk[-1].role == "system" or (talk[-1].role == "assistant" and not talk[-1].tool_calls)
+        if ended:
+            last = next((message for message in reversed(talk) if message.role == "user"), None)
+            theirs = last is None or question not in (last.content, (last.data or {}).get("question"))
+        if not question.strip() or not theirs:
+            return []
+        return [user(fill(self.prompt, question=question), data={"question": question})]
+
+    async def complete(
+        self, model: Model, ctx: Context, talk: Sequence[Message], corrections: Sequence[Message]
+    ) -> Reply:
+        """Ask the model once.
+
+        Args:
+            model: the model, see `model_of`.
+            ctx: the context of the step.
+            talk: the conversation, with the question.
+            corrections: replies that could not be used, each with the reason.
+
+        Raises:
+            StepError: a tool has the name of the action `finish`.
+        """
+        tools = self._offered(ctx)
+        options: dict[str, Any] = {}
+        if tools and self.parallel_tool_calls is not None:
+            options["parallel_tool_calls"] = self.parallel_tool_calls
+        head = [said(self.system)] if self.system else []
+        messages = [*head, *trimmed(talk, self.keep), *corrections]
+        return await model.complete(messages, tools, task=self.task, **options)
+
+    def model_of(self, ctx: Context, talk: Sequence[Message], corrections: Sequence[Message] = ()) -> Model:
+        """The step's model, which makes and reads calls in the form of `protocol`.
+
+        Raises:
+            AgentError: there is nothing to answer.
+        """
+        if not any(message.role != "system" for message in talk):
+            self._fail("there is nothing to answer: the question is empty, and so is the conversation")
+        if self.protocol == "native":
+            return ctx.model
+        numbers = count()
+        place: dict[str, object] = {"run": ctx.run_id, "path": ctx.path, "node": ctx.node, "after": len(talk)}
+        if corrections:
+            place["corrected"] = len(corrections)
+
+        def new_id() -> str:
+            """An id that a step which runs again after a crash gives again."""
+            return digest({**place, "call": next(numbers)})
+
+        # A call of an unknown tool is refused where calls are checked, as with a model that calls tools by itself.
+        unknown: Literal["call", "text"] = "call" if self.tools_offered else "text"
+        return TextProtocol(ctx.model, self.protocol, tools_prompt=self.tools_prompt, new_id=new_id, unknown=unknown)
+
+    def _offered(self, ctx: Context) -> list[ToolLike]:
+        if self.finish and self.finish in ctx.tools:
+            raise StepError(f"{ctx.node}: a tool is named {self.finish!r}; give the action finish= another name")
+        tools = ctx.tools if self.tools_offered else ()
+        return [*tools, *([_finishing(self.finish)] if self.finish else [])]
+
+
+def _finishing(name: str) -> JsonObject:
+    """The action that ends the work, as a model is offered it."""
+    answer = {"type": "string", "description": "The final answer."}
+    parameters = {"type": "object", "properties": {"answer": answer}, "required": ["answer"]}
+    what = "End the work, and give the final answer to the question."
+    function = {"name": name, "description": what, "parameters": {**parameters, "additionalProperties": False}}
+    return {"type": "function", "function": function}
+
+
+def _item_type(annotation: Any) -> object:
+    """The type of the items of a list that is not a union; None if it is not known."""
+    return next(iter(get_args(annotation)), None) if get_origin(annotation) is list else None
+
+
+_NO_MESSAGE = (Any, JsonValue, str, int, float, bool, dict)
+"""Types of items that stay what they were as JSON."""
+
+
+ACTION = "action"
+"""Stands for the name of a tool where an action cannot be read."""
+NO_THOUGHT = "Nothing was called: first say in a sentence what you think, then make the call again."
+NO_ACTION = "That is a thought, and no more. Go on: call a tool, or give the final answer."
+EMPTY = "Your reply was empty. Call a tool, or give the final answer."
+EMPTY_ANSWER = "Your reply holds no answer. Give the final answer in words; no tool can be called any more."
+UNREAD = "Nothing was called: {why}. Write the call again in the form that you were told."
+_REASONING = ("reasoning_content", "reasoning")
+
+
+def _is_retry(value: object) -> bool:
+    """Graphs that do not use it are stored as before."""
+    return value == "retry"
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A reply, read: calls, or an answer, or what is wrong with it."""
+
+    message: Message
+    """What becomes part of the conversation."""
+    calls: tuple[ToolCall, ...] = ()
+    answer: str = ""
+    fault: str = ""
+    """What is wrong with it, in the words in which the model reads it; empty: it can be used."""
+    unread: str = ""
+    """Why an action in it cannot be read."""
+
+
+class Interpretation(Talk):
+    """The fields that say which replies can be used, and how a reply is read."""
+
+    calls: Annotated[str, Port(list)] = "pending"
+    """Field that gets the calls."""
+    answer: Annotated[str, Port()] = "answer"
+    """Field that gets the answer."""
+    thought: Literal["optional", "required"] = "optional"
+    """Whether calls need a thought beside them: text, or reasoning that the provider shows or that
+    a reply begins with, in `<think>...</think>`."""
+    retries: NonNegativeInt = 1
+    """How often in one turn the model is asked again after a reply that cannot be used."""
+    unreadable: Literal["retry", "observe"] = Field(default="retry", exclude_if=_is_retry)
+    """What becomes of an action in text that cannot be read: the model is asked again, or the reason is what it
+    observes, and the outcome `unreadable` leads to the next turn, as in the paper of ReAct."""
+
+    @property
+    def observes(self) -> bool:
+        """Whether the model observes that an action cannot be read."""
+        return self.tools_offered and self.unreadable == "observe"
+
+    @property
+    def ways(self) -> tuple[str, ...]:
+        """The outcomes of a reply that need not be corrected."""
+        if not self.tools_offered:
+            return ("answer",)
+        return ("answer", "calls", "unreadable") if self.observes else ("answer", "calls")
+
+    def read(self, reply: Reply, talk: Sequence[Message], corrections: Sequence[Message]) -> Reading:
+        """Return what a reply amounts to.
+
+        Args:
+            reply: the reply.
+            talk: the conversation before it.
+            corrections: the replies before it that could not be used, each with the reason.
+
+        Raises:
+            AgentError: the reply was refused or cut, or it cannot be used and no retry is left.
+        """
+        found = self._read(reply, talk, _lone_thought(corrections))
+        usable = not found.fault or (bool(found.unread) and self.observes)
+        if usable or sum(message.role == "assistant" for message in corrections) < self.retries:
+            return found
+        content = found.message.content
+        if self.tools_offered or not content.strip():
+            self._fail(f"{found.fault} The reply was {quoted(content)}")
+        return self._answered(found, thought_in(content) or content.strip(), "")
+
+    def outcome(self, found: Reading, state: object, talk: Sequence[Message], asked: Sequence[Message]) -> Outcome[str]:
+        """Return the outcome of a reply that need not be corrected, with the conversation that goes on from it.
+
+        Args:
+            found: the reply, read.
+            state: the state of the step.
+            talk: the conversation before the question.
+            asked: the question, if it is not part of the conversation yet.
+        """
+        if found.unread:
+            observed = self._observed(found, len(talk) + len(asked))
+            return Outcome("unreadable", {self.messages: joined(state, self.messages, [*asked, *observed])})
+        update: dict[str, object] = {self.messages: joined(state, self.messages, [*asked, found.message])}
+        if found.calls:
+            return Outcome("calls", {**update, self.calls: list(found.calls)})
+        return Outcome("answer", {**update, self.calls: [], self.answer: found.answer})
+
+    def _observed(self, found: Reading, after: int) -> list[Message]:
+        """An action that cannot be read, as the model wrote it, and why, as what came of it."""
+        call = ToolCall(id=digest({"after": after, "unreadable": found.message.content}), name=ACTION, arguments={})
+        message = said_in(found.message.model_copy(update={"tool_calls": (call,)}), self.protocol, "")
+        return [message, tool_result(call, f"Invalid action: {found.unread}.")]
+
+    def _read(self, reply: Reply, talk: Sequence[Message], thought: str) -> Reading:
+        """What a reply amounts to, after a thought that came alone."""
+        if reply.refused:
+            self._fail(f"the model refused to answer ({reply.finish}): {quoted(reply.text)}")
+        if reply.cut:
+            self._fail(f"the reply {quoted(reply.text)} was cut off; give the model more max_tokens")
+        aside, text = parted(reply.text)
+        if aside:
+            reply = reply.model_copy(update={"text": text})
+        found_facts = reply.details.get("text_protocol")
+        facts = found_facts if isinstance(found_facts, dict) else {}
+        calls = distinct(reply.tool_calls, talk)
+        if not self.tools_offered:
+            calls = tuple(call for call in calls if self._ends(call))
+        used = Reading(reply.message.model_copy(update={"tool_calls": calls}), calls=calls)
+        if calls and self._ends(calls[0]):
+            return self._finished(used, calls[0])
+        if calls:
+            # The work does not end before the results of the calls beside it are there.
+            calls = tuple(call for call in calls if not self._ends(call))
+            words = facts.get("words") if len(calls) == len(reply.tool_calls) else None
+            message = said_in(used.message.model_copy(update={"tool_calls": calls}), self.protocol, words)
+            if thought and not thought_in(reply.text):
+                message = message.model_copy(update={"content": thought})
+            elsewhere = any(str(reply.extras.get(name) or "").strip() for name in _REASONING)
+            thinks = bool(thought or thoughts_in(aside) or thought_in(reply.text) or elsewhere)
+            fault = NO_THOUGHT if self.thought == "required" and not thinks else ""
+            return Reading(message, calls=calls, fault=fault)
+        unread = facts.get("unread")
+        if unread:  # also where an answer stands behind it: it may rest on results that the model made up
+            return replace(used, fault=UNREAD.format(why=unread), unread=str(unread))
+        labelled = self.protocol == "bracket" or self.thought == "required" or bool(self.finish)
+        found = answer_in(reply.text, self.finish) if labelled else (reply.text.strip(), "")
+        if found is not None and found[0]:
+            return self._answered(used, *found)
+        if not self.tools_offered:
+            return replace(used, fault=EMPTY_ANSWER)
+        return replace(used, fault=NO_ACTION if reply.text.strip() else EMPTY)
+
+    def _ends(self, call: ToolCall) -> bool:
+        return bool(self.finish) and call.name == self.finish
+
+    def _finished(self, used: Reading, call: ToolCall) -> Reading:
+        """The answer that an action which ends the work gives."""
+        given = list((call.arguments or {}).values())
+        if len(given) != 1 or not isinstance(given[0], str | int | float) or not str(given[0]).strip():
+            return replace(used, fault=f"{self.finish} takes the answer, one text, and nothing else.")
+        return self._answered(used, str(given[0]).strip(), thought_in(used.message.content))
+
+    def _answered(self, used: Reading, answer: str, thought: str) -> Reading:
+        content = f"{thought}\n\n{answer}" if thought else answer
+        message = used.message.model_copy(update={"content": content, "tool_calls": ()})
+        return Reading(message, answer=answer)
+
+
+def corrected(corrections: Sequence[Message], found: Reading) -> list[Message]:
+    """The corrections so far, with a reply that cannot be used and the reason."""
+    results = [failed(call, found.fault) for call in found.message.tool_calls]
+    return [*corrections, found.message, *(results or [user(found.fault)])]
+
+
+def _lone_thought(corrections: Sequence[Message]) -> str:
+    """The last thought that came without an action; the action alone may follow it."""
+    thought = ""
+    for message, reason in pairwise(corrections):
+        if reason.role == "user" and reason.content == NO_ACTION and thought_in(message.content):
+            thought = message.content.strip()
+    return thought
+
+
+# -- the kinds: both at once, or each by itself ------------------------------------------------------------------------
 
 
 class Respond(Continuation, Interpretation, Node, kind="respond"):
@@ -70,3 +404,173 @@ class Respond(Continuation, Interpretation, Node, kind="respond"):
             if not found.fault or (found.unread and self.observes):
                 return self.outcome(found, state, talk, asked)
             corrections = corrected(corrections, found)
+
+
+class CallModel(Continuation, Node, kind="call_model"):
+    """Ask the model to continue, in one call, and write its reply for a `ReadReply` to read.
+
+        think -> read
+        read -> think : again
+        read -> act : calls each pending
+        read -> END : answer
+
+    The question is added to the conversation when it is the user's turn: at the start, and after an answer. The system
+    message is part of each request but not of the conversation. So are the corrections: the replies of this turn that
+    `ReadReply` could not use, each with the reason. A step that an error or a spent limit led to begins without them.
+
+    Raises:
+        AgentError: there is no question, and the conversation is empty.
+    """
+
+    fills = ("messages", "reply", "corrections")
+    after_model = ("done",)
+
+    class State(BaseModel):
+        """The fields that the ports name by default."""
+
+        question: str
+        """What the user asks."""
+        messages: Annotated[list[Message], append] = []
+        """The conversation."""
+        reply: Reply | None = None
+        """The model's reply, until it is read."""
+        corrections: list[Message] = []
+        """The replies of this turn that could not be used, each with the reason."""
+
+    reply: Annotated[str, Port()] = "reply"
+    """Field that gets the `Reply`."""
+    corrections: Annotated[str, Port(list)] = "corrections"
+    """Field with the replies that could not be used, and the reasons."""
+
+    @property
+    def sees_tools(self) -> bool:
+        """See `Node.sees_tools`."""
+        return self.tools_offered
+
+    @property
+    def does(self) -> str:
+        """See `Node.does`."""
+        return "thinks, chooses calls" if self.tools_offered else "answers without tools"
+
+    async def run(self, state: object, ctx: Context) -> dict[str, object]:
+        talk: Sequence[Message] = list(getattr(state, self.messages))
+        corrections: Sequence[Message] = getattr(state, self.corrections)
+        update: dict[str, object] = {}
+        if corrections and ctx.error is not None:
+            corrections = update[self.corrections] = []
+        asked = self.asked(state, talk, ended=ended_by(talk) is not None)
+        if asked:
+            update[self.messages] = added(state, self.messages, asked)
+        whole = [*talk, *asked]
+        update[self.reply] = await self.complete(self.model_of(ctx, whole, corrections), ctx, whole, corrections)
+        return update
+
+
+class ReadReply(Interpretation, Node, kind="read_reply"):
+    """Read the reply that a `CallModel` wrote. Take `answer` and write the answer, or `calls` and write the calls.
+
+    Take `again` after a reply that cannot be used (an unreadable call, a thought without a call, an empty reply): an
+    edge leads back to the `CallModel`, which shows the model its reply with the reason. With `unreadable="observe"`,
+    take `unreadable` after an action that cannot be read. The conversation gets only the usable reply. Where there is
+    no reply, because a run moved here from another version of its graph, take `again`.
+
+    Set `protocol`, `finish` and `tools_offered` as in the `CallModel`.
+
+    Raises:
+        AgentError: the reply was refused or cut, or it cannot be used and `retries` are spent.
+    """
+
+    look = "code"
+
+    fills = ("messages", "calls", "answer", "reply", "corrections")
+
+    class State(BaseModel):
+        """The fields that the ports name by default."""
+
+        messages: Annotated[list[Message], append] = []
+        """The conversation."""
+        pending: list[ToolCall] = []
+        """The calls of the last reply."""
+        answer: str = ""
+        """What the model answered."""
+        reply: Reply | None = None
+        """The model's reply, until it is read."""
+        corrections: list[Message] = []
+        """The replies of this turn that could not be used, each with the reason."""
+
+    effect: Effect = "pure"
+    """It looks at the reply and at the conversation only."""
+    reply: Annotated[str, Port()] = "reply"
+    """Field with the `Reply`."""
+    corrections: Annotated[str, Port(list)] = "corrections"
+    """Field with the replies that could not be used, and the reasons."""
+
+    @property
+    def outcomes(self) -> tuple[str, ...]:
+        return (*self.ways, "again") if self.retries else self.ways
+
+    @property
+    def sees_tools(self) -> bool:
+        """See `Node.sees_tools`."""
+        return False
+
+    @property
+    def does(self) -> str:
+        """See `Node.does`."""
+        return "reads the reply"
+
+    def problems_in(self, name: str, graph: GraphDefinition) -> Iterator[str]:
+        """See `Node.problems_in`."""
+        return unwritten(graph, name, self.reply, f"CallModel(reply={self.reply!r})")
+
+    async def run(self, state: object, ctx: Context) -> Outcome[str]:
+        given = getattr(state, self.reply)
+        if given is None and self.retries:  # a migration led here, out of a node that asked and read
+            return Outcome("again")
+        if given is None:
+            self._fail(f"there is no reply in {self.reply!r}: place a CallModel before it")
+        talk: Sequence[Message] = getattr(state, self.messages)
+        corrections: Sequence[Message] = getattr(state, self.corrections)
+        found = self.read(Reply.model_validate(given), talk, corrections)
+        done: dict[str, object] = {self.reply: None}
+        if found.fault and not (found.unread and self.observes):
+            return Outcome("again", {**done, self.corrections: corrected(corrections, found)})
+        if corrections:
+            done[self.corrections] = []
+        taken = self.outcome(found, state, talk, ())
+        return Outcome(taken.name, {**taken.update, **done})
+
+
+# -- labels of thoughts and answers ------------------------------------------------------------------------------------
+
+# Every repetition has a bound, so that no text takes long.
+_label = r"^[ \t]{{0,8}}\*{{0,2}}{}(?:[ \t]{{0,8}}\d{{1,6}})?[ \t]{{0,8}}\*{{0,2}}[ \t]{{0,8}}:[ \t]{{0,8}}(?:\*\*)?"
+_thought = re.compile(_label.format("Thought"), re.IGNORECASE)
+_final = re.compile(_label.format("Final[ \t]{1,8}Answer"), re.IGNORECASE | re.MULTILINE)
+_answer = re.compile(_label.format("(?:Final[ \t]{1,8})?Answer"), re.IGNORECASE | re.MULTILINE)
+
+
+def thought_in(text: str) -> str:
+    """What a model thinks, without the label; empty if that is all there is."""
+    bare = text.strip()
+    label = _thought.match(bare)
+    return bare[label.end() :].strip() if label else bare
+
+
+def answer_in(text: str, finish: str = "") -> tuple[str, str] | None:
+    """The answer in a text that makes no call, and the thoughts before it; None: it is a thought, and no more.
+
+    A text without labels is an answer. `finish` is the name of an action that ends the work: a last line
+    `Finish[answer]` is read even where nothing says that it is an action.
+    """
+    bare = text.strip()
+    if finish:
+        line = re.search(rf"^[ \t]{{0,8}}{re.escape(finish)}[ \t]{{0,8}}\[", bare, re.IGNORECASE | re.MULTILINE)
+        end = bare.rstrip(" \t*.;`")
+        if line is not None and end.endswith("]"):
+            return end[line.end() : -1].strip(), thought_in(bare[: line.start()])
+    thinks = _thought.match(bare) is not None
+    label = (_answer if thinks else _final).search(bare)
+    if label is not None:
+        return bare[label.end() :].strip(), thought_in(bare[: label.start()])
+    return None if thinks else (bare, "")

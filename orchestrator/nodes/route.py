@@ -1,19 +1,31 @@
-"""A condition on the state decides which edge follows."""
+"""A condition on the state decides which edge follows.
+
+Guards are conditions in CEL, the Common Expression Language (https://cel.dev), by `cel-expr-python`. CEL has no loops,
+no assignments and no side effects. A guard is checked against the types of the state's fields when the graph is built.
+What an evaluation costs is bounded: by the length of the guard, by the size of what it reads, and by the few
+comprehensions that are allowed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Annotated
+import contextlib
+import json
+import re
+import types
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import import_module
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
 from pydantic import Field, field_validator
 
 from orchestrator.context import Context
-from orchestrator.errors import GraphUnknown
+from orchestrator.errors import AgentError, GraphUnknown, install_command
 from orchestrator.graph.model import Effect, GraphDefinition, Node, Port
 from orchestrator.graph.outcome import Guarded
 from orchestrator.graph.topology import ANY
-from orchestrator.nodes.guards import GuardFault, check_guard, failure_of_guards, fields_of_guards, values_of
-from orchestrator.nodes.shown_fields import plain
+from orchestrator.nodes.templates import plain
 
 
 class Route(Node, kind="route"):
@@ -100,3 +112,288 @@ class Route(Node, kind="route"):
         if self.default is None:
             raise failure_of_guards(ctx.node, guards, self.cases, values)
         return Guarded(self.default, guards=guards)
+
+
+LONGEST = 2_000
+"""Characters of a guard."""
+LARGEST = 1_000_000
+"""Characters of what a guard reads, written as JSON."""
+MOST_WORK = 100_000_000
+"""These characters times the cost of the guard, and for a comprehension times the items of the longest list: what can
+take half a second."""
+
+NEEDS_EXTRA = f"guards need the extra `route`: {install_command('route')}"
+
+_TOKEN = re.compile(
+    r"""
+    (?P<text> (?:[bB]?[rR]|[rR][bB]) (?: \"{3}.*?\"{3} | '{3}.*?'{3} | "[^"\n]*" | '[^'\n]*' )
+            | [bB]? (?: \"{3}(?:\\.|[^\\])*?\"{3} | '{3}(?:\\.|[^\\])*?'{3}
+                      | "(?:\\.|[^"\\\n])*" | '(?:\\.|[^'\\\n])*' ) )
+    | (?P<comment> //[^\n]* )
+    | (?P<number> (?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\w* )
+    | (?P<name> [A-Za-z_]\w* )
+    | (?P<space> \s+ )
+    | (?P<mark> . )
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_WORDS = frozenset({"true", "false", "null", "in"})
+_TYPES = frozenset({"bool", "bytes", "double", "dyn", "int", "list", "map", "null_type", "string", "type", "uint"})
+_LOOPS = frozenset({"all", "exists", "exists_one"})
+_BUILDERS = frozenset({"filter", "map", "transformList", "transformMap", "transformMapEntry"})
+_PLACE = re.compile(r"<input>:(\d+):(\d+): (.*?)(?:\n|$)", re.DOTALL)
+_CODE = re.compile(r"^(?:[A-Z_]+: )+|\s*\[[A-Z_]+\]\s*$")
+
+Value = bool | str
+"""The value of a guard: true or false, or why it cannot be evaluated."""
+
+
+class _Token(NamedTuple):
+    kind: str
+    text: str
+
+
+class GuardFault(ValueError):
+    """A guard that cannot be used, and why."""
+
+
+@dataclass(frozen=True)
+class Guard:
+    """A condition, as text, and what it reads."""
+
+    text: str
+    fields: tuple[str, ...]
+    """The state fields that it names, in its order."""
+    loops: bool
+    """Whether it has a comprehension."""
+    cost: int
+    """How often it can look at all that it reads, and copy it: texts that are added to each other are copied again and
+    again."""
+
+
+@lru_cache(maxsize=1024)
+def read_guard(text: str) -> Guard:
+    """Read which fields a guard names.
+
+    Raises:
+        GuardFault: it is too long, or has a comprehension that could take long.
+    """
+    if len(text) > LONGEST:
+        raise GuardFault(f"it has {len(text):,} characters, and a guard at most {LONGEST:,}")
+    tokens = [token for token in _tokens(text) if token.kind not in ("space", "comment")]
+    around = [_Token("mark", ""), *tokens, _Token("mark", "")]
+    names: dict[str, None] = {}
+    bound: set[str] = set()
+    loops = calls = 0
+    for before, token, after in zip(around, tokens, around[2:], strict=False):
+        if token.kind != "name":
+            continue
+        calls += after.text == "("
+        if before.text == "." and after.text == "(":
+            if token.text in _BUILDERS:
+                raise GuardFault(f".{token.text}() builds a list, and guards only look: use .exists() or .all()")
+            loops += token.text in _LOOPS
+        elif before.text != "." and after.text != "(":
+            names[token.text] = None
+    if loops > 1:
+        raise GuardFault("it has more than one of .all(), .exists() and .exists_one(): use one, or several cases")
+    if loops:
+        bound.update(_variables(tokens))
+    fields = tuple(name for name in names if name not in _WORDS and name not in bound)
+    added = sum(token.text == "+" for token in tokens)
+    return Guard(text, fields, loops > 0, (1 + added) ** 2 + calls)
+
+
+def _tokens(text: str) -> Iterator[_Token]:
+    for match in _TOKEN.finditer(text):
+        yield _Token(match.lastgroup or "", match[0])
+
+
+def _variables(tokens: Sequence[_Token]) -> Iterator[str]:
+    """The variables that comprehensions bind: `x` in `.exists(x, ...)`."""
+    for place, token in enumerate(tokens[:-2]):
+        if token.text in _LOOPS and tokens[place + 1].text == "(" and tokens[place + 2].kind == "name":
+            yield tokens[place + 2].text
+
+
+def fields_of_guards(guards: Mapping[str, str], known: Collection[str] = ()) -> tuple[str, ...]:
+    """The state fields that guards name, without those of faulty guards.
+
+    Args:
+        guards: the guards.
+        known: fields of the state; another name can be a type of CEL's own.
+    """
+    found: dict[str, None] = {}
+    for text in guards.values():
+        with contextlib.suppress(GuardFault):
+            found |= {name: None for name in read_guard(text).fields if name in known or name not in _TYPES}
+    return tuple(found)
+
+
+# -- checking --------------------------------------------------------------------------------------------------------
+
+
+def check_guard(text: str, annotations: Mapping[str, object]) -> None:
+    """Check a guard against the types of the fields.
+
+    Args:
+        text: the guard.
+        annotations: field -> its annotation; None where it is not known.
+
+    Raises:
+        GuardFault: it is not valid, or does not give true or false; names the place.
+        GraphUnknown: the library is not installed.
+    """
+    guard = read_guard(text)
+    compiled = _compiled(text, tuple((name, _type(annotations[name])) for name in guard.fields if name in annotations))
+    given = compiled.return_type().name()
+    if given not in ("BOOL", "DYN"):
+        raise GuardFault(f"it gives {given.lower()}, and a guard gives true or false")
+
+
+@lru_cache(maxsize=1024)
+def _compiled(text: str, fields: tuple[tuple[str, str], ...]) -> Any:
+    cel = _library()
+    try:
+        return cel.NewEnv(variables={name: cel.Type(spelt) for name, spelt in fields}).compile(text)
+    except (RuntimeError, ValueError, UnicodeError) as error:
+        raise GuardFault(_told(str(error))) from None
+
+
+def _library() -> Any:
+    try:
+        return import_module("cel_expr_python.cel")  # it has no types
+    except ImportError as error:
+        raise GraphUnknown(NEEDS_EXTRA) from error
+
+
+def _told(fault: str) -> str:
+    """A fault in the words of the library, with its place and without what is only for its own programs."""
+    place = _PLACE.search(fault)
+    if place is None:
+        return _CODE.sub("", fault).strip()
+    line, column, words = place.groups()
+    at = f"column {column}" if line == "1" else f"line {line}, column {column}"
+    mend = "; beside a float, write whole numbers as 1.0" if "double, int" in words or "int, double" in words else ""
+    return f"{at}: {words.strip()}{mend}"
+
+
+def _type(annotation: object) -> str:
+    """The type of CEL for a field's annotation; `dyn` where CEL has none for it."""
+    if annotation in _SIMPLE:
+        return _SIMPLE[annotation]
+    origin, args = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _type(args[0])
+    if origin is Literal and all(isinstance(arg, str) for arg in args):
+        return "string"
+    if origin in (list, set, frozenset, Sequence) and len(args) == 1:
+        return f"list<{_type(args[0])}>"
+    if origin in (dict, Mapping) and len(args) == 2 and args[0] is str:
+        return f"map<string, {_type(args[1])}>"
+    if origin in (Union, types.UnionType):
+        kinds = {_type(arg) for arg in args}
+        return kinds.pop() if len(kinds) == 1 else "dyn"
+    return "dyn"
+
+
+_SIMPLE: dict[object, str] = {str: "string", bool: "bool", int: "int", float: "double"}
+
+
+# -- evaluating ------------------------------------------------------------------------------------------------------
+
+
+def values_of(
+    guards: Mapping[str, str], values: Mapping[str, Any], annotations: Mapping[str, object]
+) -> dict[str, Value]:
+    """Evaluate guards.
+
+    Args:
+        guards: the guards, by the outcome that each stands for.
+        values: field -> its value as plain JSON.
+        annotations: field -> its annotation.
+
+    Returns:
+        The value of each guard.
+
+    Raises:
+        GraphUnknown: the library is not installed.
+    """
+    return {outcome: _evaluated(text, values, annotations) for outcome, text in guards.items()}
+
+
+def _evaluated(text: str, values: Mapping[str, Any], annotations: Mapping[str, object]) -> Value:
+    try:
+        guard = read_guard(text)
+        kinds = {name: _type(annotations.get(name)) for name in guard.fields if name in values}
+        _check_size(guard, {name: values[name] for name in kinds})
+        given = {name: _fit(values[name], kind) for name, kind in kinds.items()}
+        result = _compiled(text, tuple(kinds.items())).eval(data=given)
+        found = result.plain_value()
+    except (RuntimeError, ValueError, TypeError, OverflowError) as error:
+        return _told(str(error))
+    if isinstance(found, bool):
+        return found
+    if result.type().name() == "ERROR":
+        return _told(str(result))
+    return f"it gives {result.type().name().lower()}, and a guard gives true or false"
+
+
+def _check_size(guard: Guard, values: Mapping[str, Any]) -> None:
+    size = len(json.dumps(values, ensure_ascii=False))
+    longest = max((_longest(value) for value in values.values()), default=0) if guard.loops else 1
+    if size > LARGEST or size * max(longest, 1) * guard.cost > MOST_WORK:
+        items = f", its longest list {longest:,} items" if guard.loops else ""
+        raise GuardFault(f"what it reads is too large for what it does: {size:,} characters{items}")
+
+
+def _longest(value: object) -> int:
+    """The length of the longest list or mapping in a value."""
+    if isinstance(value, Mapping):
+        return max(len(value), *map(_longest, value.values()), 0)
+    if isinstance(value, list | tuple):
+        return max(len(value), *map(_longest, value), 0)
+    return 0
+
+
+def _fit(value: Any, kind: str) -> Any:
+    """A value as CEL takes one of a type: a float that JSON writes as 1 is still a float."""
+    if kind == "double" and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if kind.startswith("list<") and isinstance(value, list | tuple):
+        return [_fit(item, kind[5:-1]) for item in value]
+    if kind.startswith("map<string, ") and isinstance(value, Mapping):
+        return {key: _fit(item, kind[12:-1]) for key, item in value.items()}
+    return value
+
+
+def failure_of_guards(
+    node: str, values: Mapping[str, Value], cases: Mapping[str, str], read: Mapping[str, object]
+) -> AgentError:
+    """The error of a node none of whose guards is true.
+
+    Args:
+        node: its name.
+        values: outcome -> what its guard gave; a text says why it could not be evaluated.
+        cases: outcome -> guard.
+        read: what the guards read. The error names only the types, since values may be long or secret.
+    """
+    for outcome, value in values.items():
+        if isinstance(value, str):
+            text = cases[outcome]
+            kinds = ", ".join(f"{name}: {_kind_of(read.get(name))}" for name in fields_of_guards({outcome: text}))
+            return AgentError(
+                f"{node}: guard {outcome!r}, {text!r:.200}, cannot be evaluated: {value:.600}"
+                + (f" (types of the values: {kinds})" if kinds else "")
+            )
+    return AgentError(f"{node}: no guard is true: {', '.join(values)}; name a default")
+
+
+def _kind_of(value: object) -> str:
+    """The type of a value that a guard read, in the words of JSON Schema."""
+    if isinstance(value, bool):
+        return "boolean"
+    names: tuple[tuple[type | tuple[type, ...], str], ...] = (
+        (int, "integer"), (float, "number"), (str, "string"), (Mapping, "object"), (list, "array"),
+    )  # fmt: skip
+    return "null" if value is None else next((name for kind, name in names if isinstance(value, kind)), "unknown")

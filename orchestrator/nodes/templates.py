@@ -6,10 +6,11 @@ template, and a placeholder that nothing fills is an error when the node is buil
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from string import Formatter
+from typing import Any
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, TypeAdapter
 
 _formatter = Formatter()
 
@@ -63,3 +64,12 @@ def fill(template: str, **values: object) -> str:
         if name is not None:
             text.append(str(values[name]))
     return "".join(text)
+
+
+_anything: TypeAdapter[Any] = TypeAdapter(Any)
+
+
+def plain(values: Mapping[str, object]) -> dict[str, Any]:
+    """The values as plain JSON."""
+    found: dict[str, object] = _anything.dump_python(dict(values), mode="json")
+    return found

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from orchestrator.graph.limits import Limits, Usage
 from orchestrator.kernel import records as r
-from orchestrator.kernel.handlers.questions import timer_question
+from orchestrator.kernel.fold.questions import timer_question
 from orchestrator.kernel.ledger import did_irreversible
 from orchestrator.kernel.question import Question
 from orchestrator.kernel.records import Record

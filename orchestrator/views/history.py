@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from orchestrator.graph.state import StateSchema
-from orchestrator.kernel.machine import apply_stored
+from orchestrator.kernel.fold import apply_stored
+from orchestrator.kernel.merge import step_version
 from orchestrator.kernel.migration import plan_at
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.records import Failure, Migrated, Record, StepDone, StepFailed
 from orchestrator.kernel.run_state import RunState
-from orchestrator.kernel.versions import step_version
 from orchestrator.views.askings import Askings, Unasked, asked_at
 from orchestrator.views.overlay import place_of
 

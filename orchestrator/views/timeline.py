@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 from orchestrator.graph.limits import Usage
 from orchestrator.graph.model import Asked
 from orchestrator.kernel import records as r
-from orchestrator.kernel.handlers.questions import timer_question
+from orchestrator.kernel.fold.questions import timer_question
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.question import Answer, Question
 from orchestrator.kernel.run_state import Delta, RunState

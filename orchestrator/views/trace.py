@@ -11,15 +11,14 @@ from typing import Any, NamedTuple
 from orchestrator.graph.topology import IF_NAMED
 from orchestrator.graph.versions import Renames
 from orchestrator.kernel import records as r
-from orchestrator.kernel.handlers.questions import timer_question
+from orchestrator.kernel.fold.questions import timer_question
 from orchestrator.kernel.migration import moved_edges, plan_at
-from orchestrator.kernel.needs import has_needs
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.question import Question
-from orchestrator.kernel.rank import Path
 from orchestrator.kernel.run_state import Delta
 from orchestrator.kernel.state import Activation, FrameState, OrderedMap, Phase
-from orchestrator.kernel.version import Version
+from orchestrator.kernel.transitions import has_needs
+from orchestrator.kernel.version import Path, Version
 from orchestrator.views.askings import Askings, asked_at
 from orchestrator.views.overlay import EdgeKey, NodeKey, Overlay, Planned, place_of
 from orchestrator.views.plans import PlannedMaps

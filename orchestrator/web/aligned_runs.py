@@ -33,7 +33,7 @@ from orchestrator.web.streams import MEDIA
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-    from orchestrator.kernel.records import RunStatus
+    from orchestrator.kernel.status import RunStatus
     from orchestrator.stores.base import RunInfo
     from orchestrator.views.alignment import RowKind
     from orchestrator.views.diff import Place

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from orchestrator.kernel.records import RunStatus
+from orchestrator.kernel.status import RunStatus
 from orchestrator.views.alignment import RowKind
 from orchestrator.views.run_diff import DifferenceKind
 from orchestrator.views.timeline import TimelineRowStatus

@@ -16,7 +16,7 @@ from pydantic_core import to_jsonable_python
 from orchestrator.graph.limits import Usage
 from orchestrator.json import PIECE, JsonObject, in_pieces, is_small
 from orchestrator.kernel.question import Question
-from orchestrator.kernel.records import RunStatus
+from orchestrator.kernel.status import RunStatus
 from orchestrator.redaction import redacted
 from orchestrator.stores.base import RunInfo
 from orchestrator.tasks import away

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from orchestrator.executor import Event
 from orchestrator.json import in_pieces
-from orchestrator.kernel.records import FINAL
+from orchestrator.kernel.status import FINAL
 from orchestrator.redaction import redacted
 from orchestrator.tasks import away
 from orchestrator.web.endpoint import Call

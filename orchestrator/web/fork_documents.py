@@ -24,7 +24,8 @@ from orchestrator.executor.fork.preview import (
 from orchestrator.graph.limits import Usage
 from orchestrator.json import is_small
 from orchestrator.kernel.question import in_family
-from orchestrator.kernel.records import RunStatus, failed_result
+from orchestrator.kernel.records import failed_result
+from orchestrator.kernel.status import RunStatus
 from orchestrator.values import shown_labels
 from orchestrator.web.bodies import LONGEST
 from orchestrator.web.documents import Document, QuestionDocument, blank, question_of

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, cast
 
 from orchestrator.errors import RunUnknown
 from orchestrator.executor.run_status import with_status
-from orchestrator.kernel.lineage import Relation
 from orchestrator.kernel.question import Answer, Approve, Deny
 from orchestrator.kernel.records import (
+    ActivationRecord,
     Answered,
     EffectSettled,
     Forked,
@@ -20,7 +20,7 @@ from orchestrator.kernel.records import (
     StepDone,
     StepFailed,
 )
-from orchestrator.kernel.records.base import ActivationRecord
+from orchestrator.kernel.status import Relation
 from orchestrator.stores.base import RunInfo
 from orchestrator.tasks import away
 from orchestrator.views.safe_text import told
@@ -37,7 +37,7 @@ from orchestrator.web.fork_documents import (
 from orchestrator.web.requests import AtQuery, ForkBody, NoQuery
 
 if TYPE_CHECKING:
-    from orchestrator.kernel.records import RunStatus
+    from orchestrator.kernel.status import RunStatus
 
 _ANCESTORS = 10
 """Generations that are followed up."""

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field, StringConstraints
 
-from orchestrator.kernel.records import RunStatus
+from orchestrator.kernel.status import RunStatus
 from orchestrator.web.documents import Document
 from orchestrator.web.requests import Body, Name, Query
 from orchestrator.web.settings import Risk

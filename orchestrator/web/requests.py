@@ -9,9 +9,8 @@ from pydantic.json_schema import SkipJsonSchema
 
 from orchestrator.graph.limits import Limits
 from orchestrator.graph.model import GraphDefinition
-from orchestrator.kernel.lineage import Relation
 from orchestrator.kernel.question import Answer, Approve, Deny, QuestionKind, Value
-from orchestrator.kernel.records import RunStatus
+from orchestrator.kernel.status import Relation, RunStatus
 from orchestrator.values import MAX_LABEL, MAX_LABELS, MAX_NAME
 from orchestrator.web.documents import labels_of
 from orchestrator.web.moments import Moment, Since, Until, unix

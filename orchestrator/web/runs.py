@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp
 
-    from orchestrator.kernel.records import RunStatus
+    from orchestrator.kernel.status import RunStatus
 
 _LOOKED_AT = 2000
 """Rows of which `authorize` may leave out all, before a page is answered as it is."""

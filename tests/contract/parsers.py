@@ -23,50 +23,46 @@ from orchestrator.graph.text.types import parse_type
 from orchestrator.models.base import unfenced
 from orchestrator.models.chat import Assembly, EventDecoder, parsed, reply_of
 from orchestrator.models.chat.reply import read_arguments
-from orchestrator.models.faults import quoted
+from orchestrator.models.http_errors import quoted
 from orchestrator.models.messages import Image, user
+from orchestrator.models.offline.arithmetic import NoArithmetic, number_in, read
 from orchestrator.models.offline.fitting import _words
 from orchestrator.models.offline.model import OfflineModel
-from orchestrator.models.offline.reading import NoArithmetic, number_in, read
 from orchestrator.models.profile import profile_of
 from orchestrator.models.text.forms import Form, OfferedTool
 from orchestrator.models.text.protocol import FORMS
-from orchestrator.models.text.screen import CallScreen
-from orchestrator.models.text.thinking import Aside, parted, thoughts_in
+from orchestrator.models.text.screen import Aside, CallScreen, parted, thoughts_in
 from orchestrator.nodes.extract import find_answer
-from orchestrator.nodes.guards import GuardFault, read_guard
-from orchestrator.nodes.labels import answer_in, thought_in
+from orchestrator.nodes.planned_calls import arguments_of
 from orchestrator.nodes.plans import PlanFault
 from orchestrator.nodes.plans.blueprint import PlannedCall, needs_of, quoted_references, read_blueprint
-from orchestrator.nodes.plans.inputs import arguments_of
-from orchestrator.nodes.plans.steps import read_steps
+from orchestrator.nodes.plans.step_list import read_steps
+from orchestrator.nodes.respond import answer_in, thought_in
+from orchestrator.nodes.route import GuardFault, read_guard
 from orchestrator.redaction import redact, redacted
 from orchestrator.render.html.call_data import CallData
 from orchestrator.render.html.clean_data import clean
 from orchestrator.render.html.page import embedded
 from orchestrator.render.terminal import excerpts
 from orchestrator.stores.payloads import holes, split
-from orchestrator.stores.postgres.texts import escaped, unescaped
-from orchestrator.stores.words import words as words_of
-from orchestrator.tools.builtin.browser import page_text, proxy
+from orchestrator.stores.postgres.statements import escaped, unescaped
+from orchestrator.stores.requests import words as words_of
+from orchestrator.tools.builtin.browser import proxy, tabs
+from orchestrator.tools.builtin.files import Text, numbered
 from orchestrator.tools.builtin.files.names import parts_of
-from orchestrator.tools.builtin.files.text import Text, numbered
-from orchestrator.tools.builtin.terminal.kept import Kept
+from orchestrator.tools.builtin.terminal.shell import Kept
 from orchestrator.tools.builtin.web_fetch import _HOST, guard
-from orchestrator.tools.builtin.web_fetch.letters import text_of
+from orchestrator.tools.builtin.web_fetch.client import text_of
 from orchestrator.tools.builtin.web_fetch.readable import readable
 from orchestrator.tools.builtin.web_search import Hit, _clean
-from orchestrator.tools.content import Blob, told_of
-from orchestrator.tools.conversion import coerced
-from orchestrator.tools.docs import read_docstring
-from orchestrator.tools.doctypes import written_type
-from orchestrator.tools.mcp import tail
-from orchestrator.tools.mcp.lines import Lines, id_of
-from orchestrator.tools.mcp.listing import names_of
-from orchestrator.tools.mcp.schemas import checked_schema
+from orchestrator.tools.docstrings import read_docstring, written_type
+from orchestrator.tools.mcp import untrusted
+from orchestrator.tools.mcp.listing import checked_schema, names_of
 from orchestrator.tools.mcp.servers import refuse_secrets, servers_of
+from orchestrator.tools.mcp.stdio import Lines, id_of
+from orchestrator.tools.result import Blob, told_of
 from orchestrator.tools.tool import checked
-from orchestrator.tools.validation import faults
+from orchestrator.tools.validation import coerced, faults
 from orchestrator.views import safe_text
 from orchestrator.visible import barred, exact, narrow, shown
 from orchestrator.web import guard as request_guard
@@ -231,8 +227,8 @@ def _server_lines(text: str) -> None:
         for _ in lines.feed(data[start : start + 4096]):
             pass
     id_of(data[:400], data[-400:])
-    tail.plain(text)
-    kept = tail.Tail(("secret",))
+    untrusted.plain(text)
+    kept = untrusted.Tail(("secret",))
     kept.add(data)
     assert len(kept.text) < 10_000
 
@@ -292,8 +288,8 @@ def _terminal(text: str) -> None:
 
 
 def _browser_page(text: str) -> object:
-    found = page_text.quoted(text), page_text.elements(text), page_text.same(text, text + "x")
-    return *found, page_text.file_name(text)
+    found = tabs.quoted(text), tabs.elements(text), tabs.same(text, text + "x")
+    return *found, tabs.file_name(text)
 
 
 def _proxied(text: str) -> object:
@@ -342,13 +338,13 @@ PARSERS: Mapping[str, Parser] = {
     ),
     "guards": Parser(
         read_guard,
-        ("orchestrator.nodes.guards:_TOKEN",),
+        ("orchestrator.nodes.route:_TOKEN",),
         ("a", '"', "'", '"' * 3, "'" * 3, 'r"', "b'", "\\", "// ", "1.", "(", "x.all(", " && "),
         (GuardFault,),
     ),
     "plan of steps": Parser(
         read_steps,
-        ("orchestrator.nodes.plans.steps:*",),
+        ("orchestrator.nodes.plans.step_list:*",),
         ("<" + " " * 50, "1. a\n", "1. ", "- ", "Step 1: ", "```\n", "a\n\n", "# a\n", "1. a. 2. b. "),
         (PlanFault,),
     ),
@@ -360,7 +356,7 @@ PARSERS: Mapping[str, Parser] = {
     ),
     "inputs of planned calls": Parser(
         _inputs,
-        ("orchestrator.nodes.plans.inputs:*",),
+        ("orchestrator.nodes.planned_calls:*",),
         (*_JSON, "a=", "a=1, ", "#E1, ", "(", "'"),
         (AgentError,),
         usual=200_000,
@@ -377,13 +373,13 @@ PARSERS: Mapping[str, Parser] = {
         ("`orchestrator show ", "`orchestrator why 'a`", "`", "'", "\\"),
         usual=200_000,
     ),
-    "labels": Parser(_labels, ("orchestrator.nodes.labels:*",), ("Thought: ", "Answer: ", "Finish[", "*")),
+    "labels": Parser(_labels, ("orchestrator.nodes.respond:*",), ("Thought: ", "Answer: ", "Finish[", "*")),
     "bracket form": Parser(
         _form("bracket"),
         (
             "orchestrator.models.text.bracket:*",
-            "orchestrator.models.text.bracket_inputs:*",
-            "orchestrator.models.text.defuse:*",
+            "orchestrator.models.text.bracket:*",
+            "orchestrator.models.text.forms:*",
         ),
         (
             "Action: search[",
@@ -401,26 +397,26 @@ PARSERS: Mapping[str, Parser] = {
     ),
     "plugin form": Parser(
         _form("plugin"),
-        ("orchestrator.models.text.plugin:*",),
+        ("orchestrator.models.text.json_forms:*",),
         ("<|action_start|>", '<|action_start|><|plugin|>{"name":"search"}<|action_end|>', "<|", *_JSON),
     ),
     "separator form": Parser(
-        _form("separator"), ("orchestrator.models.text.separator:*",), ("<|tool_calls|>", "<|tool_calls|>[", *_JSON)
+        _form("separator"), ("orchestrator.models.text.json_forms:*",), ("<|tool_calls|>", "<|tool_calls|>[", *_JSON)
     ),
     "JSON form": Parser(
         _form("json"),
-        ("orchestrator.models.text.json_form:*", "orchestrator.models.base:_fence"),
+        ("orchestrator.models.text.json_forms:*", "orchestrator.models.base:_fence"),
         ("```json\n", "```\n", '{"name": "search", "arguments": {', '[{"name": "search"},', *_JSON),
     ),
     "fences and thoughts": Parser(
         lambda text: (unfenced(text), parted(text), thoughts_in(text)),
-        ("orchestrator.models.text.thinking:*",),
+        ("orchestrator.models.text.screen:*",),
         ("<think>", "</think>", "```a\n"),
     ),
     "offline model": Parser(
         _offline,
         (
-            "orchestrator.models.offline.reading:*",
+            "orchestrator.models.offline.arithmetic:*",
             "orchestrator.models.offline.model:*",
             "orchestrator.models.offline.fitting:*",
         ),
@@ -429,13 +425,13 @@ PARSERS: Mapping[str, Parser] = {
     ),
     "arithmetic": Parser(read, (), ("1+", "(", "**", "-", "1,000"), (NoArithmetic,)),
     "server-sent events": Parser(_events, (), ("data: ", "\n\n", "\r", "data: {}\n\n", ":", "\ufeff", *_JSON)),
-    "pieces of a stream": Parser(_deltas, ("orchestrator.models.chat.deltas:*",), _JSON, usual=200_000),
+    "pieces of a stream": Parser(_deltas, ("orchestrator.models.chat.stream:*",), _JSON, usual=200_000),
     "small pieces of a call": Parser(_small_pieces, (), (",{}", "}", '"}', "{}", '"\\}', "{", "]}"), largest=40_000),
     "answers of model servers": Parser(_answer_of_a_server, (), ("<html>", *_JSON), (ModelError,)),
     "model names": Parser(lambda text: profile_of(text, text), ("orchestrator.models.profile:*",), ("o1", "http://")),
     "lines of MCP servers": Parser(
         _server_lines,
-        ("orchestrator.tools.mcp.lines:*", "orchestrator.tools.mcp.tail:*"),
+        ("orchestrator.tools.mcp.stdio:*", "orchestrator.tools.mcp.untrusted:*"),
         ('{"jsonrpc":"2.0","id":1,', "\x1b[", "\n", "secret"),
     ),
     "schemas": Parser(
@@ -447,19 +443,19 @@ PARSERS: Mapping[str, Parser] = {
     "values and their schemas": Parser(_validation, (), (*_JSON, "(", "-", "'a',", "aaaa", "a!", "not ", "~")),
     "references of MCP servers": Parser(
         lambda text: (refuse_secrets(text), servers_of("NAME=${NAME} " + text)),
-        ("orchestrator.tools.mcp.servers:*", "orchestrator.tools.mcp.written_secrets:*"),
+        ("orchestrator.tools.mcp.servers:*", "orchestrator.tools.mcp.servers:*"),
         ("${A:-", "${env:", "A=", "'", '"', "\\", "mcp:", "--api-key ", "-k=", "https://", "?key=", "a_B", "#"),
         (GraphError,),
     ),
     "docstrings": Parser(
         read_docstring,
-        ("orchestrator.tools.docs:*",),
+        ("orchestrator.tools.docstrings:*",),
         ("Args:\n", "    a: b\n", ":param a: b\n", "a\n---\n", "Args:\n    a (int): b\n", "Parameters\n----------\n"),
         usual=200_000,
     ),
     "types in docstrings": Parser(
         written_type,
-        ("orchestrator.tools.doctypes:*",),
+        ("orchestrator.tools.docstrings:*",),
         ("list of ", "Optional[", "Literal['a'", "{'a'", "a or ", ", optional", "(", "-", "list["),
     ),
     "types of states": Parser(
@@ -484,11 +480,11 @@ PARSERS: Mapping[str, Parser] = {
     "graph files in JSON": Parser(read_json, ("orchestrator.graph.text.source:*",), _JSON, (ValueError,)),
     "pages": Parser(
         lambda text: readable(text, "http://a/"),
-        ("orchestrator.tools.builtin.web_fetch.readable:*", "orchestrator.tools.builtin.web_fetch.quotes:*"),
+        ("orchestrator.tools.builtin.web_fetch.readable:*", "orchestrator.tools.builtin.web_fetch.readable:*"),
         ("<a ", '<a href="', "<a href='b'>", "<!--", "<title>", "<svg>", "</", "<p>", "&#", "<", "<pre>", "<textarea>"),
     ),
     "letters of pages": Parser(
-        _letters, ("orchestrator.tools.builtin.web_fetch.letters:*",), ("<meta ", "charset=", "<?xml encoding='")
+        _letters, ("orchestrator.tools.builtin.web_fetch.client:*",), ("<meta ", "charset=", "<?xml encoding='")
     ),
     "addresses": Parser(
         _address,
@@ -499,7 +495,7 @@ PARSERS: Mapping[str, Parser] = {
     "pages of the browser": Parser(
         _browser_page,
         (
-            "orchestrator.tools.builtin.browser.page_text:*",
+            "orchestrator.tools.builtin.browser.tabs:*",
             "orchestrator.tools.builtin.browser.tabs:*",
         ),
         ('- button "', "- 'a", " [ref=e1]", "[", '\\"', "''", "a-a ", ".", "\n", "../"),
@@ -520,9 +516,9 @@ PARSERS: Mapping[str, Parser] = {
         ("a/", "../", "./", "con", "\u200d"),
         (ToolError,),
     ),
-    "contents of files": Parser(_files, ("orchestrator.tools.builtin.files.text:*",), ("a ", "\r\n", "a\n", "a\n a")),
+    "contents of files": Parser(_files, ("orchestrator.tools.builtin.files:*",), ("a ", "\r\n", "a\n", "a\n a")),
     "output of commands": Parser(_terminal, (), ("a", "\n", "\u00e9")),
-    "content of tools": Parser(_content, ("orchestrator.tools.content:*",), ("data:", ";", ",", "a/b", "a/")),
+    "content of tools": Parser(_content, ("orchestrator.tools.result:*",), ("data:", ";", ",", "a/b", "a/")),
     "names of tools": Parser(
         lambda text: checked(text, "read", "read", None),
         ("orchestrator.tools.tool:*",),
@@ -530,11 +526,11 @@ PARSERS: Mapping[str, Parser] = {
         (TypeError, ValueError),
     ),
     "words of texts": Parser(
-        words_of, ("orchestrator.stores.words:*",), ("a ", "a", "-", "\u00e9", "\u0301", "\u6f22")
+        words_of, ("orchestrator.stores.requests:*",), ("a ", "a", "-", "\u00e9", "\u0301", "\u6f22")
     ),
     "texts in PostgreSQL": Parser(
         lambda text: unescaped(escaped(text)),
-        ("orchestrator.stores.postgres.texts:*",),
+        ("orchestrator.stores.postgres.statements:*",),
         ("a", "\0", "\x01", "\x01\x03", "\ud800"),
     ),
     "hosts and origins of requests": Parser(
@@ -558,19 +554,19 @@ OWN: Mapping[str, str] = {
     "orchestrator.cli.new_command:suggestion()": "an argument that the user types",
     "orchestrator.graph.model:__init_subclass__()": "names of classes in the program",
     "orchestrator.nodes:KINDS": "names of classes of ours",
-    "orchestrator.nodes.guards:_PLACE": "what the library of guards says of a fault",
-    "orchestrator.nodes.guards:_CODE": "what the library of guards says of a fault",
+    "orchestrator.nodes.route:_PLACE": "what the library of guards says of a fault",
+    "orchestrator.nodes.route:_CODE": "what the library of guards says of a fault",
     "orchestrator.stores.postgres.record_partitions:_missing()": "what the database says of a fault",
     "orchestrator.stores.postgres.record_partitions:_month_named()": "names of tables of the database",
     "orchestrator.render.html.bundle:_IMPORT": "modules of the package",
     "orchestrator.render.html.bundle:_EXPORT": "modules of the package",
     "orchestrator.render.html.page:_STYLE": "a drawing of ours, in which all text is escaped",
     "orchestrator.render.html.page:_LOOK": "a drawing of ours, in which all text is escaped",
-    "orchestrator.models.text.words:_place": "the prompt that a developer gives",
+    "orchestrator.models.text.conversation:_place": "the prompt that a developer gives",
     "orchestrator.models.offline.planning:named()": "calls that the offline model wrote itself",
-    "orchestrator.tools.builtin.files.history:_RECORD": "names of files in a directory of ours, at most 255 bytes",
+    "orchestrator.tools.builtin.files.edits:_RECORD": "names of files in a directory of ours, at most 255 bytes",
     "orchestrator.graph.reading:_add_problems()": "messages of ours about a graph file",
-    "orchestrator.graph.text.places:_SAID": "how messages of ours begin",
+    "orchestrator.graph.text.source:_SAID": "how messages of ours begin",
     "orchestrator.render.css_attributes:_PARTS": "a style sheet of ours",
     "orchestrator.render.css_attributes:_VARIABLE": "a style sheet of ours",
     "orchestrator.render.css_attributes:_rules()": "a style sheet of ours",

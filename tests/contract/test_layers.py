@@ -85,7 +85,7 @@ FACES = {"__init__.py", "cli/app.py", "_lazy.py", "render/__init__.py", "testing
 """Packages and the command line load what they name when it is first used."""
 NAMED_BY_USERS = {"cli/graph_refs.py", "graph/refs.py", "tools/refs.py"}
 """They import modules that a user names."""
-UNTYPED = {"nodes/guards.py"}
+UNTYPED = {"nodes/route.py"}
 """They import a library of an extra that has no types."""
 
 

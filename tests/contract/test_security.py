@@ -15,7 +15,7 @@ from orchestrator import Executor, Graph, OpenAIModel, strategies, values
 from orchestrator.cli import dotenv
 from orchestrator.graph.text import source
 from orchestrator.models.messages import Reply, ToolCall
-from orchestrator.models.middleware import tape
+from orchestrator.models.middleware import cassette
 from orchestrator.nodes import Confirm
 from orchestrator.testing import ScriptedModel
 from orchestrator.tools.builtin.files import READ_ONLY, SECRETS, Files
@@ -96,7 +96,7 @@ def test_the_bounds_on_the_page_are_those_of_the_code() -> None:
         "an answer, `--args`, any value of a run": (f"{values.MAX_BYTES // mib} MiB", f"{values.MAX_DEPTH} levels"),
         "`.mcp.json`": (f"{servers.MOST_BYTES:,} bytes",),
         "`.env`": (f"{dotenv.MOST_BYTES:,} bytes",),
-        "a cassette of recorded replies": (f"{tape.MOST_BYTES // mib} MiB",),
+        "a cassette of recorded replies": (f"{cassette.MOST_BYTES // mib} MiB",),
     }.items():
         assert [bound for bound in bounds if bound not in rows[row]] == []
     places = {name for line in rows.values() for name in re.findall(r"`(orchestrator/[\w/]+\.py)`", line)}

@@ -16,7 +16,7 @@ from orchestrator import Context, Executor, Graph, OpenAIModel
 from orchestrator.errors import ModelError, ModelUnavailable
 from orchestrator.graph import Usage
 from orchestrator.models import Cassette, Reply, ToolCall, system, user, with_middleware
-from orchestrator.models.middleware.tape import MOST_BYTES, differences, error_data, error_from
+from orchestrator.models.middleware.cassette import MOST_BYTES, differences, error_data, error_from
 from orchestrator.testing import ScriptedModel
 from tests.models.speaker import Speaker
 from tests.support.executors import Log, single

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from orchestrator import OfflineModel, Tool, Toolbox, tool
 from orchestrator.models import user
 from orchestrator.nodes import Step
+from orchestrator.nodes.planned_calls import arguments_of, evidence_in
 from orchestrator.nodes.plans.blueprint import PlannedCall, read_blueprint
-from orchestrator.nodes.plans.inputs import arguments_of, evidence_in
-from orchestrator.nodes.plans.steps import read_steps
+from orchestrator.nodes.plans.step_list import read_steps
 from orchestrator.tools import tools_from_ref
 from tests.models.expressions import TooLarge, expressions, worth
 from tests.support.sizes import sized

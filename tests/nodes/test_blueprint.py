@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from orchestrator import Tool, tool
 from orchestrator.errors import AgentError
 from orchestrator.nodes import Step
+from orchestrator.nodes.planned_calls import arguments_of, evidence_in
 from orchestrator.nodes.plans import PlanFault
 from orchestrator.nodes.plans.blueprint import PlannedCall, needs_of, read_blueprint
-from orchestrator.nodes.plans.inputs import arguments_of, evidence_in
 from tests.support.costs import in_proportion
 from tests.support.sizes import sized
 

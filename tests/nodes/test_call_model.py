@@ -15,7 +15,7 @@ from orchestrator.errors import InvalidGraph
 from orchestrator.graph import Node
 from orchestrator.models import Reply
 from orchestrator.nodes import CallModel, CallProtocol, Execute, ReadReply, Respond
-from orchestrator.nodes.interpretation import NO_ACTION
+from orchestrator.nodes.respond import NO_ACTION
 from orchestrator.testing import ScriptedModel
 
 pytestmark = pytest.mark.anyio

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.nodes.plans import PlanFault
-from orchestrator.nodes.plans.steps import END_OF_PLAN, read_steps
+from orchestrator.nodes.plans.step_list import END_OF_PLAN, read_steps
 
 SEED = """\
 Plan:

@@ -14,7 +14,7 @@ from orchestrator.models import Reply, assistant, system, tool_result, user
 from orchestrator.models.base import ModelRequest
 from orchestrator.nodes import Respond
 from orchestrator.nodes.conversation import trimmed
-from orchestrator.nodes.labels import answer_in, thought_in
+from orchestrator.nodes.respond import answer_in, thought_in
 from orchestrator.testing import ScriptedModel
 from tests.support.one_node import error_of, executing
 

@@ -11,8 +11,8 @@ from pydantic import BaseModel, ValidationError
 
 from orchestrator import Context, Executor, Graph, Run, node
 from orchestrator.errors import InvalidGraph
-from orchestrator.nodes import Route, guards
-from orchestrator.nodes.guards import GuardFault, check_guard, read_guard
+from orchestrator.nodes import Route, route
+from orchestrator.nodes.route import GuardFault, check_guard, read_guard
 from orchestrator.render.terminal.run_report import step_line
 from orchestrator.stores.memory import MemoryStore
 from orchestrator.testing import assert_crash_safe
@@ -224,7 +224,7 @@ async def test_no_crash_changes_the_way() -> None:
 
 
 def test_without_the_extra_the_graph_is_refused_with_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    guards._compiled.cache_clear()
+    route._compiled.cache_clear()
     monkeypatch.setitem(sys.modules, "cel_expr_python.cel", None)
     with pytest.raises(InvalidGraph, match=r'need the extra `route`: pip install "\.\[route\]"'):
         graph(MAIL)

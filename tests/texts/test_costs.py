@@ -5,13 +5,12 @@ from contextlib import suppress
 import pytest
 
 from orchestrator.models.text.protocol import FORMS
-from orchestrator.models.text.screen import CallScreen
-from orchestrator.models.text.thinking import Aside, parted
+from orchestrator.models.text.screen import Aside, CallScreen, parted
 from orchestrator.nodes.extract import find_answer
-from orchestrator.nodes.labels import answer_in, thought_in
 from orchestrator.nodes.plans import PlanFault
 from orchestrator.nodes.plans.blueprint import read_blueprint
-from orchestrator.nodes.plans.steps import read_steps
+from orchestrator.nodes.plans.step_list import read_steps
+from orchestrator.nodes.respond import answer_in, thought_in
 from tests.support.costs import in_proportion
 from tests.support.sizes import sized
 from tests.texts.adversarial import TEXTS

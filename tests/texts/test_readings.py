@@ -9,10 +9,10 @@ import pytest
 from orchestrator.models.text.forms import OfferedTool
 from orchestrator.models.text.protocol import FORMS
 from orchestrator.nodes.extract import AnswerForm, find_answer
+from orchestrator.nodes.planned_calls import arguments_of
 from orchestrator.nodes.plans import PlanFault
 from orchestrator.nodes.plans.blueprint import read_blueprint
-from orchestrator.nodes.plans.inputs import arguments_of
-from orchestrator.nodes.plans.steps import read_steps
+from orchestrator.nodes.plans.step_list import read_steps
 from tests.texts.table import read, rows
 
 FORM_OF: Mapping[str, AnswerForm] = {"number": "number", "option": "choice", "yes_no": "yes_no"}

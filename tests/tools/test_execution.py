@@ -17,7 +17,7 @@ from orchestrator import Context, Executor, Graph, Image, Run, Tool, ToolCall, T
 from orchestrator.models.base import ModelRequest
 from orchestrator.models.messages import assistant, user
 from orchestrator.nodes import Execute
-from orchestrator.nodes.parallel import gather
+from orchestrator.nodes.execute import gather
 from orchestrator.nodes.steps import Step
 from orchestrator.tools import Blob, ToolFailure
 from orchestrator.tools.truncation import CONTENT, KEPT, SHOWN, kept

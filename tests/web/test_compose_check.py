@@ -171,7 +171,7 @@ def _loaded(name: str) -> Any:
         "os:system", "subprocess:getoutput", "builtins:eval", "tests.web.hostile:TEXTS", "antigravity:geohash",
         "tests.web.api:Gate", "orchestrator.cli.app:main", "orchestrator.__main__:main",
         "graphs.react:sys", "hidden_code:thing", "orchestrator.tools.builtin.files:at", "no_such_module:x", ":x", "x:",
-        "tests.web.api:letter.nodes", "orchestrator.nodes.guards:import_module", "../x.py:y", "mcp:touch sprung",
+        "tests.web.api:letter.nodes", "orchestrator.nodes.route:import_module", "../x.py:y", "mcp:touch sprung",
     ],
 )  # fmt: skip
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_a_reference_to_other_code_is_not_followed(
     LOADED.clear()
     code = given_code(GRAPHS, [pay])
     text = f"name: g\nstate: {{fields: {{x: str}}}}\n{place.replace('REF', ref)}\nedges: START -> a -> END\n"
-    importlib.import_module("orchestrator.nodes.guards")  # checks load it by themselves, at the first use
+    importlib.import_module("orchestrator.nodes.route")  # checks load it by themselves, at the first use
     before = set(sys.modules)
     found = server.post("graphs/check", text=text)
     assert not found["ok"] or found["skipped"], found

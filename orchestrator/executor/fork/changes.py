@@ -17,7 +17,7 @@ from orchestrator.graph.codec import as_json, explain
 from orchestrator.graph.reducers import Replace, replace
 from orchestrator.graph.state import StateSchema
 from orchestrator.json import JsonObject, digest
-from orchestrator.kernel.handlers.forking import edited_tokens
+from orchestrator.kernel.fold.lifecycle import edited_tokens
 from orchestrator.kernel.queries import in_places
 from orchestrator.kernel.question import PAUSE, Answer, Question
 from orchestrator.kernel.records import Answered, Asked, EffectIntended, EffectSettled, Failure, Record

@@ -36,7 +36,7 @@ from orchestrator.executor.run_tools import compare_offered
 from orchestrator.executor.start import check_new_id, join
 from orchestrator.graph.model import GraphDefinition
 from orchestrator.graph.versions import Migration
-from orchestrator.kernel.machine import apply
+from orchestrator.kernel.fold import apply
 from orchestrator.kernel.question import Answer
 from orchestrator.kernel.records import Answered, AnswersWithdrawn, Ended, Forked, Record, Resumed, RunStarted
 from orchestrator.kernel.reopening import is_over, reopen_fork

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from orchestrator.graph.topology import counts
 from orchestrator.json import digest
 from orchestrator.kernel import records as r
-from orchestrator.kernel.handlers.questions import timer_question
+from orchestrator.kernel.fold.questions import timer_question
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.question import FAMILY, OWN_PARTS, Deny, Question, in_family, parts_of
 from orchestrator.kernel.records import Record

@@ -18,7 +18,7 @@ from orchestrator.executor.versions.remedies import Remedy, remedies, undecided
 from orchestrator.graph.model import GraphDefinition
 from orchestrator.graph.versions import NO_MIGRATION, Migration, Renames, StateFunction, StateMapping, inside
 from orchestrator.kernel.endings import kept_frames
-from orchestrator.kernel.machine import apply
+from orchestrator.kernel.fold import apply
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.question import Approve
 from orchestrator.kernel.records import Migrated

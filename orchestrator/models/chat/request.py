@@ -1,18 +1,20 @@
-"""Requests as chat completions: messages, tools, the form of the answer, options."""
+"""Requests as chat completions: messages, tools and their names, the form of the answer, options.
+
+Providers take no spaces in the names of tools, so a name with spaces is sent with `_` in their place.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from orchestrator.models.base import ModelRequest, unfenced
-from orchestrator.models.chat.names import named_back, renamed, wire_names
-from orchestrator.models.messages import Image, Message, Reply, ToolCall, system
+from orchestrator.models.base import ModelRequest
+from orchestrator.models.messages import Image, Message, ToolCall, system
 from orchestrator.models.profile import Profile
-from orchestrator.models.strict import resolved, strict_schema, without_nulls
+from orchestrator.models.strict import resolved, strict_schema
 
-_WRAP = "answer"
+WRAP = "answer"
 """The property that holds an answer which is no JSON object: as a root, providers take objects only."""
 
 
@@ -95,17 +97,17 @@ def _asked_for(output: Mapping[str, Any], profile: Profile, body: dict[str, Any]
 def _answer_schema(output: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
     """The schema to ask for, and whether it is one that strict mode takes."""
     defs = {"$defs": output["$defs"]} if "$defs" in output else {}
-    if _is_object(output):  # what the root refers to stands there itself: a root that is a reference is refused
+    if is_object(output):  # what the root refers to stands there itself: a root that is a reference is refused
         schema = {**resolved(output, output), **defs}
     else:
         inner = {key: value for key, value in output.items() if key != "$defs"}
-        schema = {"type": "object", "properties": {_WRAP: inner}, "required": [_WRAP], "additionalProperties": False}
+        schema = {"type": "object", "properties": {WRAP: inner}, "required": [WRAP], "additionalProperties": False}
         schema |= defs
     strict = strict_schema(schema)
     return strict or schema, strict is not None
 
 
-def _is_object(schema: Mapping[str, Any]) -> bool:
+def is_object(schema: Mapping[str, Any]) -> bool:
     return resolved(schema, schema).get("type") == "object"
 
 
@@ -139,31 +141,51 @@ def _arguments(call: ToolCall) -> str:
     return call.raw or json.dumps(call.arguments, ensure_ascii=False)
 
 
-def understood(reply: Reply, request: ModelRequest, profile: Profile) -> Reply:
-    """The reply to what was asked for, where `body_of` had to ask for something else in its place."""
-    reply = named_back(reply, request)
-    if reply.tool_calls and profile.strict_tools:
-        schemas = {tool["function"]["name"]: tool["function"] for tool in map(_told, request.tools)}
-        calls = [_loosened(call, schemas.get(call.name, {}).get("parameters")) for call in reply.tool_calls]
-        return reply.model_copy(update={"tool_calls": tuple(calls)})
-    if request.output is None or reply.tool_calls or _is_object(request.output):
-        return reply
-    try:
-        found = json.loads(unfenced(reply.text))
-    except (ValueError, RecursionError):
-        return reply
-    if not isinstance(found, dict) or found.keys() != {_WRAP}:
-        return reply
-    return reply.model_copy(update={"text": json.dumps(found[_WRAP], ensure_ascii=False)})
+def wire_names(request: ModelRequest) -> dict[str, str]:
+    """What is sent for each name with spaces; no two tools are sent under one name."""
+    offered = list(_offered_names(request))
+    called = (call.name for message in request.messages for call in message.tool_calls)
+    taken = {name for name in offered if " " not in name}
+    found: dict[str, str] = {}
+    for name in dict.fromkeys((*offered, *called)):
+        if " " not in name:
+            continue
+        safe = name.replace(" ", "_")
+        while safe in taken:
+            safe += "_"
+        taken.add(safe)
+        found[name] = safe
+    return found
 
 
-def _told(tool: Mapping[str, Any]) -> dict[str, Any]:
-    function = tool.get("function")
-    return {"function": function if isinstance(function, Mapping) and "name" in function else {"name": ""}}
+def renamed(body: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """A body with the names that are sent. Parts that hold none are the same objects."""
+    if not names:
+        return body
+    found = {**body, "messages": [_renamed_message(message, names) for message in body["messages"]]}
+    if "tools" in body:
+        found["tools"] = [_renamed_function(tool, names) for tool in body["tools"]]
+    if isinstance(body.get("tool_choice"), Mapping):
+        found["tool_choice"] = _renamed_function(body["tool_choice"], names)
+    return found
 
 
-def _loosened(call: ToolCall, parameters: object) -> ToolCall:
-    if call.arguments is None or not isinstance(parameters, Mapping):
-        return call
-    found = without_nulls(call.arguments, parameters)
-    return call if found == call.arguments else call.model_copy(update={"arguments": found})
+def _offered_names(request: ModelRequest) -> Iterable[str]:
+    for tool in request.tools:
+        function: Any = tool.get("function")
+        name = function.get("name") if isinstance(function, Mapping) else None
+        if isinstance(name, str):
+            yield name
+
+
+def _renamed_message(message: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    if not message.get("tool_calls"):
+        return message
+    return {**message, "tool_calls": [_renamed_function(call, names) for call in message["tool_calls"]]}
+
+
+def _renamed_function(holder: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    function = holder.get("function")
+    if not isinstance(function, Mapping) or function.get("name") not in names:
+        return dict(holder)
+    return {**holder, "function": {**function, "name": names[function["name"]]}}

@@ -1,11 +1,9 @@
 """Layers around models: caching, logging, limits, other models in need, recorded replies."""
 
-from orchestrator.models.middleware.base import Ask, Middleware, MiddlewareModel, with_middleware
-from orchestrator.models.middleware.cache import Cache, CacheStatistics, usable
+from orchestrator.models.middleware.base import Ask, Hook, Middleware, MiddlewareModel, with_middleware
+from orchestrator.models.middleware.cache import Cache, CacheStatistics, CacheStore, usable
 from orchestrator.models.middleware.cassette import Cassette, CassetteMode
 from orchestrator.models.middleware.fallback import Fallback
-from orchestrator.models.middleware.hook import Hook
-from orchestrator.models.middleware.kept import CacheStore
 from orchestrator.models.middleware.logs import Logged
 from orchestrator.models.middleware.rate import RateLimit, RateStatistics
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from orchestrator.errors import ModelError, ModelMisconfigured, ModelUnavailable, message_of
 from orchestrator.models.base import Model, ModelEvent, ModelRequest, calling_key, closing
-from orchestrator.models.faults import quoted
+from orchestrator.models.http_errors import quoted
 from orchestrator.models.messages import Reply
 from orchestrator.models.middleware.base import Ask, Middleware, asked
 

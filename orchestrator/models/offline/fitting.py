@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, cast
 
-from orchestrator.models.offline.expression import SIGNS, Number, Operation, OperationName, Term, exact, written
+from orchestrator.models.offline.arithmetic import SIGNS, Number, Operation, OperationName, Term, exact, written
 
 
 def _set(words: str) -> frozenset[str]:

@@ -11,11 +11,20 @@ from typing import Any
 from orchestrator.graph.limits import Usage
 from orchestrator.models.base import ModelRequest, RequestModel
 from orchestrator.models.messages import Message, Reply, ToolCall
-from orchestrator.models.offline.expression import Term, Unanswerable, first_operation, ready, shown, value_of, written
+from orchestrator.models.offline.arithmetic import (
+    NoArithmetic,
+    Term,
+    Unanswerable,
+    first_operation,
+    number_in,
+    read,
+    ready,
+    shown,
+    value_of,
+    written,
+)
 from orchestrator.models.offline.fitting import ToolOffer, arguments, choose, missing
-from orchestrator.models.offline.planning import plan_calls, plan_steps, solve
-from orchestrator.models.offline.progress import Stuck, after_call, after_steps, line
-from orchestrator.models.offline.reading import NoArithmetic, number_in, read
+from orchestrator.models.offline.planning import Stuck, after_call, after_steps, line, plan_calls, plan_steps, solve
 
 _word = re.compile(r"\w+|[^\w\s]")
 

@@ -11,18 +11,13 @@ from pydantic import JsonValue
 
 from orchestrator.errors import ModelError
 from orchestrator.json import JsonObject
-from orchestrator.models.base import Model, ModelEvent, ModelRequest, RequestModel, closing
+from orchestrator.models.base import Model, ModelEvent, ModelRequest, RequestModel, Wrapping, closing
 from orchestrator.models.messages import Message, Reply, ToolCall
 from orchestrator.models.text.bracket import BracketForm
-from orchestrator.models.text.conversation import instructed, retold
+from orchestrator.models.text.conversation import PROMPT, instructed, retold, told
 from orchestrator.models.text.forms import ANY, Form, OfferedTool, Parsed, offers_of, short
-from orchestrator.models.text.json_form import JsonForm
-from orchestrator.models.text.plugin import PluginForm
-from orchestrator.models.text.screen import CallScreen
-from orchestrator.models.text.separator import SeparatorForm
-from orchestrator.models.text.thinking import Aside, parted
-from orchestrator.models.text.words import PROMPT, told
-from orchestrator.models.wrapper import Wrapping
+from orchestrator.models.text.json_forms import JsonForm, PluginForm, SeparatorForm
+from orchestrator.models.text.screen import Aside, CallScreen, parted
 
 FormName: TypeAlias = Literal["json", "bracket", "plugin", "separator"]
 FORMS: Mapping[str, Form] = {form.name: form for form in (JsonForm(), BracketForm(), PluginForm(), SeparatorForm())}

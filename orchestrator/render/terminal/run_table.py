@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from orchestrator.kernel.records import FINAL
+from orchestrator.kernel.status import FINAL
 from orchestrator.redaction import redacted
 from orchestrator.render.terminal.colours import STATUS
 from orchestrator.render.terminal.table import PLAIN, Cell, Column, Looks, table

@@ -23,14 +23,12 @@ from orchestrator.graph.checks.all import report_of
 from orchestrator.graph.edges import Edge, iter_edges, parse_edges
 from orchestrator.graph.given_code import GivenCode, refusal
 from orchestrator.graph.model import Node
-from orchestrator.graph.node_tools import NodeTool
 from orchestrator.graph.reading import node_from_data
-from orchestrator.graph.refs import code_refs
+from orchestrator.graph.refs import NodeTool, code_refs
 from orchestrator.graph.report import Proof, WitnessStep
 from orchestrator.graph.state import StateSchema, start_form
 from orchestrator.graph.text.outline import Outline, outline
-from orchestrator.graph.text.places import NodeLines, edge_lines, node_lines, placed
-from orchestrator.graph.text.source import read_json, read_marked
+from orchestrator.graph.text.source import NodeLines, edge_lines, node_lines, placed, read_json, read_marked
 from orchestrator.graph.writing import type_name
 from orchestrator.graph_class import Graph
 from orchestrator.render import to_svg

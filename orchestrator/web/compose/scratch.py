@@ -31,7 +31,7 @@ from orchestrator.executor.executor import executor_like
 from orchestrator.graph.limits import Limits
 from orchestrator.graph.model import GraphDefinition, Node
 from orchestrator.graph_class import nodes_with
-from orchestrator.kernel.records import FINAL
+from orchestrator.kernel.status import FINAL
 from orchestrator.models.base import Model
 from orchestrator.models.refs import model_from_ref
 from orchestrator.web.compose.scratch_store import ScratchStore

@@ -14,7 +14,7 @@ from orchestrator.web.problems import HttpProblem
 
 if TYPE_CHECKING:
     from orchestrator.executor import Executor
-    from orchestrator.graph.node_tools import NodeTool
+    from orchestrator.graph.refs import NodeTool
 
 T = TypeVar("T")
 _THREADS: RunVar[CapacityLimiter] = RunVar("threads that check texts")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
-from orchestrator.kernel.records import FINAL
+from orchestrator.kernel.status import FINAL
 from orchestrator.web import runs as run_lists
 from orchestrator.web import statistics
 from orchestrator.web.endpoint import Call

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from orchestrator.errors import Archived
-from orchestrator.kernel.records import FINAL
+from orchestrator.kernel.status import FINAL
 from orchestrator.render.terminal.texts import ago
 from orchestrator.values import utc
 from orchestrator.web.screens.shell import key_of

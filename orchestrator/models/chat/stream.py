@@ -1,0 +1,313 @@
+"""Streamed answers: events read from bytes, and their pieces put together to the answer that is sent in one otherwise.
+
+Server-sent events (https://html.spec.whatwg.org/multipage/server-sent-events.html) are decoded here as far as chat
+completions use them. The `openai` package decodes them too, in generators that it does not close: on trio, each stream
+that is left early, or that ends with `[DONE]`, leaves some behind.
+
+Servers and the proxies before them differ in how they cut. A call's name, arguments and the text may be split
+anywhere. Calls are told apart by `index`, but there are servers that give all of them the same one, or none: so a new
+id, or a name that comes when the arguments before it are whole, begins a new call as well.
+
+Parts are kept as they come and joined once, so that a stream costs what it holds.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from orchestrator.json import paired, storable
+from orchestrator.models.chat.reply import OWN, text_of
+
+_BOM = b"\xef\xbb\xbf"
+
+
+class EventDecoder:
+    """Bytes in, however they are cut; the data of whole events out."""
+
+    def __init__(self) -> None:
+        self._line = bytearray()
+        self._data: list[bytes] = []
+        self._return = False
+        self._first = True
+
+    def feed(self, received: bytes) -> Iterator[str]:
+        """The data of the events that end in these bytes. Those without data, and comments, are left out.
+
+        Raises:
+            UnicodeDecodeError: it is no UTF-8.
+        """
+        for line in self._lines(received):
+            if line:
+                self._field(line)
+            elif self._data:
+                data = b"\n".join(self._data)
+                self._data.clear()
+                if data:
+                    yield data.decode()
+
+    def rest(self) -> Iterator[str]:
+        """The data of an event that the stream ended in. A stream that was cut off may have one that is not whole."""
+        yield from self.feed(b"\n\n")
+
+    def _lines(self, received: bytes) -> Iterator[bytes]:
+        """Lines end with `\\n`, `\\r` or both."""
+        if self._return and received[:1] == b"\n":
+            received = received[1:]
+        if received:
+            self._return = received.endswith(b"\r")
+        lines = received.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+        for line in lines[:-1]:
+            self._line += line
+            if self._first:
+                self._first = False
+                del self._line[: 3 * self._line.startswith(_BOM)]
+            yield bytes(self._line)
+            self._line.clear()
+        self._line += lines[-1]
+
+    def _field(self, line: bytes) -> None:
+        name, _, value = line.partition(b":")
+        if name == b"data":  # what is a comment, an id or a kind says nothing here
+            self._data.append(value.removeprefix(b" "))
+
+
+_REASONING = ("reasoning_content", "reasoning")
+_SIGN = re.compile(r'[{}\[\]"]')
+_IN_TEXT = re.compile(r'["\\]')
+_BLANKS = " \t\n\r"
+
+
+class Piece(NamedTuple):
+    """What one chunk adds for somebody who watches."""
+
+    text: str = ""
+    reasoning: str = ""
+
+
+class _Object:
+    """Whether text that comes in pieces is one whole JSON object: each character is read once, and parsed once."""
+
+    def __init__(self) -> None:
+        self._read = 0
+        self._depth = 0
+        self._in_text = False
+        self._escaped = False
+        self._whole: bool | None = None
+        """None until the brackets are closed; nothing can make False true again."""
+
+    def whole(self, parts: Sequence[str]) -> bool:
+        """Whether the parts make one object; the parts of an earlier call come first again."""
+        while self._read < len(parts) and self._whole is not False:
+            self._take(parts[self._read], parts)
+            self._read += 1
+        return self._whole is True
+
+    def _take(self, part: str, parts: Sequence[str]) -> None:
+        at = 0
+        if self._depth == 0:
+            at = len(part) - len(part.lstrip(_BLANKS))
+            if at == len(part):
+                return
+            if self._whole or part[at] != "{":  # behind an object, or something else
+                self._whole = False
+                return
+        at = self._closing(part, at)
+        if self._depth == 0:
+            text = "".join(parts[: self._read]) + part[:at]
+            self._whole = not part[at:].strip(_BLANKS) and _is_object(text)
+
+    def _closing(self, part: str, at: int) -> int:
+        """Go on until the brackets are closed or the part ends; the place behind."""
+        if self._escaped:
+            self._escaped, at = False, at + 1
+        while found := (_IN_TEXT if self._in_text else _SIGN).search(part, at):
+            at = found.end()
+            sign = found[0]
+            if sign == "\\":
+                if at == len(part):
+                    self._escaped = True
+                at += 1
+            elif sign == '"':
+                self._in_text = not self._in_text
+            else:
+                self._depth += 1 if sign in "{[" else -1
+                if self._depth == 0:
+                    return at
+        return len(part)
+
+
+def _is_object(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+class _PartialCall:
+    """A call that comes in pieces."""
+
+    def __init__(self) -> None:
+        self.id = ""
+        self._names: list[str] = []
+        self._named = 0
+        self.arguments: list[str] = []
+        self._written = _Object()
+        self.object: dict[str, Any] | None = None
+        """The arguments, where a server does not write them as text."""
+        self.extras: dict[str, list[Any]] = {}
+
+    @property
+    def name(self) -> str:
+        """The name, as far as it has come."""
+        if len(self._names) > 1:
+            self._names = ["".join(self._names)]
+        return self._names[0] if self._names else ""
+
+    def _is_name(self, name: str) -> bool:
+        return len(name) == self._named and name == self.name
+
+    def goes_on(self, identity: str, name: str) -> bool:
+        """Whether a piece with this id and name belongs to this call."""
+        if identity and identity == self.id:
+            return True
+        if not name:  # some write a new id in every piece, but none begins a call without a name
+            return not identity or not self._whole()
+        if identity and self.id:
+            return False
+        begun = bool(self.arguments) or self.object is not None
+        return not begun or (self._is_name(name) and not self._whole())
+
+    def add(self, piece: Mapping[str, Any], identity: str, name: str, arguments: object) -> None:
+        self.id = self.id or identity
+        if name and not self.arguments and not self._is_name(name):  # some repeat the name in every piece
+            self._names.append(name)
+            self._named += len(name)
+        if isinstance(arguments, str):
+            if arguments:
+                self.arguments.append(arguments)
+        elif isinstance(arguments, dict):
+            self.object = arguments
+        for key, value in piece.items():
+            if key not in ("index", "id", "type", "function") and value is not None:
+                self.extras.setdefault(key, []).append(value)
+
+    def _whole(self) -> bool:
+        return self.object is not None or self._written.whole(self.arguments)
+
+    def data(self) -> dict[str, Any]:
+        arguments: object = self.object if self.object is not None else paired("".join(self.arguments))
+        extras = {key: _last(values) for key, values in self.extras.items()}
+        return {**extras, "id": self.id, "type": "function", "function": {"name": self.name, "arguments": arguments}}
+
+
+class Assembly:
+    """One answer of chat completions, made of the chunks of its stream."""
+
+    def __init__(self) -> None:
+        self.finish: str | None = None
+        """Why the model stopped; None while the stream has not said so, which means that more was to come."""
+        self._top: dict[str, Any] = {}
+        self._text: list[str] = []
+        self._half = ""
+        self._refusal: list[str] = []
+        self._calls: list[_PartialCall] = []
+        self._latest: dict[object, _PartialCall] = {}
+        self._named: dict[tuple[object, str], _PartialCall] = {}
+        self._extras: dict[str, list[Any]] = {}
+
+    def add(self, chunk: Mapping[str, Any]) -> Piece:
+        """Take the next chunk. What is odd in it costs that field and not the answer."""
+        for key, value in chunk.items():
+            if key not in ("choices", "object") and value is not None:
+                self._top[key] = value
+        choices = chunk.get("choices")
+        text, reasoning = "", ""
+        for choice in choices if isinstance(choices, list) else ():
+            if not isinstance(choice, dict) or choice.get("index") not in (0, None):
+                continue
+            delta = choice.get("delta")
+            if not isinstance(delta, dict):
+                delta = choice.get("message")  # a whole answer that a proxy made a stream of
+            if isinstance(delta, dict):
+                piece = self._delta(delta)
+                text, reasoning = text + piece.text, reasoning + piece.reasoning
+            if choice.get("finish_reason"):
+                self.finish = str(choice["finish_reason"])
+        return Piece(self._shown(text), storable(reasoning))
+
+    def _shown(self, text: str) -> str:
+        """The text to show now: of a character that was cut in the middle nothing, before its second half is there."""
+        if not text:
+            return ""
+        text, self._half = self._half + text, ""
+        if "\ud800" <= text[-1] <= "\udbff":
+            text, self._half = text[:-1], text[-1]
+        return storable(text)
+
+    def _delta(self, delta: Mapping[str, Any]) -> Piece:
+        text = text_of(delta.get("content"))
+        if text:
+            self._text.append(text)
+        if isinstance(delta.get("refusal"), str):
+            self._refusal.append(delta["refusal"])
+        calls = delta.get("tool_calls")
+        for call in calls if isinstance(calls, list) else ():
+            if isinstance(call, dict):
+                self._call(call)
+        for key, value in delta.items():
+            if key not in OWN and value is not None:
+                self._extras.setdefault(key, []).append(value)
+        thought = next((delta[key] for key in _REASONING if isinstance(delta.get(key), str)), "")
+        return Piece(text, thought)
+
+    def _call(self, piece: Mapping[str, Any]) -> None:
+        function = piece.get("function")
+        told: Mapping[str, Any] = function if isinstance(function, dict) else {}
+        identity = piece["id"] if isinstance(piece.get("id"), str) else ""
+        name = told["name"] if isinstance(told.get("name"), str) else ""
+        index = piece["index"] if isinstance(piece.get("index"), int) else None
+        call = self._named.get((index, identity)) if identity else None
+        if call is None:
+            call = self._latest.get(index) if index is not None else self._calls[-1] if self._calls else None
+            if call is None or not call.goes_on(identity, name):
+                call = _PartialCall()
+                self._calls.append(call)
+        call.add(piece, identity, name, told.get("arguments"))
+        self._latest[index] = call
+        if identity:
+            self._named[index, identity] = call
+
+    def answer(self) -> dict[str, Any]:
+        """The answer, as the server would have given it in one."""
+        extras = {key: _joined(parts) for key, parts in self._extras.items()}
+        message: dict[str, object] = {**extras, "role": "assistant", "content": paired("".join(self._text))}
+        if self._refusal:
+            message["refusal"] = paired("".join(self._refusal))
+        if self._calls:
+            message["tool_calls"] = [call.data() for call in self._calls]
+        return {**self._top, "choices": [{"index": 0, "message": message, "finish_reason": self.finish}]}
+
+
+def _joined(parts: Sequence[Any]) -> Any:
+    """The pieces of a provider's own field, as one."""
+    if all(isinstance(part, str) for part in parts):
+        return paired("".join(parts))
+    if all(isinstance(part, list) for part in parts):
+        return [item for part in parts for item in part]
+    if all(isinstance(part, dict) for part in parts):
+        found: dict[str, list[Any]] = {}
+        for part in parts:
+            for key, value in part.items():
+                found.setdefault(key, []).append(value)
+        return {key: _joined(values) for key, values in found.items()}
+    return parts[-1]
+
+
+def _last(values: Sequence[Any]) -> Any:
+    """A field of a call, which comes whole: once, in each piece again, or an object by and by."""
+    if all(isinstance(value, dict) for value in values):
+        return {key: value for one in values for key, value in one.items()}
+    return values[-1]

@@ -1,0 +1,366 @@
+"""Forms whose calls are JSON: alone (`json`), in blocks between tokens (`plugin`), and after a separator (`separator`).
+
+JSON is read as the model wrote it, to the letter: nothing is repaired, and nothing is guessed.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from json import JSONDecodeError, JSONDecoder
+from typing import Any, NoReturn
+
+from orchestrator.json import deeper_than
+from orchestrator.models.messages import ToolCall
+from orchestrator.models.text.forms import (
+    Form,
+    OfferedTool,
+    Parsed,
+    Unread,
+    last_line,
+    names_broken,
+    offered,
+    partial,
+    short,
+)
+from orchestrator.values import FOREIGN_DEPTH
+
+_FENCE = "```"
+_fences = re.compile(r"^ {0,3}```([^\n]*)$", re.MULTILINE)
+_named = re.compile(r'"(?:name|tool|function|tool_calls)"\s*:')
+_given = re.compile(r'"(?:arguments|parameters|args)"\s*:')
+_word = re.compile(r"[\w-]*[ \t]*\r?")
+_fence_opening = re.compile(r"^ {0,3}```json", re.MULTILINE | re.IGNORECASE)
+_fence_beginning = re.compile(r" {0,3}(?:`(?:`(?:`(?:j(?:s(?:o)?)?)?)?)?)?", re.IGNORECASE)
+
+
+class JsonForm(Form):
+    """One JSON object, or a list of them."""
+
+    name = "json"
+    how = (
+        "To call a tool, make your whole reply one JSON object, with no other text:\n"
+        '{"name": "tool", "arguments": {"parameter": "value"}}'
+    )
+    several = "To make several calls at once, reply with a JSON list of such objects."
+
+    def read(self, text: str, offers: Sequence[OfferedTool], ended: bool) -> Parsed:
+        """See `Form.parse`."""
+        begin, written = _block(text)
+        if begin is None:
+            return Parsed(text)
+        try:
+            value: object = json_of(written)
+        except Unread:
+            if _named.search(written):
+                raise
+            return Parsed(text)
+        if not like_calls(value, offers):
+            return Parsed(text)
+        return Parsed(text[:begin].rstrip(), calls_in(value, offers, marked=False))
+
+    def render(self, content: str, calls: Sequence[ToolCall]) -> str:
+        """See `Form.render`."""
+        items = [{"name": call.name, "arguments": said(call)} for call in calls]
+        written = dumped(items[0] if len(items) == 1 else items)
+        return f"{content}\n{_FENCE}json\n{written}\n{_FENCE}" if content.strip() else written
+
+    def edge(self, text: str, start: int) -> tuple[int, bool]:
+        """See `Form.edge`."""
+        bare = text.lstrip() if start == 0 else ""
+        if bare.startswith(("{", "[", _FENCE)):
+            return 0, True
+        found = _fence_opening.search(text, start)
+        if found is not None:
+            return found.start(), True
+        begin = last_line(text, start)
+        if bare in ("`", "``"):
+            return 0, False
+        whole = begin is not None and _fence_beginning.fullmatch(text, begin) is not None
+        return (begin if whole and begin is not None else len(text)), False
+
+    def defused(self, text: str, offers: Sequence[OfferedTool]) -> str:
+        """See `Form.defused`. Fences stay: without the name of a tool they hold no call."""
+        return names_broken(super().defused(text, offers), (offer.name for offer in offers))
+
+
+def _block(text: str) -> tuple[int | None, str]:
+    """Where the part of the reply begins that may be calls, and that part without its fence; None: nowhere.
+
+    Raises:
+        Unread: something that looks like calls does not stand alone.
+    """
+    bare = text.strip()
+    if bare.startswith(("{", "[")):
+        return 0, bare
+    fences = list(_fences.finditer(text))
+    first = fences[0] if fences else None
+    why = "JSON with other text around it"
+    if first is not None:
+        whole, closed = not text[: first.start()].strip(), len(text.rstrip())
+        if first[1].strip().lower() == "json" or (whole and _word.fullmatch(first[1])):
+            ends = bare.endswith(_FENCE) and first.end() < closed
+            inner = [fence for fence in fences[1:] if fence.end() < closed]
+            if ends and not inner:
+                return (0 if whole else first.start()), text[first.end() : closed - len(_FENCE)]
+            why = "more than one fenced block" if ends else "a fenced block that does not end the reply"
+    if _named.search(text) and _given.search(text):
+        raise Unread(why)
+    return None, ""
+
+
+START, PLUGIN, END, STOP = "<|action_start|>", "<|plugin|>", "<|action_end|>", "<|im_end|>"
+_NO_MORE = ("", STOP)
+_block_opening = re.compile(rf"\s*{re.escape(START)}\s*{re.escape(PLUGIN)}\s*")
+_block_closing = re.compile(rf"\s*{re.escape(END)}")
+
+
+class PluginForm(Form):
+    """Blocks between tokens, one call in each, one block behind the other."""
+
+    name = "plugin"
+    how = (
+        "To call a tool, end your reply with a block of this form, and write nothing behind it:\n"
+        f'{START}{PLUGIN}\n{{"name": "tool", "parameters": {{"parameter": "value"}}}}{END}'
+    )
+    several = "To make several calls at once, write one block behind the other."
+
+    def read(self, text: str, offers: Sequence[OfferedTool], ended: bool) -> Parsed:
+        """See `Form.parse`. Text behind the last block, with what it may call, is cut."""
+        begin = text.find(START)
+        if begin < 0:
+            return Parsed(text)
+        calls: list[ToolCall] = []
+        at = begin
+        while opening := _block_opening.match(text, at):
+            value, at = json_at(text, opening.end())
+            closing = _block_closing.match(text, at)
+            if closing is None and not (ended and text[at:].strip() in _NO_MORE):
+                raise Unread(f"a block does not end with {END}" + ("" if ended else ", as the reply was cut"))
+            at = at if closing is None else closing.end()
+            if not isinstance(value, dict):
+                raise Unread("a block that is not a JSON object")
+            calls.extend(calls_in(value, offers, marked=True))
+        if not calls:
+            raise Unread(f"{START} without {PLUGIN}")
+        rest = text[at:].strip()
+        return Parsed(text[:begin].rstrip(), tuple(calls), cut="" if rest in _NO_MORE else rest)
+
+    def render(self, content: str, calls: Sequence[ToolCall]) -> str:
+        """See `Form.render`."""
+        blocks = (f"{START}{PLUGIN}\n{dumped({'name': c.name, 'parameters': said(c)})}{END}" for c in calls)
+        return content + "".join(blocks)
+
+    def edge(self, text: str, start: int) -> tuple[int, bool]:
+        """See `Form.edge`."""
+        found = text.find(START, start)
+        return (found, True) if found >= 0 else (partial(text, start, START), False)
+
+
+SEPARATOR = "<|tool_calls|>"
+_space = re.compile(r"[ \t\r\n]*")
+_stop_token = re.compile(r"(?:<\|\w{1,40}\|>)?")  # ends a reply, and some servers leave it in
+
+
+class SeparatorForm(Form):
+    """Content first, then the separator, then a JSON list of calls."""
+
+    name = "separator"
+    how = (
+        f"To call tools, end your reply with {SEPARATOR} and a JSON list of the calls, and write nothing behind it:\n"
+        f'{SEPARATOR}[{{"name": "tool", "arguments": {{"parameter": "value"}}}}]'
+    )
+    several = "Several calls can stand in the list."
+
+    def read(self, text: str, offers: Sequence[OfferedTool], ended: bool) -> Parsed:
+        """See `Form.parse`. The first separator counts: a further one can be part of an argument.
+
+        Where no calls follow the first one, as in a text that speaks of it, the last one counts.
+        """
+        begin, last = text.find(SEPARATOR), text.rfind(SEPARATOR)
+        if begin < 0:
+            return Parsed(text)
+        try:
+            return self._calls(text, begin, offers)
+        except Unread:
+            if last == begin:
+                raise
+        return self._calls(text, last, offers)
+
+    def _calls(self, text: str, begin: int, offers: Sequence[OfferedTool]) -> Parsed:
+        space = _space.match(text, begin + len(SEPARATOR))
+        value, end = json_at(text, space.end() if space else len(text))
+        if not _stop_token.fullmatch(text[end:].strip()):
+            raise Unread(f"more text after the list of calls: {short(text[end:])}")
+        return Parsed(text[:begin].rstrip(), calls_in(value, offers, marked=True))
+
+    def render(self, content: str, calls: Sequence[ToolCall]) -> str:
+        """See `Form.render`."""
+        return content + SEPARATOR + dumped([{"name": call.name, "arguments": said(call)} for call in calls])
+
+    def edge(self, text: str, start: int) -> tuple[int, bool]:
+        """See `Form.edge`."""
+        found = text.find(SEPARATOR, start)
+        return (found, True) if found >= 0 else (partial(text, start, SEPARATOR), False)
+
+
+DEEPEST = FOREIGN_DEPTH
+"""Levels of lists and objects in a call. A bound of our own: Python's depends on who calls."""
+_NAMES = ("name", "tool")
+_ARGUMENTS = ("arguments", "parameters", "args")
+_BESIDE = {"id", "type", "index"}
+_SPACE = " \t\n\r"
+
+
+def json_at(text: str, start: int = 0) -> tuple[Any, int]:
+    """The JSON value that begins at a place, and where it ends.
+
+    Raises:
+        Unread: there is none.
+    """
+    try:
+        value, end = _decoder.raw_decode(text, start)
+    except JSONDecodeError as error:
+        raise Unread(f"not JSON: {error.msg} at character {error.pos}") from None
+    except ValueError as error:
+        raise Unread(f"not JSON: {error}") from None
+    except RecursionError:
+        raise Unread(_TOO_DEEP) from None
+    if deeper_than(value, DEEPEST):
+        raise Unread(_TOO_DEEP)
+    return value, end
+
+
+def json_of(text: str) -> Any:
+    """The JSON value that a text is, but for white space around it.
+
+    Raises:
+        Unread: it is none.
+    """
+    bare = text.strip(_SPACE)
+    value, end = json_at(bare)
+    if end < len(bare):
+        raise Unread(f"not JSON: more text after the value, {short(bare[end:])}")
+    return value
+
+
+def calls_in(value: Any, offers: Sequence[OfferedTool], *, marked: bool) -> tuple[ToolCall, ...]:
+    """The calls that a JSON value says: one, a list of them, or `{"tool_calls": [...]}`.
+
+    Args:
+        marked: a marker says that these are calls. Else the value could be an answer, or tell what tools there are,
+            so it must be calls and nothing beside them, each with its arguments.
+
+    Raises:
+        Unread: it is something else, or one of them cannot be read.
+    """
+    if isinstance(value, dict) and "tool_calls" in value:
+        _nothing_else(value, {"tool_calls"}, marked)
+        value = value["tool_calls"]
+    calls = value if isinstance(value, list) else [value]
+    if not calls:
+        raise Unread("an empty list of calls")
+    return tuple(_call(call, offers, marked) for call in calls)
+
+
+def like_calls(value: Any, offers: Sequence[OfferedTool]) -> bool:
+    """Whether a JSON value is so much like calls that it deserves a reason why it is none."""
+    if isinstance(value, list):
+        return any(like_calls(one, offers) for one in value if isinstance(one, dict))
+    if not isinstance(value, dict):
+        return False
+    if "tool_calls" in value or isinstance(value.get("function"), dict):
+        return True
+    names = [value[key] for key in _NAMES if key in value]
+    known = {offer.name for offer in offers if offer.name}
+    return bool(names) and (
+        any(key in value for key in _ARGUMENTS) or any(isinstance(n, str) and n in known for n in names)
+    )
+
+
+def dumped(value: Any) -> str:
+    """JSON in which no marker can stand: `<|` is written with an escape."""
+    text = json.dumps(value, ensure_ascii=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half a surrogate pair, which no request can carry
+        text = json.dumps(value)
+    return text.replace("<|", "\\u003c|")
+
+
+def said(call: ToolCall) -> dict[str, Any]:
+    """The arguments of a call that was made."""
+    return {"not_a_json_object": call.raw} if call.arguments is None else dict(call.arguments)
+
+
+def _call(item: Any, offers: Sequence[OfferedTool], marked: bool) -> ToolCall:
+    if not isinstance(item, dict):
+        raise Unread(f"a call is not a JSON object: {short(str(item))}")
+    function = item
+    if isinstance(item.get("function"), dict):
+        function = item["function"]
+        _nothing_else(item, {"function", *_BESIDE}, marked)
+    name, arguments = _one_of(_NAMES, function), _one_of(_ARGUMENTS, function)
+    _nothing_else(function, {*_NAMES, *_ARGUMENTS, *_BESIDE}, marked)
+    offer = offered(function.get(name), offers)
+    if arguments not in function and not marked:
+        raise Unread(f"a call of {offer.name!r} without arguments")
+    given, raw = _arguments(function.get(arguments), offer)
+    identity = item.get("id")
+    try:
+        return ToolCall(id=identity if isinstance(identity, str) else "", name=offer.name, arguments=given, raw=raw)
+    except (ValueError, RecursionError):
+        raise Unread(f"the arguments of {offer.name!r} are not plain JSON") from None
+
+
+def _arguments(given: Any, offer: OfferedTool) -> tuple[dict[str, Any], str]:
+    raw = given if isinstance(given, str) else ""
+    if given is None or given == "":
+        return {}, ""
+    if isinstance(given, str):
+        try:
+            given = json_of(given)
+        except Unread as why:
+            raise Unread(f"the arguments of {offer.name!r}: {why}") from None
+    if not isinstance(given, dict):
+        raise Unread(f"the arguments of {offer.name!r} are not a JSON object")
+    return given, raw
+
+
+def _one_of(keys: Sequence[str], item: Mapping[str, Any]) -> str:
+    found = [key for key in keys if key in item]
+    if len(found) > 1:
+        raise Unread(f"a call has both {found[0]!r} and {found[1]!r}")
+    return found[0] if found else keys[0]
+
+
+def _nothing_else(item: Mapping[str, Any], known: set[str], marked: bool) -> None:
+    other = next((key for key in item if key not in known), None)
+    if other is not None and not marked:
+        raise Unread(f"a call with the key {short(other)} beside it")
+
+
+_TOO_DEEP = f"JSON of more than {DEEPEST} levels"
+
+
+def _no_number(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not a JSON number")
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if not math.isfinite(number):
+        raise ValueError("a number is too large")
+    return number
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):  # readers differ in which one counts
+        raise ValueError("an object has a key twice")
+    return found
+
+
+_decoder = JSONDecoder(parse_constant=_no_number, parse_float=_finite, object_pairs_hook=_once)
