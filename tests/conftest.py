@@ -115,8 +115,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """More workers than there are processors: many a test waits for a process or for time to pass."""
-    return (os.cpu_count() or 1) + 1
+    """More workers than there are processors: many a test waits for a process or for time to pass, in full most do.
+
+    Each worker costs what it takes to collect all tests, so there is one more only where the tests are short.
+    """
+    processors = os.cpu_count() or 1
+    return 2 * processors if config.option.full else processors + 1
 
 
 @pytest.hookimpl(wrapper=True)
@@ -285,7 +289,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if apart:
         config.hook.pytest_deselected(items=[*apart])
         items[:] = [item for item in items if item not in apart]
-    if not config.option.full and not _named(config):
+    if not _named(config):
         items[:] = in_tables(items)
 
 
