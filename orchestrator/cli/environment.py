@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import importlib.util
 import os
 import secrets
@@ -15,6 +16,8 @@ from typing import Literal
 
 import orchestrator
 from orchestrator.cli.exits import UsageError
+from orchestrator.cli.signals import other_code
+from orchestrator.executor.start import check_new_id
 from orchestrator.graph.refs import module_named
 
 _HOME = Path(orchestrator.__file__).resolve().parents[1]
@@ -41,6 +44,7 @@ def import_for(ref: str, directory: str) -> None:
     Args:
         ref: `module`, `module:attr` or `file.py:attr`.
     """
+    other_code()
     place = ref.partition(":")[0]
     if place.endswith(".py"):
         if Path(directory).resolve() in Path(directory, place).resolve().parents:
@@ -113,7 +117,6 @@ def forget_what_was_typed() -> None:
 
 def user_name() -> str:
     """Who is at the keyboard, as the system knows them."""
-    import getpass
 
     try:
         return getpass.getuser()
@@ -127,7 +130,6 @@ def new_run_id(given: str | None) -> str:
     Raises:
         UsageError: no run can have the one that was typed.
     """
-    from orchestrator.executor.start import check_new_id
 
     if given is None:
         return secrets.token_hex(8)
@@ -135,3 +137,13 @@ def new_run_id(given: str | None) -> str:
         return check_new_id(given)
     except ValueError as error:
         raise UsageError(f"--run-id: {error}") from None
+
+
+def agrees(question: str) -> bool:
+    """Whether the person at the terminal says yes; not without a terminal."""
+    if not on_terminal():
+        return False
+    forget_what_was_typed()
+    sys.stderr.write(f"{question} [y/N] ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")

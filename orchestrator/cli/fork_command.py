@@ -9,10 +9,22 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from pydantic import ValidationError
 
 from orchestrator.cli import options
+from orchestrator.cli.environment import new_run_id, user_name
 from orchestrator.cli.exits import COMPLETED, INTERRUPTED, PAUSED, UsageError
-from orchestrator.cli.migrating import ForkMigrating
+from orchestrator.cli.migration_options import ForkMigrating, Migrating, migration_of
+from orchestrator.cli.output import warn
+from orchestrator.cli.run_lookup import one_run
+from orchestrator.cli.run_session import TerminalSession, conclude, drive, manner_of, take
+from orchestrator.cli.storage import store_url
+from orchestrator.cli.terminal_questions import value_of
+from orchestrator.graph.codec import explain
+from orchestrator.graph.versions import state_shape
+from orchestrator.kernel.question import Approve, Deny, Value
+from orchestrator.kernel.records import Answered, Asked
+from orchestrator.kernel.status import FINAL
 
 if TYPE_CHECKING:
     from orchestrator.cli.run_session import Manner
@@ -65,12 +77,6 @@ def fork(
 
     Example: orchestrator fork 3f2a9c1d --at 12 --set 'topic="graphs"'
     """
-    from orchestrator.cli.environment import new_run_id
-    from orchestrator.cli.run_lookup import one_run
-    from orchestrator.cli.run_session import TerminalSession, conclude, drive
-    from orchestrator.cli.storage import store_url
-    from orchestrator.cli.stored_run import manner_of, take
-    from orchestrator.kernel.status import FINAL
 
     name, url = new_run_id(run_id), store_url(then.store)
     seen = one_run(url, run, partial(_looked_at, run_id=run, at=at))
@@ -144,7 +150,6 @@ def _move(
         how: the options that move it to another version.
         named: whether `--graph` names the version.
     """
-    from orchestrator.cli.migrating import Migrating, migration_of
 
     new = [name for name in values if _is_new(moment.definition, graph, name)]
     given = [f"{name}={json.dumps(values[name])}" for name in new]
@@ -162,7 +167,6 @@ def _is_new(old: GraphDefinition, new: GraphDefinition, name: str) -> bool:
 
 
 def _fields(graph: GraphDefinition) -> Mapping[str, Any]:
-    from orchestrator.graph.versions import state_shape
 
     found: Any = state_shape(graph.schema)["fields"]
     return found if isinstance(found, Mapping) else {}
@@ -178,7 +182,6 @@ class _Seen:
 
 async def _looked_at(executor: Executor, run_id: str, at: int | None) -> _Seen:
     """The run as it was then, with the references to its code, and the question that record `at` answers."""
-    from orchestrator.kernel.records import Answered, Asked
 
     run = await executor.load(run_id)
     if at is None or not 1 <= at <= run.seq:
@@ -192,8 +195,6 @@ async def _looked_at(executor: Executor, run_id: str, at: int | None) -> _Seen:
 
 async def _forked(executor: Executor, parent: str, changes: dict[str, Any]) -> Run:
     """The fork, made and not begun."""
-    from orchestrator.cli.environment import user_name
-    from orchestrator.cli.output import warn
 
     made = await executor.fork(parent, **changes, by=user_name())
     if made.parent is not None:
@@ -239,11 +240,6 @@ def _answers(seen: _Seen, given: Sequence[str]) -> dict[str, object]:
 
 def _answer(question: Question | None, text: str) -> Answer:
     """An answer as it is typed: for an approval `approve`, `deny` or one of its choices, else text or JSON."""
-    from pydantic import ValidationError
-
-    from orchestrator.cli.terminal_questions import value_of
-    from orchestrator.graph.codec import explain
-    from orchestrator.kernel.question import Approve, Deny, Value
 
     words: dict[str, Callable[[], Answer]] = {"approve": Approve, "deny": Deny}
     if text in words:

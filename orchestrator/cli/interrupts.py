@@ -13,7 +13,7 @@ from typing import TypeVar
 import anyio
 
 from orchestrator.cli.exits import INTERRUPTED
-from orchestrator.cli.process_end import stop_signals
+from orchestrator.cli.signals import stop_signals
 
 T = TypeVar("T")
 

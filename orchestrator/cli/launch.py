@@ -8,18 +8,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from orchestrator.cli import trust, trust_prompt, words
+from orchestrator.cli import trust
 from orchestrator.cli.environment import import_for
 from orchestrator.cli.exits import UsageError
-from orchestrator.cli.graphrefs import absolute, graph_from_ref, importing
+from orchestrator.cli.graph_refs import absolute, admitted, graph_from_ref, importing
 from orchestrator.cli.output import warn
+from orchestrator.cli.words import quoted
+from orchestrator.graph.model import is_shipped
+from orchestrator.models.refs import model_from_ref
+from orchestrator.tools import Toolbox, tools_from_ref
+from orchestrator.tools.refs import builtin_groups
+from orchestrator.visible import line
 
 if TYPE_CHECKING:
     from orchestrator.graph.model import GraphDefinition
     from orchestrator.graph_class import Graph
     from orchestrator.json import Json
     from orchestrator.models import Model
-    from orchestrator.tools import Toolbox
 
 _NAMED_MODEL = re.compile(r"([^\W\d](?:[\w-]|[^\x00-\x7f])*)=(.+)", re.DOTALL)
 DEFAULT_TOOLS = ("arithmetic",)
@@ -41,7 +46,6 @@ class Code:
 
 def _asks_default(graph: GraphDefinition) -> bool:
     """Whether some node asks the model that has no name; one of a user's kind may, if it does not say what it asks."""
-    from orchestrator.graph.model import is_shipped
 
     for node in graph.nodes.values():
         asks = node.asks_model or (node.asks is None and not is_shipped(type(node)))
@@ -90,7 +94,7 @@ class Launch:
         Raises:
             UsageError: they said no, or cannot be asked.
         """
-        return replace(self, trust=trust_prompt.admitted(self.graph, self.trust))
+        return replace(self, trust=admitted(self.graph, self.trust))
 
     def quiet(self) -> Launch:
         """The same, without a word on a model that nobody named."""
@@ -259,8 +263,8 @@ def _stored(refs: Mapping[str, object]) -> Launch:
 def _hint(refs: Mapping[str, object]) -> str:
     if not isinstance(refs.get("graph"), str):
         return ""
-    said = words.quoted(_stored(refs).options())
-    return f". It refers to the following; check this before you use it:\n  {words.line(said)}"
+    said = quoted(_stored(refs).options())
+    return f". It refers to the following; check this before you use it:\n  {line(said)}"
 
 
 def load_tools(refs: Sequence[str], directory: str | None = None) -> Toolbox:
@@ -270,8 +274,6 @@ def load_tools(refs: Sequence[str], directory: str | None = None) -> Toolbox:
         GraphUnknown: a reference leads to no tool.
         UsageError: a module cannot be imported, or two tools have one name.
     """
-    from orchestrator.tools import Toolbox, tools_from_ref
-    from orchestrator.tools.refs import builtin_groups
 
     found: list[Toolbox] = []
     for ref in dict.fromkeys(refs):
@@ -287,7 +289,6 @@ def load_tools(refs: Sequence[str], directory: str | None = None) -> Toolbox:
 
 def load_model(ref: str, directory: str | None = None) -> Model:
     """The model of a reference; `directory`: where a module that is not installed is looked for."""
-    from orchestrator.models.refs import model_from_ref
 
     if ":" in ref and not ref.startswith("openai:"):
         import_for(ref, directory or os.getcwd())

@@ -1,9 +1,9 @@
-"""Driving a run from the command line: progress while it runs, questions when it stops, its result at the end."""
+"""Drive a run from the command line: find its code, show progress, ask its questions, print its result."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,26 +11,27 @@ from typing import TYPE_CHECKING, Literal
 
 import anyio
 
-from orchestrator.cli import exits, progress, report, terminal_questions, words
+from orchestrator.cli import exits, report, terminal_questions
 from orchestrator.cli.environment import on_change, on_terminal, user_name
-from orchestrator.cli.error_texts import error_text
-from orchestrator.cli.guard import alone
+from orchestrator.cli.exits import UsageError, alone
 from orchestrator.cli.interrupts import Interrupted, run_async
-from orchestrator.cli.launch import Code, Launch
-from orchestrator.cli.output import discard_output, out_line, warn
-from orchestrator.cli.process_end import telling
-from orchestrator.cli.redaction import redacted
-from orchestrator.cli.run_lookup import load
-from orchestrator.cli.shown_questions import note
+from orchestrator.cli.launch import Code, Given, Launch, of_run
+from orchestrator.cli.options import Continuing
+from orchestrator.cli.output import discard_output, out_line, redacted, warn
+from orchestrator.cli.report import NextCommands
+from orchestrator.cli.run_lookup import approvals, load, one_run
+from orchestrator.cli.signals import telling
 from orchestrator.cli.storage import codec_of_environment, store_url
-from orchestrator.cli.trust import journal_seal
+from orchestrator.cli.trust import journal_seal, note
 from orchestrator.cli.trust import seal as sealed
-from orchestrator.errors import GraphChanged, ModelError, RunConflict, RunUnknown
+from orchestrator.cli.words import error_text, shell_command
+from orchestrator.errors import GraphChanged, ModelError, RunConflict, RunEnded, RunUnknown
+from orchestrator.executor import Executor
 from orchestrator.executor.lease import is_held
 from orchestrator.kernel.status import FINAL
 
 if TYPE_CHECKING:
-    from orchestrator.executor import Executor, Run
+    from orchestrator.executor import Run
 
 
 @dataclass(frozen=True)
@@ -44,18 +45,18 @@ class Manner:
     """Whether what it prints counts as looked at: not where a command answers, which may be repeated unread."""
     traceback: bool = False
     """Whether the traceback of a failed node is printed."""
-    fork_again: Callable[..., str] = words.command
+    fork_again: Callable[..., str] = shell_command
     """Writes the command that forks the run, with more options."""
 
-    def sink(self) -> progress.Sink:
+    def sink(self) -> report.Sink:
         """Where events go meanwhile."""
-        return progress.JsonLines() if self.events else progress.Tree(warn, sys.stderr)
+        return report.JsonLines() if self.events else report.Tree(warn, sys.stderr)
 
 
 class TerminalSession:
     """Drives one run until it ends or asks a question that cannot be answered at this terminal."""
 
-    def __init__(self, executor: Executor, run_id: str, sink: progress.Sink, *, seen: int) -> None:
+    def __init__(self, executor: Executor, run_id: str, sink: report.Sink, *, seen: int) -> None:
         self._executor, self._run_id, self._sink = executor, run_id, sink
         self._seen = seen
         self._left = False
@@ -215,7 +216,6 @@ async def opened(
     Raises:
         UsageError: `ORCHESTRATOR_ON_CHANGE` is neither `continue` nor `strict`.
     """
-    from orchestrator.executor import Executor
 
     strictness = on_change()
     launches = {one.graph.name: one.launch for one in (code, *further)}
@@ -261,3 +261,57 @@ async def closing_model(code: Code) -> AsyncIterator[None]:
             if close is not None:
                 with anyio.CancelScope(shield=True):
                     await close()
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A run that is about to go on."""
+
+    url: str
+    run: Run
+    code: Code
+    manner: Manner
+
+
+def take(run_id: str, then: Continuing, *, seen: Run | None = None, ended: Collection[str] = ()) -> Taken:
+    """Look at a run, if it was not `seen` just now, and import what it needs to go on.
+
+    Args:
+        run_id: the run's id.
+        then: the options of the command.
+        seen: the run.
+        ended: how it may have ended.
+
+    Raises:
+        RunUnknown: there is no such run.
+        RunEnded: it is over.
+        UsageError: its own references may not be followed, and none were given.
+        GraphUnknown: something that it needs is not there any more.
+    """
+    url = store_url(then.store)
+    run = seen if seen is not None else load(url, run_id)
+    if run.status in FINAL and run.status not in ended:
+        raise RunEnded(run_id, run.status)
+    try:
+        launch = of_run(run_id, run.root_id, run.refs, url, Given.of(then.graph, then.tools, then.model, then.trust))
+    except UsageError as error:
+        said = one_run(url, run_id, partial(approvals, run=run))
+        listed = "".join(f"\n  {line}" for line in said)
+        raise UsageError(f"{error}\nIts recorded approvals:{listed}" if said else str(error)) from None
+    launch = launch.admitted()
+    manner = manner_of(run, url, then.store, json=then.json, launch=launch)
+    return Taken(url, run, launch.load(), replace(manner, traceback=then.traceback))
+
+
+def typed(then: Continuing) -> tuple[str, ...]:
+    """The code that the options of a command name, as options of the next one."""
+    one = {"--graph": then.graph}
+    many = {"--tools": then.tools, "--model": then.model, "--trust": then.trust}
+    words = [word for name, value in one.items() if value is not None for word in (name, value)]
+    return (*words, *(word for name, values in many.items() for value in values or () for word in (name, value)))
+
+
+def manner_of(run: Run, url: str, store: str | None, *, json: bool, launch: Launch | None = None) -> Manner:
+    """How to tell of a run that is in the store; with the code that it was told to go on in, unless it knows that."""
+    known = launch is None or launch.is_found(run.root_id, run.refs, url)
+    return Manner(NextCommands(store, () if known or launch is None else launch.options()), json=json)

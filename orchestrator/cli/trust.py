@@ -1,28 +1,36 @@
-"""Which stored references may be resolved: those that this user's command line wrote, in this very store.
+"""What this user's key proves: which stored references may be resolved, and which questions the user has seen.
 
 A reference is text that makes a command import code. A store can come from anywhere (a download, a cloned
 repository, another user's directory), so text in it is not enough. What the command line stores is sealed with a
 key that only this user can read; `resume` resolves a run's references only if the seal is right for this run, these
-references and this store file, and the file belongs to the user. Everything else wants `--graph` again.
+references and this store file, and the file belongs to the user. Everything else needs `--graph` again.
+
+A plain `approve RUN` approves what was printed for this user, not what the run asks by now. What was printed is noted
+next to the key, in the user's own directory.
 """
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import os
 import secrets
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.cli.output import warn
-from orchestrator.cli.storage import is_ours, store_file
-from orchestrator.json import JsonObject, canonical
+from orchestrator.cli.storage import is_ours, place, store_file
+from orchestrator.executor import Seal
+from orchestrator.json import JsonObject, canonical, digest
 from orchestrator.private import state_folder
 
 if TYPE_CHECKING:
-    from orchestrator.executor import Seal
+    from orchestrator.executor import Run
+    from orchestrator.kernel.question import Question
+
 
 _KEY_BYTES = 32
 
@@ -55,7 +63,6 @@ def journal_seal(url: str, *, make: bool) -> Seal | None:
     Args:
         make: whether to make a key if this user has none. A command that only looks needs none.
     """
-    from orchestrator.executor import Seal
 
     file = store_file(url)
     if file is None:
@@ -109,3 +116,40 @@ def _make_key(path: Path) -> None:
         pass
     finally:
         draft.unlink()
+
+
+def note(run: Run, url: str) -> None:
+    """Note that what a run waits for was printed, in place of what was noted of it before."""
+    with suppress(OSError, RuntimeError):  # then the questions have to be named
+        file = _file(run.run_id, url)
+        if file is None:
+            return
+        if not run.waiting:
+            file.unlink(missing_ok=True)
+            return
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        draft = file.with_name(f"{file.name}.{os.getpid()}.{secrets.token_hex(4)}")
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as lines:
+            lines.writelines(f"{_digest(question)}\n" for question in run.waiting)
+        draft.replace(file)
+
+
+def was_shown(run_id: str, question: Question, url: str) -> bool:
+    """Whether this question, as it is now, was printed for this user when the run was last looked at."""
+    try:
+        file = _file(run_id, url)
+        return file is not None and _digest(question) in file.read_text(encoding="ascii").split()
+    except (OSError, RuntimeError, UnicodeDecodeError):
+        return False
+
+
+def _file(run_id: str, url: str) -> Path | None:
+    store = place(url)
+    if store is None:
+        return None
+    name = hashlib.sha256(f"{store}\0{run_id}".encode(errors="surrogatepass")).hexdigest()[:32]
+    return key_file().with_name("shown") / name
+
+
+def _digest(question: Question) -> str:
+    return digest(question.model_dump(mode="json"))
