@@ -16,7 +16,7 @@ from orchestrator.cli.output import warn
 from orchestrator.cli.words import visible
 from orchestrator.errors import InvalidAnswer, StaleAnswer
 from orchestrator.render.terminal.questions import question_text
-from orchestrator.views.outcome_choices import outcome_choices
+from orchestrator.views.call_questions import outcome_choices
 
 if TYPE_CHECKING:
     from orchestrator.executor import Executor

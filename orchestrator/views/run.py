@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from orchestrator.errors import Archived
     from orchestrator.views.explainer import Explainer, RunExplanation
     from orchestrator.views.overlay import Overlay
-    from orchestrator.views.standby import Standby
     from orchestrator.views.timeline import Timeline
+    from orchestrator.views.worker_info import Standby
 
 T = TypeVar("T")
 

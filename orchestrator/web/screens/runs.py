@@ -132,9 +132,16 @@ class Filter:
 
 
 _NAMES = {
-    "graph": "graph", "label": "label", "q": "search", "parent": "from run", "relation": "made by", "since": "since",
-    "failed_tool": "failed tool", "begun_since": "begun since", "begun_until": "begun until",
-}  # fmt: skip
+    "graph": "graph",
+    "label": "label",
+    "q": "search",
+    "parent": "from run",
+    "relation": "made by",
+    "since": "since",
+    "failed_tool": "failed tool",
+    "begun_since": "begun since",
+    "begun_until": "begun until",
+}
 """Filters that are shown with their values, and what they are called."""
 
 

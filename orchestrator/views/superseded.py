@@ -1,4 +1,4 @@
-"""What no longer counts in a run, because the run ended there and was reopened.
+"""Parts of a run that no longer count, because the run ended there and was reopened.
 
 The attempts of a step that failed, up to its failure, are set aside when the run is reopened, with their calls; so is
 what followed a limit that was raised. What a later attempt still has of them counts: calls that cannot be undone and
@@ -42,7 +42,7 @@ class _Call:
     """The record and the question by which a person was last asked what became of it."""
 
 
-class Discards(Fold):
+class Superseded(Fold):
     """What no longer counts in a run.
 
     Args:

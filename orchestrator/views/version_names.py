@@ -1,4 +1,4 @@
-"""The names that places of a run have in one version of its graph, where the run moved from version to version."""
+"""Names of places and fields in one version of a run's graph, where the run moved between versions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from orchestrator.kernel.records import Migrated, Record, RunStarted
 T = TypeVar("T")
 
 
-class MovedNames:
+class VersionNames:
     """The names of a run in one of its versions: the last one with this structure, else the one that it has now.
 
     Args:
