@@ -118,13 +118,13 @@ _PARTS = re.compile(r":not\(\.([\w-]+)\)|\.([\w-]+)|^([a-z]+)")
 
 
 class _Compound(NamedTuple):
-    """What one element has to be: `text`, `.node`, `.node:not(.visited)`."""
+    """A compound selector: `text`, `.node`, `.node:not(.visited)`."""
 
     tag: str
     held: frozenset[str]
     lacked: frozenset[str]
     direct: bool
-    """Whether the compound before it is the parent, and not any ancestor."""
+    """True if the compound before it is the parent, and not any ancestor."""
 
 
 class _Rule(NamedTuple):
@@ -172,7 +172,7 @@ def _apply(
 
 
 def _matches(selector: tuple[_Compound, ...], path: tuple[_Element, ...]) -> bool:
-    """Whether a selector picks the last element of a path from the root."""
+    """True if a selector matches the last element of a path from the root."""
     last, element = selector[-1], path[-1]
     if last.tag not in ("", element.tag) or not last.held <= element.classes or last.lacked & element.classes:
         return False

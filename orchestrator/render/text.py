@@ -54,7 +54,7 @@ def to_text(graph: GraphDefinition, run: RunLike | None = None, *, ascii: bool =
 
 
 class _TextTree:
-    """One level: the top, or the inside of a subgraph."""
+    """A level: the top, or the inside of a subgraph."""
 
     def __init__(self, drawing: Drawing, levels: dict[str | None, Level], cluster: str | None) -> None:
         self.drawing, self.levels = drawing, levels
@@ -120,7 +120,7 @@ class _TextTree:
             head = left
 
     def _straight(self, key: str, left: str) -> list[str]:
-        """What stands straight below: where ways meet again, else what outweighs all the rest."""
+        """Nodes straight below: where ways meet again, else the one that outweighs all the rest."""
         below = self.below[key]
         meeting = [target for target in below if target in self.meets]
         if meeting or not below:

@@ -28,7 +28,7 @@ from orchestrator.views.step_work import AskTracker, WorkTime, asked_at
 
 
 class _PlannedMap:
-    """One such map, with its steps."""
+    """A map whose items need each other, with its steps."""
 
     __slots__ = ("busy", "edge", "ended", "group", "path", "steps")
 
@@ -249,9 +249,9 @@ class Trace(Fold):
         """The activation that the record being folded is about."""
         self._opened: list[OpenedMap] = []
         self._groups: deque[OrderedMap] = deque()
-        """Of the opened maps those whose items need each other."""
+        """Open maps whose items need each other."""
         self._was_over = False
-        """Whether the run had come to a result before the record being folded."""
+        """True if the run had a result before the record being folded."""
         self._took: list[tuple[FrameState, int]] = []
         self._gone: list[Activation] = []
         self._again: list[tuple[Activation, NodeKey, r.StepDone | None]] = []
@@ -521,7 +521,7 @@ class Trace(Fold):
                 self._items[place] = (len(done), self._items[place][1])
 
     def _reopen(self, changed: OverlayChange) -> None:
-        """What failed is tried again, and what landed too late counts."""
+        """Try failed steps again, and count those that landed too late."""
         if not any(late is None for _, _, late in self._again):  # no step failed: a merge did
             self._recover(list(self._failed), changed)
         for token, place, late in self._again:

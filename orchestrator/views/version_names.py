@@ -58,7 +58,7 @@ class VersionNames:
         return found
 
     def _names_from(self, seq: int) -> Sequence[Renames]:
-        """What is to be renamed, one version after the other, from the version that a record is of."""
+        """Renames to apply, version by version, from the version of a record."""
         at = sum(move < seq for move in self._seqs)
         if at <= self._to:
             return self._forward[at:]

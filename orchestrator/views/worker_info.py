@@ -54,7 +54,7 @@ class WorkerInfo:
 
 @dataclass(frozen=True, slots=True)
 class Standby:
-    """What the store says about a run that no process drives.
+    """State of a run that no process drives, as the store has it.
 
     Attributes:
         due: when it may be taken up at the earliest, in Unix seconds; None: it does not wait to be taken up.
@@ -71,7 +71,7 @@ class Standby:
     parked: bool = False
 
     def line(self, at: str = "") -> str:
-        """Why no process drives the run, and when one will, in one line.
+        """Explain in one line why no process drives the run, and when one will.
 
         Args:
             at: where the run is.

@@ -42,12 +42,12 @@ class Named(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """What a request is about beside its run: `request.state.act` in `authorize`."""
+    """Subject of a request besides its run: `request.state.act` in `authorize`."""
 
     question: Question | None = None
     """The question that it answers, as the run asks it; None: none, or there is no such question."""
     redact: bool = True
-    """Whether what looks like a secret is blanked in the answer."""
+    """True if text that looks like a secret is blanked in the answer."""
     tool: str = ""
     """The tool whose call it approves or denies, or says what became of; empty: the question is about none."""
     risk: str = ""
@@ -170,7 +170,7 @@ class Sessions:
         return made
 
     def has_any(self, ids: Iterable[str]) -> bool:
-        """Whether one of these is the id of an open session."""
+        """True if one of these is the id of an open session."""
         self._drop_ended()
         return any(_digest(one) in self._ends for one in ids)
 

@@ -1,4 +1,4 @@
-"""What went wrong with a request, as `application/problem+json` (RFC 9457), in the words of the command line."""
+"""Problems of requests as `application/problem+json` (RFC 9457), in the words of the command line."""
 
 from __future__ import annotations
 

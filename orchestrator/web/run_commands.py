@@ -79,7 +79,7 @@ async def answer(call: Call[NoQuery, AnswerBody]) -> RunResult:
 
 
 def _became(records: list[Record], question: str) -> dict[str, object]:
-    """What became of a question: `answered` and by whom, `closed` without an answer, or still `open`."""
+    """Return the state of a question: `answered` and by whom, `closed` without an answer, or still `open`."""
     asked = max((one.seq for one in records if isinstance(one, Asked) and one.question.id == question), default=0)
     answers = [one for one in records if isinstance(one, Answered) and one.question == question and one.seq > asked]
     if not answers:

@@ -22,7 +22,6 @@ from orchestrator.tasks import away
 from orchestrator.views.events import event_of
 from orchestrator.views.run import explainer_of
 from orchestrator.web import questions
-from orchestrator.web.bodies import response_of
 from orchestrator.web.documents import (
     Records,
     RunDocument,
@@ -35,6 +34,7 @@ from orchestrator.web.documents import (
     WhyDocument,
     blank,
     branches_of,
+    response_of,
     result_fields,
     rows_of,
 )
@@ -153,7 +153,7 @@ async def picture(draw: Callable[[], str]) -> Response:
 
 
 async def why(call: Call[WhyQuery]) -> WhyDocument:
-    """Why a run is where it is, or why a step ran."""
+    """Explain why a run is where it is, or why a step ran."""
     run, seq = await call.executor.load(call.run_id), call.query.seq
     _check_record(run, seq)
     try:

@@ -1,4 +1,4 @@
-"""What runs spent, in groups, as an answer and as a stream that says when it is another one."""
+"""Spending of runs in groups, as an answer and as a stream of changes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class StatsEvent(Document):
 
 
 async def stats(call: Call[StatsQuery]) -> StatsDocument | ASGIApp:
-    """What runs spent, in groups; or, if the client wants a stream, when it is something else."""
+    """Return the spending of runs in groups; or, if the client wants a stream, an event for each change of it."""
     if MEDIA in call.request.headers.get("accept", ""):
         return call.stream(_changes(call))
     return StatsDocument(groups=await _asked(call))
@@ -71,7 +71,7 @@ async def groups_of(
     graph: str | None,
     label: Iterable[str],
 ) -> list[StatsGroup]:
-    """What runs spent, in groups; see `Executor.stats`.
+    """Return the spending of runs in groups; see `Executor.stats`.
 
     Args:
         call: the request.

@@ -126,7 +126,7 @@ class EventStream:
         streams.check()
         self._events, self._streams, self._settings, self._allowed = events, streams, settings, allowed
         self._over = False
-        """Whether the end was sent, or cannot be sent."""
+        """True if the end was sent, or cannot be sent."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Stream until the events, the reader or the server end."""
@@ -211,7 +211,7 @@ async def _disconnected(receive: Receive, scope: anyio.CancelScope, seconds: flo
 
 
 class StoreWatch:
-    """When a stream has to look at the store.
+    """Tells a stream when to read the store.
 
     Args:
         store: the store.

@@ -49,7 +49,7 @@ from orchestrator.stores.requests import words as words_of
 from orchestrator.tools.builtin.browser import proxy, tabs
 from orchestrator.tools.builtin.files import Text, numbered
 from orchestrator.tools.builtin.files.names import parts_of
-from orchestrator.tools.builtin.terminal.shell import Kept
+from orchestrator.tools.builtin.terminal.shell import BoundedOutput
 from orchestrator.tools.builtin.web_fetch import _HOST, guard
 from orchestrator.tools.builtin.web_fetch.client import text_of
 from orchestrator.tools.builtin.web_fetch.readable import readable
@@ -59,7 +59,7 @@ from orchestrator.tools.mcp import untrusted
 from orchestrator.tools.mcp.listing import checked_schema, names_of
 from orchestrator.tools.mcp.servers import refuse_secrets, servers_of
 from orchestrator.tools.mcp.stdio import Lines, id_of
-from orchestrator.tools.result import Blob, told_of
+from orchestrator.tools.result import Blob, placeholder_of
 from orchestrator.tools.tool import checked
 from orchestrator.tools.validation import coerced, faults
 from orchestrator.views import safe_text
@@ -260,14 +260,14 @@ def _files(text: str) -> None:
 
 
 def _address(text: str) -> None:
-    guard.told(text)
+    guard.shown_address(text)
     _HOST.fullmatch(text)
     guard.Guard().url(f"http://a/{text}")
 
 
 def _content(text: str) -> None:
     with suppress(ValueError):
-        told_of(Image(url="data:" + text))
+        placeholder_of(Image(url="data:" + text))
     with suppress(ValueError):
         Blob(data=base64.b64encode(text.encode()).decode(), media_type=text)
 
@@ -279,7 +279,7 @@ def _offline(text: str) -> None:
 
 
 def _terminal(text: str) -> None:
-    kept = Kept(10_000)
+    kept = BoundedOutput(10_000)
     data = text.encode()
     for start in range(0, len(data), 512):
         kept.add(data[start : start + 512])

@@ -228,7 +228,7 @@ _FRAME_STYLE = "width:100%;border:1px solid #8d98aa66;border-radius:8px"
 
 
 class FramedPage:
-    """What `run.page()` returns: shows itself as the last value of a notebook's cell.
+    """The result of `run.page()`: a page that shows itself as the last value of a notebook's cell.
 
     Args:
         run: the run.

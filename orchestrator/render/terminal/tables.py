@@ -42,9 +42,9 @@ class Column:
     least: int | None = None
     """Cells of the terminal that it keeps however narrow the terminal is; None: it is never cut."""
     right: bool = False
-    """Whether it is aligned to the right, as numbers are."""
+    """True if it is aligned to the right, as numbers are."""
     optional: bool = False
-    """Whether it is left out if all of its cells are empty."""
+    """True if it is left out when all of its cells are empty."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Looks:
-    """What the place of a table allows."""
+    """Abilities of the place where a table is shown."""
 
     width: int | None = None
     """Cells in a line of the terminal; None: not a terminal, so nothing is cut."""
@@ -71,7 +71,7 @@ PLAIN = Looks()
 
 
 def looks_of(stream: TextIO) -> Looks:
-    """What a stream allows: a terminal its width (`COLUMNS` if set), everything else whole texts.
+    """Return the abilities of a stream: a terminal has a width (`COLUMNS` if set), everything else gets whole texts.
 
     Args:
         stream: what is written to.
@@ -121,7 +121,7 @@ def _cell(given: Cell | str, width: int | None) -> Cell:
 
 
 def _widths(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], room: int | None) -> list[int]:
-    """How wide each column is: the widest of those that may be cut give way first."""
+    """Width of each column: the widest of those that may be cut give way first."""
     widths = [max(columns_of(row[number].text) for row in rows) for number in range(len(columns))]
     if room is None:
         return widths

@@ -70,7 +70,7 @@ def _tool(tool: Tool) -> ToolRow:
 
 @cache
 def _fixed() -> KindList:
-    """What is the same for all servers."""
+    """The parts that are the same for all servers."""
     rows = [
         KindRow(
             name=kind,

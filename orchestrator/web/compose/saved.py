@@ -73,7 +73,7 @@ class SavedFile:
 
 
 def is_name(name: str) -> bool:
-    """Whether a file can be named so."""
+    """True if a file can have this name."""
     fits = is_graph_name(name) and name == plain_name(name) and len(name.encode()) <= _LONGEST_NAME
     return fits and name.casefold() not in _DEVICES
 
@@ -215,16 +215,16 @@ class _Seen:
     """A file as it was when it was last read."""
 
     mark: tuple[int, int, int]
-    """When it was changed, its length, and its number in the file system."""
+    """Time of its last change, its length, and its number in the file system."""
     digest: str = ""
     fault: bool = False
     tools: bool = True
-    """Whether the tools of the server were known then."""
+    """True if the tools of the server were known then."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What has become of a file: a graph, a fault, or nothing."""
+    """Result of reading a file: a graph, a fault, or nothing."""
 
     name: str
     graph: Graph | None = None
@@ -258,7 +258,7 @@ class SavedGraphs:
         self.files: dict[str, SavedFile] = {}
         """The files of the graphs of the server, by name."""
         self.faults: dict[str, str] = {}
-        """Why files are no graphs of the server, by name."""
+        """Reasons why files are no graphs of the server, by name."""
         self.read_changed()
         self.settle()
 
@@ -415,5 +415,5 @@ def _mark(name: str, folder: int) -> tuple[int, int, int]:
 
 
 def _is_there(name: str, folder: int) -> bool:
-    """Whether the folder has a file by now, which it had not when its names were listed."""
+    """True if the folder has a file that it did not have when its names were listed."""
     return name in names_in(folder)

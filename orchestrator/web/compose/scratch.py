@@ -60,7 +60,7 @@ _UNUSED = 5.0
 
 @dataclass(slots=True)
 class _Journal:
-    """What is counted of a run. What was counted once is not looked at again: an append costs what it appends."""
+    """Counts of a run. Nothing is counted twice: an append costs what it appends."""
 
     size: int = 0
     records: int = 0
@@ -95,7 +95,7 @@ class ScratchStore(MemoryStore):
 
     @property
     def full(self) -> bool:
-        """Whether it takes no more."""
+        """True if it takes no more."""
         return self.size >= self._most
 
     def largest(self) -> str | None:

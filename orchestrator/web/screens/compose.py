@@ -40,14 +40,14 @@ edges: |
   START -> write
   write -> END
 """
-"""What an editor without a graph begins with: the smallest graph that answers something."""
+"""Text of an editor without a graph: the smallest graph that answers something."""
 
 
 _OF_LIBRARY = "This is the graph of the library. That of this server cannot be a file:"
 
 
 class ComposeQuery(Query):
-    """What is edited. Without either, a small graph to begin with."""
+    """The graph to edit. Without either, a small graph to begin with."""
 
     graph: Name | None = Field(None, description="A graph of this server, to change it.")
     start: Name | None = Field(
@@ -75,7 +75,7 @@ async def drawing_css(call: Call[NoQuery]) -> Response:
 
 
 async def _begin(call: Call[Any]) -> dict[str, Any]:
-    """What the editor begins with, for its template and its script.
+    """Return the first content of the editor, for its template and its script.
 
     Raises:
         GraphUnknown: there is no graph of the name in the address.
