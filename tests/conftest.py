@@ -33,6 +33,7 @@ from hypothesis import HealthCheck, settings
 
 from orchestrator.testing import MockClock
 from tests.support.processes import starts_processes
+from tests.support.tables import in_tables
 
 pytest_plugins = [
     "tests.support.postgres",
@@ -221,7 +222,7 @@ def _rows_of_products(items: list[pytest.Item]) -> set[pytest.Item]:
 def _in_database(item: pytest.Item) -> bool:
     """True if a test needs PostgreSQL."""
     values = item.callspec.params.values() if hasattr(item, "callspec") else ()
-    named = any(isinstance(value, str) and value in DATABASES for value in values)
+    named = any(not DATABASES.isdisjoint(value if isinstance(value, tuple) else (value,)) for value in values)
     return named or not SERVERS.isdisjoint(getattr(item, "fixturenames", ()))
 
 
@@ -283,6 +284,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if apart:
         config.hook.pytest_deselected(items=[*apart])
         items[:] = [item for item in items if item not in apart]
+    if not config.option.full and not _named(config):
+        items[:] = in_tables(items)
 
 
 @pytest.fixture

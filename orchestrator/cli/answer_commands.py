@@ -26,7 +26,7 @@ from orchestrator.executor.answers import is_answerable, stale_or_unknown
 from orchestrator.kernel.question import Approve, Deny, parts_of
 from orchestrator.kernel.records import Asked
 from orchestrator.render.terminal.questions import question_text
-from orchestrator.views.outcome_choices import outcome_choices
+from orchestrator.views.call_questions import outcome_choices
 from orchestrator.visible import line
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from orchestrator.cli.options import seconds
 from orchestrator.cli.output import out_json, out_table, warn
 from orchestrator.cli.run_lookup import looking
 from orchestrator.cli.storage import exists, store_url
-from orchestrator.render.terminal.table import Column
+from orchestrator.render.terminal.tables import Column
 from orchestrator.values import utc
 
 if TYPE_CHECKING:

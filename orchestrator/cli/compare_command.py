@@ -17,7 +17,7 @@ from orchestrator.cli.run_session import closing_model
 from orchestrator.cli.storage import store_url
 from orchestrator.comparison import compare as compared
 from orchestrator.render.terminal.colours import STATUS
-from orchestrator.render.terminal.table import Cell, Column
+from orchestrator.render.terminal.tables import Cell, Column
 
 if TYPE_CHECKING:
     from orchestrator.comparison import Comparison

@@ -24,10 +24,9 @@ from orchestrator.errors import ArrowSyntaxError, GraphUnknown, InvalidGraph, Pr
 from orchestrator.graph.checks.all import report_of
 from orchestrator.graph.report import CheckReport
 from orchestrator.render import FORMATS
-from orchestrator.render.terminal.table import Column
-from orchestrator.render.terminal.tool_table import tool_table, whole
+from orchestrator.render.terminal.tables import Column, tool_table, whole
 from orchestrator.tools.refs import builtin_groups
-from orchestrator.views.witness import witness_overlay
+from orchestrator.views.overlay import witness_overlay
 from orchestrator.visible import line
 
 if TYPE_CHECKING:

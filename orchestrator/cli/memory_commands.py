@@ -19,7 +19,7 @@ from orchestrator.cli.options import json_of, seconds
 from orchestrator.cli.output import out, out_json, out_table, redacted, warn
 from orchestrator.cli.run_lookup import looking
 from orchestrator.cli.storage import exists, store_url
-from orchestrator.render.terminal.table import Column
+from orchestrator.render.terminal.tables import Column
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence

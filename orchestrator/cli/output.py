@@ -18,12 +18,12 @@ from orchestrator.visible import shown as visible
 
 if TYPE_CHECKING:
     from orchestrator import redaction
-    from orchestrator.render.terminal import table
-    from orchestrator.render.terminal.table import Cell, Column, Looks
+    from orchestrator.render.terminal import tables
+    from orchestrator.render.terminal.tables import Cell, Column, Looks
     from orchestrator.stores import RunInfo
 else:  # patterns take a while to compile, and not every command prints a table
     (redaction,) = lazy_modules("orchestrator", "redaction")
-    (table,) = lazy_modules("orchestrator.render.terminal", "table")
+    (tables,) = lazy_modules("orchestrator.render.terminal", "tables")
 
 
 def redacted(value: object) -> object:
@@ -73,7 +73,7 @@ def out_table(columns: Sequence[Column], rows: Sequence[Sequence[Cell | str] | s
     Raises:
         BrokenPipeError: stdout is closed at the other end.
     """
-    print(table.table(columns, rows, table.looks_of(sys.stdout)), flush=True)
+    print(tables.table(columns, rows, tables.looks_of(sys.stdout)), flush=True)
 
 
 def out_made(made: Callable[[Looks], str]) -> None:
@@ -82,7 +82,7 @@ def out_made(made: Callable[[Looks], str]) -> None:
     Raises:
         BrokenPipeError: stdout is closed at the other end.
     """
-    print(made(table.looks_of(sys.stdout)), flush=True)
+    print(made(tables.looks_of(sys.stdout)), flush=True)
 
 
 def out_json(value: object) -> None:

@@ -24,7 +24,7 @@ from orchestrator.cli.storage import exists, shown_url, store_url
 from orchestrator.cli.words import error_text
 from orchestrator.errors import OrchestratorError
 from orchestrator.executor.replay import DEFAULT
-from orchestrator.render.terminal.table import Cell, Column
+from orchestrator.render.terminal.tables import Cell, Column
 from orchestrator.views.replay_result import COLUMNS
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from orchestrator.render.terminal.colours import can_draw
 from orchestrator.render.terminal.event_lines import EventLines
 from orchestrator.render.terminal.questions import question_text
 from orchestrator.stores.places import shown_url
-from orchestrator.views.outcome_choices import outcome_choices
-from orchestrator.views.standby import moment
+from orchestrator.views.call_questions import outcome_choices
+from orchestrator.views.worker_info import moment
 from orchestrator.visible import behind, exact, line, narrow
 
 if TYPE_CHECKING:

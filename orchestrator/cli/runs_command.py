@@ -16,7 +16,7 @@ from orchestrator.cli.options import moment
 from orchestrator.cli.output import out_json, out_made, row_document, warn
 from orchestrator.cli.storage import codec_of_environment, exists, shown_url, store_url
 from orchestrator.executor.run_status import run_list
-from orchestrator.render.terminal.run_table import run_table
+from orchestrator.render.terminal.tables import run_table
 from orchestrator.render.terminal.texts import ago
 from orchestrator.stores import open_store
 from orchestrator.stores.requests import RunQuery

@@ -14,7 +14,7 @@ from orchestrator.cli.output import out_json, out_table, warn
 from orchestrator.cli.run_lookup import looking
 from orchestrator.cli.storage import exists, shown_url, store_url
 from orchestrator.errors import InvalidValue
-from orchestrator.render.terminal.table import Cell, Column
+from orchestrator.render.terminal.tables import Cell, Column
 from orchestrator.values import utc
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ import anyio
 import typer
 
 from orchestrator import __version__
+from orchestrator._lazy import lazy_modules
 from orchestrator.cli import options, report
 from orchestrator.cli.exits import COMPLETED, INTERRUPTED, UsageError, alone, of_error
 from orchestrator.cli.interrupts import Interrupted, run_async
@@ -30,7 +31,6 @@ from orchestrator.executor.effects.graphs import GraphTool
 from orchestrator.kernel.status import RunStatus
 from orchestrator.render.terminal import texts
 from orchestrator.tools.mcp.listing import names_of
-from orchestrator.web.connections import BoundedConfig, bounded_logs, most_connections
 
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from orchestrator.cli.launch import Code, Launch
     from orchestrator.executor import Executor, Run
     from orchestrator.graph_class import Graph
+    from orchestrator.web import server as web_server
+else:  # it needs an extra, whose lack is reported
+    (web_server,) = lazy_modules("orchestrator.web", "server")
 
 
 LABEL = ("via", "mcp")
@@ -343,7 +346,10 @@ async def _http(port: int, url: str, codes: list[Code], offered: Any) -> None:
             warn(f"serving http://{hosts[0]}/mcp (Ctrl-C ends it)")
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(_until_cancelled, server)
-                with bounded_logs(), anyio.CancelScope(shield=True):  # `_until_cancelled` ends it in good order
+                with (
+                    web_server.bounded_logs(),
+                    anyio.CancelScope(shield=True),
+                ):  # `_until_cancelled` ends it in good order
                     await server.serve([listening])
                 tasks.cancel_scope.cancel()
 
@@ -356,8 +362,10 @@ def _server(app: Any) -> Any:
         def capture_signals(self) -> Iterator[None]:
             yield  # the command line has handlers of its own
 
-    most = most_connections()
-    return Server(BoundedConfig(app, most, ws="none", log_level="warning", timeout_graceful_shutdown=2, lifespan="on"))
+    most = web_server.most_connections()
+    return Server(
+        web_server.BoundedConfig(app, most, ws="none", log_level="warning", timeout_graceful_shutdown=2, lifespan="on")
+    )
 
 
 async def _until_cancelled(server: Any) -> None:

@@ -14,7 +14,7 @@ from orchestrator.cli.output import out_json, out_made, warn
 from orchestrator.cli.run_lookup import looking
 from orchestrator.cli.storage import exists, shown_url, store_url
 from orchestrator.errors import InvalidValue
-from orchestrator.render.terminal.stats_table import stats_table
+from orchestrator.render.terminal.tables import stats_table
 
 if TYPE_CHECKING:
     from orchestrator.executor import Executor

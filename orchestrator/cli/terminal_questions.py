@@ -24,7 +24,7 @@ from orchestrator.kernel.question import Approve, Deny, Value
 from orchestrator.kernel.records import Answered
 from orchestrator.render.terminal.questions import question_text
 from orchestrator.tools.validation import faults, kinds_taken
-from orchestrator.views.outcome_choices import outcome_choices
+from orchestrator.views.call_questions import outcome_choices
 from orchestrator.visible import exact
 from orchestrator.visible import shown as visible
 

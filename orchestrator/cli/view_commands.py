@@ -31,7 +31,7 @@ from orchestrator.visible import shown as visible
 if TYPE_CHECKING:
     from orchestrator.cli.report import Sink
     from orchestrator.executor import Executor, Point, Run
-    from orchestrator.render.terminal.table import Looks
+    from orchestrator.render.terminal.tables import Looks
     from orchestrator.views.explainer import RunExplanation, RunReasons
 
 

@@ -32,7 +32,7 @@ from orchestrator.cli.trust import seal as sealed
 from orchestrator.errors import InvalidValue
 from orchestrator.executor import App, WorkerHealth
 from orchestrator.graph.refs import attribute, module_named, module_of_file
-from orchestrator.render.terminal.worker_table import worker_table
+from orchestrator.render.terminal.tables import worker_table
 from orchestrator.stores.fair_claims import Turns
 
 if TYPE_CHECKING:

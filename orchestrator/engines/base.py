@@ -1,4 +1,4 @@
-"""What every engine offers, and what a delivery does: it drives the run, and says when to deliver it again.
+"""Interface of engines, and deliveries: a delivery drives the run and returns when to deliver it again.
 
 An engine delivers at least once, late, or never, and that is enough:
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("orchestrator.worker")
 
 EngineStatus: TypeAlias = Literal["unknown", "queued", "running", "done"]
-"""What an engine knows of a run: nothing; that it is to be delivered; that it is delivered just now; or that it was."""
+"""Status of a run at an engine: unknown, to be delivered, being delivered, or delivered."""
 
 _FIRST, _LONGEST = 0.25, 30.0
 """Seconds before a run that could not be driven is delivered again: at first, and at most. They double each time."""
@@ -117,14 +117,14 @@ class ServedEngine(Engine, Protocol):
 
 
 class Delivered(NamedTuple):
-    """What a delivery came to."""
+    """Result of a delivery."""
 
     status: str
     """The run's status."""
     due: float | None = None
-    """When to deliver it again, in Unix seconds; None: when it is submitted again, or never."""
+    """Time of the next delivery in Unix seconds; None: when it is submitted again, or never."""
     tries: int = 0
-    """How many deliveries in a row could not drive it. The next one is given this number."""
+    """Number of consecutive deliveries that could not drive it. The next one receives this number."""
 
 
 class Deliveries:
@@ -156,7 +156,7 @@ class Deliveries:
         if health is not None:
             health.delivery_slots = slots
         self.slots = slots
-        """How many runs are driven at the same time."""
+        """Number of runs that are driven at the same time."""
         self.draining = anyio.Event()
         """Set when no further run is driven here. An engine that is asked for deliveries is asked no more then."""
         self._places = anyio.Semaphore(slots)

@@ -21,7 +21,7 @@ from orchestrator.stores.base import Page, Placing, RunInfo, Store
 from orchestrator.stores.requests import RunQuery
 from orchestrator.stores.rows import MARK, MAX_DEATHS, encrypted_with
 from orchestrator.values import check_labels, check_text
-from orchestrator.views.standby import Standby
+from orchestrator.views.worker_info import Standby
 
 if TYPE_CHECKING:
     from orchestrator.executor.run_log import DriveClock

@@ -16,15 +16,15 @@ from orchestrator.views.safe_text import plain, told
 MOST_NODES = 5_000
 """Subgraphs whose nodes would exceed it are drawn closed, as one node: nesting can multiply without end."""
 
-_ASKING: dict[Asked, Look] = {"model": "model", "person": "human"}
+_LOOKS_OF_ASKED: dict[Asked, Look] = {"model": "model", "person": "human"}
 _TERMINALS: dict[str, Look] = {START: "start", END: "end", STOP: "stop", ANY: "any"}
 _TELLING = ("outcomes", "model", "tools", "reads", "writes", "retry", "timeout", "effect", "cache", "version")
 _PLAIN = {"outcomes": "done", "effect": "idempotent"}
-"""What goes without saying."""
+"""Settings that are not shown, because they are the default."""
 
 
 def draw(graph: GraphDefinition, run: RunLike | None = None, *, closed: bool | Collection[str] = ()) -> Drawing:
-    """What to show of the graph; with a run, where it has been and where it is.
+    """Make the drawing of a graph; with a run, also where it has been and where it is.
 
     Args:
         graph: Drawn whole; subgraphs are drawn open while the picture has at most `MOST_NODES` nodes.
@@ -218,14 +218,14 @@ def _look(node: Node) -> Look:
         return "graph"
     asked, original = node._asks, _original(node)
     if asked is not None:
-        return _ASKING[asked]
+        return _LOOKS_OF_ASKED[asked]
     look = node._look or "custom"
     declared = _setting(node, "model") is not None  # that its code asks one: a kind of the library's own says so itself
     return "model" if declared and (look == "custom" or original == "function") else look
 
 
 def _does(node: Node, label: str) -> str:
-    """What a node does: of a subgraph, which graph it runs, unless its own name says that."""
+    """The work of a node; for a subgraph the graph that it runs, unless its own name has that."""
     inner = node.subgraph
     said = node.does if inner is None or inner.name == label else f"runs {inner.name}"
     return plain(said, LONGEST_DOES) if said else ""

@@ -35,7 +35,7 @@ _VISITED = Mark(("visited",))
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What one record changed in the picture."""
+    """The change of the picture by one record."""
 
     seq: int
     ts: float
@@ -70,7 +70,7 @@ class Replay:
 
 
 def replay(graph: GraphDefinition, records: Iterable[Record], *folds: Fold, plan: Plan | None = None) -> Replay:
-    """What each record of a run changes in its picture.
+    """Replay a run as the changes of its picture by each record.
 
     Args:
         graph: The run's graph (`run.definition`); its code is not needed.

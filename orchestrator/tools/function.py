@@ -38,7 +38,7 @@ class FunctionTool(Tool):
         self._of_class = isinstance(function, classmethod)
         inside: Any = function.__func__ if isinstance(function, classmethod | staticmethod) else function
         self.function: Callable[..., Any] = inside
-        """What is called."""
+        """Function that is called."""
         self._around = around
         self._bound: tuple[object, ...] = ()
         first = next(iter(_signature(self.function).parameters), "")
@@ -78,7 +78,7 @@ class FunctionTool(Tool):
 
 
 def _signature(function: Callable[..., object]) -> inspect.Signature:
-    """What a function takes.
+    """Return the signature of a function.
 
     Raises:
         TypeError: it does not tell, as some that are written in C.

@@ -24,7 +24,7 @@ from orchestrator.tools.toolbox import Toolbox, as_tool
 
 
 class Register(Protocol):
-    """What `Registry.register` gives: a decorator, or to be called with a function and another name."""
+    """Result of `Registry.register`: a decorator, also callable with a function and another name."""
 
     def __call__(self, function: Callable[..., Any] | Tool, /, name: str | None = None) -> Tool:
         """Register it and give the tool."""

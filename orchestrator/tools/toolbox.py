@@ -61,7 +61,7 @@ class Toolbox:
 
     @property
     def ready(self) -> bool:
-        """Whether its tools are known now; if not, opening it (`async with`) makes them so."""
+        """True if its tools are known now; if not, opening it (`async with`) fetches them."""
         return all(part.ready for part in self._parts if isinstance(part, Toolbox))
 
     @property
@@ -140,7 +140,7 @@ class Toolbox:
 
     @asynccontextmanager
     async def _hold(self) -> AsyncIterator[None]:
-        """What one opening holds until it is closed, in a task of its own."""
+        """Connections of one opening, held until it is closed, in a task of its own."""
         async with AsyncExitStack() as stack:
             for one in self.connections:
                 await stack.enter_async_context(one)

@@ -22,7 +22,7 @@ class Event(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     type: str
-    """One of `EVENT_TYPES`, or of the names of another style."""
+    """A name of `EVENT_TYPES`, or of another style."""
     seq: int | None
     """The record's number; None for a live event."""
     ts: float

@@ -15,13 +15,13 @@ from orchestrator.kernel.state import Activation
 from orchestrator.values import check_position
 from orchestrator.views.causes import Cause, Drop, Origin, Transition, TransitionEdge
 from orchestrator.views.safe_text import plain, told
-from orchestrator.views.standby import Standby
 from orchestrator.views.timeline import Timeline, TimelineRow
+from orchestrator.views.worker_info import Standby
 
 
 @dataclass(frozen=True, slots=True)
 class StepExplanation:
-    """Why one step ran, and why it led where it led. Each text is one line, without secrets or control sequences."""
+    """Reasons why a step ran and took its edges. Each text is one line, without secrets or control sequences."""
 
     seq: int | None
     """The record that ended the step; None while it has not ended."""
@@ -29,9 +29,9 @@ class StepExplanation:
     """Its path and node."""
     status: str
     came: str
-    """Why it ran."""
+    """Reason why it ran."""
     went: str = ""
-    """Where it led and what decided that; empty while it has not ended."""
+    """The edges it took and the result that decided this; empty while it has not ended."""
     not_taken: tuple[str, ...] = ()
     """The other edges of the node, each with its outcome."""
     waits: str = ""
@@ -39,7 +39,7 @@ class StepExplanation:
 
     @property
     def line(self) -> str:
-        """Where it led, what decided that, and the edges not taken; of a step that has not ended why it ran."""
+        """The edges taken, what decided that, and the edges not taken; for a step that has not ended, why it ran."""
         said = self.went or self.waits or self.came
         return f"{said}; not taken: {'; '.join(self.not_taken)}" if self.not_taken else said
 
@@ -61,7 +61,7 @@ class StepExplanation:
 
 @dataclass(frozen=True, slots=True)
 class RunExplanation:
-    """Why a run is where it is."""
+    """Reason why a run is where it is."""
 
     run_id: str
     seq: int
@@ -83,7 +83,7 @@ class RunExplanation:
 
 @dataclass(frozen=True, slots=True)
 class RunReasons:
-    """Why a run is where it is, and why each of its ended steps ran and led where it led."""
+    """Reasons for the place of a run, and for each of its ended steps."""
 
     run: str
     """The reason of the run, in one line."""
@@ -141,7 +141,7 @@ class Explainer:
     # -- steps ----------------------------------------------------------------------------------------------------
 
     def why(self, row: TimelineRow) -> StepExplanation:
-        """Why a step ran, and why it led where it led."""
+        """Explain why a step ran and why it took its edges."""
         took = self.causes.transitions.get(row.activation)
         came, went, tried = self.origin(row), self.destination(row), _tried(row)
         came, went = (came, f"{went}{tried}") if went else (f"{came}{tried}", went)
@@ -156,7 +156,7 @@ class Explainer:
         return "interrupted" if self.status == "interrupted" else "queued" if self.queued else "running"
 
     def origin(self, row: TimelineRow) -> str:
-        """Why a step ran."""
+        """Explain why a step ran."""
         return self._came(self.causes.origins.get(row.activation))
 
     def _came(self, came: Origin | None) -> str:
@@ -212,7 +212,7 @@ class Explainer:
         return took.node if took is not None else "a branch"
 
     def destination(self, row: TimelineRow) -> str:
-        """Where a step led, and what decided it."""
+        """Explain which edges a step took, and what decided it."""
         took = self.causes.transitions.get(row.activation)
         gone = self.causes.drops.get(row.activation)
         if took is None:
@@ -265,7 +265,7 @@ class Explainer:
         return any(other.parent == row.number and other.live for other in self.rows.rows)
 
     def run_reason(self) -> str:
-        """Why the run is where it is, in one line; of a fork also where it comes from."""
+        """Explain in one line why the run is where it is; for a fork also its origin."""
         fork = self.causes.run.fork
         reason = f"{self._run_reason()}{self._queues()}"
         if fork is None:
@@ -362,8 +362,10 @@ def _decided(cause: Cause | None, row: TimelineRow) -> str:
 
 def guards_told(guards: Mapping[str, bool | str]) -> str:
     """The values of guards, including those of edges that were not taken; empty: there were none."""
-    said = [f"{plain(name)} {str(value).lower() if isinstance(value, bool) else told(value, 80)}"
-            for name, value in guards.items()]  # fmt: skip
+    said = [
+        f"{plain(name)} {str(value).lower() if isinstance(value, bool) else told(value, 80)}"
+        for name, value in guards.items()
+    ]
     return f"its guards: {_some(said)}" if said else ""
 
 
@@ -393,7 +395,7 @@ _MOST_HOLDERS = 3
 
 @dataclass(frozen=True, slots=True)
 class PoolWait:
-    """One step that waits for a place.
+    """A step that waits for a place in a pool.
 
     Attributes:
         activation: The step.
@@ -415,7 +417,7 @@ class PoolWait:
 
     @property
     def what(self) -> str:
-        """What it waits for, without its own name."""
+        """The pool that it waits for, without its own name."""
         more = len(self.held_by) - _MOST_HOLDERS
         names = ", ".join(self.held_by[:_MOST_HOLDERS]) + (f" and {more} more" if more > 0 else "")
         taken = f"{self.holders} of {self.places} taken" + (f" by {names}" if names else "")

@@ -1,4 +1,4 @@
-"""What a replay of a run came to."""
+"""The result of a replay."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from typing import Any, Literal, TypeAlias, cast
 from orchestrator.graph.limits import Usage
 from orchestrator.kernel import records as r
 from orchestrator.kernel.records import Record
-from orchestrator.views.call_text import short
 from orchestrator.views.diff import diff_of, ended_diverged
 from orchestrator.views.run import Run
-from orchestrator.views.run_diff import RunDiff
+from orchestrator.views.run_diff import RunDiff, short
 from orchestrator.views.safe_text import told
 from orchestrator.views.timeline import timeline
 
@@ -25,7 +24,7 @@ ReplayStatus: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """Where a replay first asked something that the replayed run did not."""
+    """The place where a replay first asked something that the replayed run did not ask."""
 
     path: str
     """The branch of the step; empty for the run's trunk."""
@@ -47,9 +46,14 @@ class Divergence:
     def to_json(self) -> dict[str, Any]:
         """As plain JSON."""
         return {
-            "path": self.path, "node": self.node, "visit": self.visit, "seq": self.seq, "kind": self.kind,
-            "name": self.name, "why": self.why,
-        }  # fmt: skip
+            "path": self.path,
+            "node": self.node,
+            "visit": self.visit,
+            "seq": self.seq,
+            "kind": self.kind,
+            "name": self.name,
+            "why": self.why,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,17 +79,17 @@ class Replay:
 
     @property
     def same(self) -> bool:
-        """Whether the replay did the same, to the same end, and nothing else was asked."""
+        """True if the replay did the same, to the same end, and nothing else was asked."""
         return self.diverged_at is None and not self.ended_diverged and self.diff.same
 
     @property
     def status(self) -> ReplayStatus:
-        """How it ended: `diverged`, or the status of its run."""
+        """The end of the replay: `diverged`, or the status of its run."""
         return "diverged" if self.ended_diverged else cast("ReplayStatus", self.run.status)
 
     @property
     def answer_changed(self) -> bool:
-        """Whether the output is another one, or is not known because the replay did not come to its end."""
+        """True if the output differs, or is unknown because the replay did not reach its end."""
         return (self.status, self.run.output) != (self.parent.status, self.parent.output)
 
     @property
@@ -122,9 +126,15 @@ class Replay:
         ended = self.run.machine.ended is not None and self.status != "diverged"
         after = short(answer_of(self.run), width) if ended or self.same else "-"
         return (
-            told(self.parent.run_id, 40), told(self.run.graph, 30), result, short(answer_of(self.parent), width), after,
-            str(self.made), str(self.saved.calls), f"{self.saved.cost:g}",
-        )  # fmt: skip
+            told(self.parent.run_id, 40),
+            told(self.run.graph, 30),
+            result,
+            short(answer_of(self.parent), width),
+            after,
+            str(self.made),
+            str(self.saved.calls),
+            f"{self.saved.cost:g}",
+        )
 
 
 COLUMNS = ("run", "graph", "result", "answer before", "answer after", "calls made", "saved", "cost saved")
@@ -144,12 +154,12 @@ def table(replays: Sequence[Replay]) -> str:
 
 
 def answer_of(run: Run) -> Any:
-    """What a run answered: its output, or its error if it failed."""
+    """The answer of a run: its output, or its error if it failed."""
     return run.output if run.error is None or run.status == "exhausted" else str(run.error)
 
 
 def replay_of(parent: Run, before: Sequence[Record], run: Run, after: Sequence[Record]) -> Replay:
-    """What a replay came to, by the records of both runs.
+    """Compare a replay with the replayed run by the records of both.
 
     Args:
         parent: the replayed run.
@@ -160,13 +170,18 @@ def replay_of(parent: Run, before: Sequence[Record], run: Run, after: Sequence[R
     own = 0 if run.machine.fork is None else run.machine.fork.seq
     first = next((record for record in after if isinstance(record, r.Diverged) and record.seq > own), None)
     return Replay(
-        run, parent, diff_of(parent, before, run, after), None if first is None else _divergence(run, after, first),
-        run.machine.saved, ended_diverged(after), _refused(after, own),
-    )  # fmt: skip
+        run,
+        parent,
+        diff_of(parent, before, run, after),
+        None if first is None else _divergence(run, after, first),
+        run.machine.saved,
+        ended_diverged(after),
+        _refused(after, own),
+    )
 
 
 def _refused(records: Sequence[Record], after: int) -> int:
-    """How many calls were begun, to wait for what stopped them in the replayed run, and were not made."""
+    """Count the calls that began, to wait for what stopped them in the replayed run, and were not made."""
     begun: dict[str, bool] = {}
     for record in records[after:]:
         if isinstance(record, r.EffectIntended) and record.kind != "effect":

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from orchestrator.errors import Archived
     from orchestrator.views.explainer import Explainer, RunExplanation
     from orchestrator.views.overlay import Overlay
-    from orchestrator.views.standby import Standby
     from orchestrator.views.timeline import Timeline
+    from orchestrator.views.worker_info import Standby
 
 T = TypeVar("T")
 
@@ -189,17 +189,17 @@ class Run(Generic[StateT]):
 
     @property
     def usage(self) -> Usage:
-        """What the run has used: steps, calls, tokens, cost, seconds; of a fork without what is `inherited`."""
+        """Usage of the run: steps, calls, tokens, cost, seconds; for a fork without what is `inherited`."""
         return self.machine.own_usage
 
     @property
     def saved(self) -> Usage:
-        """Of a replay, what it took from the replayed run and did not use. It counts against the limits."""
+        """For a replay, usage that it took from the replayed run and did not spend. It counts against the limits."""
         return self.machine.saved
 
     @property
     def inherited(self) -> Usage:
-        """Of a fork, what its parent had used where it was forked. It counts against the limits of the fork."""
+        """For a fork, the usage of its parent where it was forked. It counts against the limits of the fork."""
         return self.machine.inherited
 
     @property
@@ -240,7 +240,7 @@ class Run(Generic[StateT]):
 
     @property
     def error(self) -> Failure | None:
-        """Why it failed; for an interrupted run the failure of a model's server that interrupted it, if any."""
+        """The failure of the run; for an interrupted run that of a model's server that interrupted it, if any."""
         machine = self.machine
         if machine.ended is not None:
             return machine.ended.error

@@ -1,19 +1,136 @@
-"""How two runs differ, as data: what `diff` gives."""
+"""The difference of two runs as data, as `diff` returns it, and calls as lines of text for it.
+
+Secrets are blanked before anything is cut, long texts are cut, and long lines are wrapped, so that a diff of two
+prompts shows the sentence that differs.
+"""
 
 from __future__ import annotations
 
+import json
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import unified_diff
 from typing import Any, Literal, TypeAlias
 
 from orchestrator.graph.limits import Usage
+from orchestrator.kernel.records import Diverged, EffectIntended, Record
+from orchestrator.redaction import redacted
 from orchestrator.views.run import Run
-from orchestrator.views.safe_text import told
+from orchestrator.views.safe_text import bare, cut, plain, told
+
+LONGEST = 50_000
+"""Characters of one call that are compared line by line."""
+WIDTH = 160
+"""Characters of a line; a longer one is wrapped."""
+MOST_LINES = 60
+"""Lines of one diff."""
+_CONTEXT = 2
+_MOST_COMPARED = 2_000
+"""Lines of one call that are compared: the time that a diff takes grows faster than they do."""
+
+
+def messages_of(records: Iterable[Record]) -> dict[str, Mapping[str, object]]:
+    """Digest -> message, of all requests to models: a request refers to a message that the journal has already."""
+    found: dict[str, Mapping[str, object]] = {}
+    for record in records:
+        if isinstance(record, EffectIntended | Diverged) and record.kind == "model":
+            for message in _list(record.request.get("messages")):
+                if isinstance(message, Mapping) and isinstance(message.get("digest"), str):
+                    found.setdefault(str(message["digest"]), message)
+    return found
+
+
+def request_lines(intended: EffectIntended, messages: Mapping[str, Mapping[str, object]]) -> list[str]:
+    """The request of a call, as lines.
+
+    Args:
+        intended: the call.
+        messages: see `messages_of`.
+    """
+    request = dict(intended.request)
+    lines = [f"{intended.kind} {intended.name}"]
+    if intended.kind == "model":
+        for one in _list(request.pop("messages", ())):
+            message = one if isinstance(one, Mapping) else {}
+            lines += _message_lines(messages.get(str(message.get("ref", "")), message))
+        offered = [one for one in _list(request.pop("tools", ())) if isinstance(one, Mapping)]
+        if offered:
+            lines.append(f"tools: {', '.join(_name_of(one) for one in offered)}")
+            lines += [line for one in offered for line in _json_lines(one)]
+        request = {key: value for key, value in request.items() if value not in (None, {}, [])}
+    lines += _json_lines(request)
+    return _bounded(lines)
+
+
+def value_lines(value: object) -> list[str]:
+    """A value of a journal, as lines: a text as it is, anything else as JSON."""
+    return _bounded(_json_lines(value))
+
+
+def line_diff(one: Sequence[str], other: Sequence[str]) -> tuple[str, ...]:
+    """The lines that differ, with those around them: `-` of the first, `+` of the second, `@@` between two places."""
+    found = list(unified_diff(one, other, n=_CONTEXT, lineterm=""))[2:]
+    if not found:
+        return ("they differ in what is not shown: a secret, or text behind the first characters",)
+    if len(found) > MOST_LINES:
+        return (*found[:MOST_LINES], f"… {len(found) - MOST_LINES} more lines")
+    return tuple(found)
+
+
+def short(value: object, limit: int = 200) -> str:
+    """A value on one line, without secrets."""
+    clean = redacted(value)
+    return told(clean if isinstance(clean, str) else json.dumps(clean, ensure_ascii=False, sort_keys=True), limit)
+
+
+def _message_lines(message: Mapping[str, object]) -> Iterator[str]:
+    yield f"{message.get('role', 'message')}:"
+    yield from _json_lines(message.get("content", ""))
+    more = {
+        key: value
+        for key, value in message.items()
+        if key not in ("role", "content", "digest", "ref") and value not in (None, {}, [], "")
+    }
+    if more:
+        yield from _json_lines(more)
+
+
+def _name_of(offered: Mapping[str, object]) -> str:
+    inner = offered.get("function")
+    return str((inner if isinstance(inner, Mapping) else offered).get("name", "?"))
+
+
+def _json_lines(value: object) -> list[str]:
+    value = redacted(value)
+    if value in (None, {}, [], ""):
+        return []
+    if not isinstance(value, str):
+        value = json.dumps(value, ensure_ascii=False, indent=1, sort_keys=True)
+    return value.splitlines()
+
+
+def _bounded(lines: Iterable[str]) -> list[str]:
+    found: list[str] = []
+    room = LONGEST
+    for line in lines:
+        if room <= 0 or len(found) >= _MOST_COMPARED:
+            break
+        text = plain(bare(cut(line, room)))
+        room -= len(text) + 1
+        found += textwrap.wrap(text, WIDTH, drop_whitespace=False, break_on_hyphens=False) or [""]
+    return found
+
+
+def _list(value: object) -> Sequence[object]:
+    return value if isinstance(value, list | tuple) else ()
+
 
 DifferenceKind: TypeAlias = Literal[
     "state", "step", "request", "result", "question", "answer", "attempt", "outcome", "update", "error", "status",
     "output",
 ]  # fmt: skip
-"""What differs.
+"""The kind of a difference.
 
 state      the state that the run began with, or that a fork or a migration set
 step       one run came to the step, and the other did not
@@ -32,7 +149,7 @@ output     the runs have other outputs
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One difference between two runs."""
+    """A difference between two runs."""
 
     kind: DifferenceKind
     path: str = ""
@@ -64,14 +181,19 @@ class Difference:
     def to_json(self) -> dict[str, Any]:
         """As plain JSON."""
         return {
-            "kind": self.kind, "path": self.path, "node": self.node, "visit": self.visit, "seqs": list(self.seqs),
-            "what": self.what, "lines": list(self.lines),
-        }  # fmt: skip
+            "kind": self.kind,
+            "path": self.path,
+            "node": self.node,
+            "visit": self.visit,
+            "seqs": list(self.seqs),
+            "what": self.what,
+            "lines": list(self.lines),
+        }
 
 
 @dataclass(frozen=True, slots=True)
 class RunFigures:
-    """One of two compared runs in figures."""
+    """A compared run in figures."""
 
     run_id: str
     graph: str
@@ -80,15 +202,19 @@ class RunFigures:
     status: str
     steps: int
     usage: Usage
-    """What it used, with what a fork inherited and a replay did not spend."""
+    """Its usage, with what a fork inherited and a replay did not spend."""
 
     def to_json(self) -> dict[str, Any]:
         """As plain JSON."""
         usage = self.usage.model_dump(mode="json", include={"calls", "input_tokens", "output_tokens", "cost"})
         return {
-            "run_id": self.run_id, "graph": self.graph, "content": self.content, "status": self.status,
-            "steps": self.steps, **usage,
-        }  # fmt: skip
+            "run_id": self.run_id,
+            "graph": self.graph,
+            "content": self.content,
+            "status": self.status,
+            "steps": self.steps,
+            **usage,
+        }
 
     def cells(self) -> tuple[str, ...]:
         """As a row of a table."""
@@ -108,7 +234,7 @@ _COLUMNS = ("run", "graph", "status", "steps", "calls", "tokens in", "tokens out
 
 @dataclass(frozen=True, slots=True)
 class RunDiff:
-    """How two runs differ. Times, ids, costs and who answered are not compared; nor is which branch was faster.
+    """The difference of two runs. Times, ids, costs, who answered, and which branch was faster are not compared.
 
     Attributes:
         figures: Both runs in figures: steps, calls, tokens, cost.
@@ -123,7 +249,7 @@ class RunDiff:
 
     @property
     def same(self) -> bool:
-        """Whether both took the same steps, asked and got the same, and ended the same."""
+        """True if both took the same steps, asked and got the same, and ended the same."""
         return not self.differences
 
     @property
@@ -133,7 +259,7 @@ class RunDiff:
 
     @property
     def same_graph(self) -> bool:
-        """Whether both are runs of the same graph with the same content."""
+        """True if both are runs of the same graph with the same content."""
         one, other = self.figures
         return (one.graph, one.content) == (other.graph, other.content)
 

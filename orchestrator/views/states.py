@@ -28,14 +28,14 @@ Patch: TypeAlias = dict[str, list[object]]
 
 @dataclass(slots=True)
 class StateDelta:
-    """How the state before and after a step follows from others."""
+    """The state before and after a step, as changes of other states."""
 
     base: str | int
     """The activation whose state after is this one's state before, or the number of a whole state."""
     merged: Patch = field(default_factory=dict)
-    """What a join added to the base."""
+    """Values that a join added to the base."""
     patch: Patch = field(default_factory=dict)
-    """What the step changed."""
+    """Values that the step changed."""
 
 
 def states(plan: Plan, records: Iterable[r.Record]) -> States:

@@ -1,4 +1,4 @@
-"""What a run has done and does now, as a tree of steps.
+"""A run as a tree of steps: those that ended and those under way.
 
 It is folded from the journal, whichever process drives the run. Live events only add what the journal does not have:
 progress, and the text of a reply that is still streaming.
@@ -15,10 +15,9 @@ from orchestrator.kernel import records as r
 from orchestrator.kernel.question import until
 from orchestrator.kernel.run_state import Delta
 from orchestrator.kernel.state import Activation, Phase
-from orchestrator.views.askings import Askings, Unasked, asked_at
-from orchestrator.views.calls import JournaledCall
 from orchestrator.views.events import Event
 from orchestrator.views.reader import Fold
+from orchestrator.views.step_work import AskTracker, JournaledCall, Unasked, asked_at
 
 StepRecord: TypeAlias = (
     r.StepDone | r.StepFailed | r.StepRetried | r.EffectIntended | r.EffectSettled | r.Asked | r.TimerSet
@@ -58,18 +57,18 @@ class TreeStep:
     failed_calls: int = 0
     """Failed tool calls of a step that ended with an outcome nevertheless."""
     asks_kind: Asked | None = None
-    """What its kind asks."""
+    """`Node.asks` of its kind."""
     unasked: Unasked = ""
-    """What it is called if it ended without asking that."""
+    """Its name if it ended without asking that."""
     update: dict[str, object] = field(default_factory=dict)
     cached: bool = False
-    """Whether its outcome and update came from the cache."""
+    """True if its outcome and update came from the cache."""
     fault: str = ""
     attempt: int = 1
     next_at: float = 0.0
     asks: str = ""
     by: str = ""
-    """Who answered its last question."""
+    """Name of the person who answered its last question."""
     note: Event | None = None
     """The last `progress` or `emitted` event of the step."""
     depth: int = 0
@@ -87,7 +86,7 @@ class TreeStep:
 
     @property
     def over(self) -> bool:
-        """Whether it has ended."""
+        """True if it has ended."""
         return self.state in ("done", "failed", "dropped")
 
 
@@ -113,7 +112,7 @@ class StepTree(Fold):
         self._steps: dict[str, TreeStep] = {}
         self._askers: dict[str, TreeStep] = {}
         self._answered: dict[str, TreeStep] = {}
-        self._askings = Askings()
+        self._ask_tracker = AskTracker()
         self._broken_off: dict[str, TreeStep] = {}
         """Steps that failed or were dropped, by activation."""
 
@@ -143,7 +142,7 @@ class StepTree(Fold):
         return LiveBranches(frozenset(live), frozenset(live - busy - ready), frozenset(ready - busy))
 
     def is_over(self, step: TreeStep, standing: LiveBranches) -> bool:
-        """Whether the step and all its branches have ended."""
+        """True if the step and all its branches have ended."""
         return step.over and not any(branch.path in standing.live for branch in step.branches.values())
 
     def forget(self, count: int) -> None:
@@ -210,7 +209,7 @@ class StepTree(Fold):
 
     def applying(self, record: r.Record) -> None:
         """See `Observer.applying`."""
-        self._askings.note(record)
+        self._ask_tracker.note(record)
         match record.type:
             case "step_done":
                 self._done(record)
@@ -255,7 +254,7 @@ class StepTree(Fold):
             step.started = record.started or step.started
         step.outcome, step.update = record.outcome, dict(record.update)
         step.failed_calls, step.cached = record.failed, record.cached
-        step.unasked = self._askings.unasked(record.activation, step.asks_kind)
+        step.unasked = self._ask_tracker.unasked(record.activation, step.asks_kind)
         step.fault = "" if record.error is None else str(record.error)
         self._ended(record.activation, "done", record.ended or record.ts)
 

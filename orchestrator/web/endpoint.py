@@ -18,10 +18,19 @@ from orchestrator.kernel.records import Answered, Asked
 from orchestrator.stores.base import RunInfo
 from orchestrator.web.compose.scratch import OWNER
 from orchestrator.web.documents import Document
-from orchestrator.web.principals import Act, answering, labelled, name_of, refused, refused_for, tools_of
+from orchestrator.web.principals import (
+    SESSION,
+    Act,
+    Sessions,
+    answering,
+    labelled,
+    name_of,
+    refused,
+    refused_for,
+    tools_of,
+)
 from orchestrator.web.problems import HttpProblem
 from orchestrator.web.requests import Body, LimitChanges, NoQuery, Query
-from orchestrator.web.sessions import SESSION, Sessions
 from orchestrator.web.settings import Risk, Settings
 from orchestrator.web.streams import EventStream
 
@@ -30,11 +39,11 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from orchestrator.executor import Executor
-    from orchestrator.views.approval_context import ApprovalContext
+    from orchestrator.views.call_questions import ApprovalContext
     from orchestrator.web.alignments import Alignments
+    from orchestrator.web.compose.checks import Texts
     from orchestrator.web.compose.saved import SavedGraphs
     from orchestrator.web.compose.scratch import Scratch
-    from orchestrator.web.compose.texts import Texts
     from orchestrator.web.replay_batches import ReplayBatches
     from orchestrator.web.screens.run_feed import RunFeeds
     from orchestrator.web.streams import OpenStreams
@@ -46,10 +55,10 @@ _RISKS: tuple[Risk, ...] = ("none", "read", "write", "dangerous")
 
 
 class Surroundings(NamedTuple):
-    """What a card shows beside a question."""
+    """Context that a card shows next to a question."""
 
     version: object
-    """Of which run and question they are: another run may have the same id after this one is deleted."""
+    """Identifies the run and the question: another run may have the same id after this one is deleted."""
     input: str
     """The first line of the run's input."""
     context: ApprovalContext
@@ -57,7 +66,7 @@ class Surroundings(NamedTuple):
 
 @dataclass(frozen=True)
 class Service:
-    """What all requests of an application share."""
+    """Parts that all requests of an application share."""
 
     executor: Executor
     settings: Settings
@@ -68,7 +77,7 @@ class Service:
     replays: ReplayBatches
     sessions: Sessions
     scratch: Scratch | None = None
-    """Where texts are tried; None: nowhere."""
+    """The store of tries; None: texts are not tried."""
     saved: SavedGraphs | None = None
     """The graphs that pages save; None: they save none."""
     surroundings: dict[tuple[str, str], Surroundings] = field(default_factory=dict)
@@ -104,7 +113,7 @@ class Call(Generic[QueryT, BodyT]):
 
     @property
     def settings(self) -> Settings:
-        """What the application is set to."""
+        """Settings of the application."""
         return self.service.settings
 
     @property
@@ -119,7 +128,7 @@ class Call(Generic[QueryT, BodyT]):
         return self.run.run_id
 
     def by(self, given: str) -> str:
-        """Who acts, for the journal.
+        """Return the name of the person who acts, for the journal.
 
         Args:
             given: what the body says.
@@ -162,10 +171,11 @@ class Call(Generic[QueryT, BodyT]):
         authorize = self.settings.authorize
         if higher and (authorize is None or await name_of(authorize, self.request, "raise_limits", self.row) is None):
             raise HttpProblem(
-                403, "limits-refused",
+                403,
+                "limits-refused",
                 f"limits: this server lets requests lower {', '.join(higher)}, and not raise: start it with higher "
                 "--max-... options, or let authorize() allow raise_limits",
-            )  # fmt: skip
+            )
         return wanted
 
     async def graphs(self) -> Mapping[str, GraphDefinition]:
@@ -201,7 +211,7 @@ class Call(Generic[QueryT, BodyT]):
         return found
 
     async def may_see(self, info: RunInfo) -> bool:
-        """Whether the principal may make this request about a run of a list."""
+        """Return True if the principal may make this request about a run of a list."""
         if self.settings.authorize is None:
             return True
         asked = await self.labelled(info)
@@ -322,7 +332,7 @@ class Endpoint:
     path: str
     """With `{run_id}` or `{name}`; a path with `{run_id}` is about a run."""
     action: str
-    """What `authorize` is asked for, and the operation's id in OpenAPI. No two rows share it."""
+    """Name of the action for `authorize`, and the operation's id in OpenAPI. No two rows share it."""
     handler: Handler
     summary: str
     answer: type[Document] | None
@@ -342,12 +352,12 @@ class Endpoint:
 
     @property
     def writes(self) -> bool:
-        """Whether it can change something, and is left out of a server that only reads."""
+        """True if it can change something, and is left out of a server that only reads."""
         return self.method != "GET" and self.action not in _PURE
 
     @property
     def of_run(self) -> bool:
-        """Whether its address names a run."""
+        """True if its address names a run."""
         return "{run_id}" in self.path
 
     def statuses(self) -> tuple[int, ...]:

@@ -45,7 +45,7 @@ class ReplayBatches:
             del self._batches[one]
 
     def going(self, name: str) -> bool:
-        """Whether this server works on a batch."""
+        """True if this server works on a batch."""
         return any(not batch.over for batch in self._batches.get(name, ()))
 
     def stop(self, name: str) -> None:

@@ -40,9 +40,8 @@ from orchestrator.nodes.plans.step_list import read_steps
 from orchestrator.nodes.respond import answer_in, thought_in
 from orchestrator.nodes.route import GuardFault, read_guard
 from orchestrator.redaction import redact, redacted
-from orchestrator.render.html.call_data import CallData
-from orchestrator.render.html.clean_data import clean
 from orchestrator.render.html.page import embedded
+from orchestrator.render.html.step_data import CallData, clean
 from orchestrator.render.terminal import excerpts
 from orchestrator.stores.payloads import holes, split
 from orchestrator.stores.postgres.statements import escaped, unescaped
@@ -50,7 +49,7 @@ from orchestrator.stores.requests import words as words_of
 from orchestrator.tools.builtin.browser import proxy, tabs
 from orchestrator.tools.builtin.files import Text, numbered
 from orchestrator.tools.builtin.files.names import parts_of
-from orchestrator.tools.builtin.terminal.shell import Kept
+from orchestrator.tools.builtin.terminal.shell import BoundedOutput
 from orchestrator.tools.builtin.web_fetch import _HOST, guard
 from orchestrator.tools.builtin.web_fetch.client import text_of
 from orchestrator.tools.builtin.web_fetch.readable import readable
@@ -60,13 +59,13 @@ from orchestrator.tools.mcp import untrusted
 from orchestrator.tools.mcp.listing import checked_schema, names_of
 from orchestrator.tools.mcp.servers import refuse_secrets, servers_of
 from orchestrator.tools.mcp.stdio import Lines, id_of
-from orchestrator.tools.result import Blob, told_of
+from orchestrator.tools.result import Blob, placeholder_of
 from orchestrator.tools.tool import checked
 from orchestrator.tools.validation import coerced, faults
 from orchestrator.views import safe_text
 from orchestrator.visible import barred, exact, narrow, shown
 from orchestrator.web import guard as request_guard
-from orchestrator.web.screens.diff_lines import lines_of
+from orchestrator.web.screens.compare import lines_of
 
 Reader: TypeAlias = Callable[[str], object]
 
@@ -261,14 +260,14 @@ def _files(text: str) -> None:
 
 
 def _address(text: str) -> None:
-    guard.told(text)
+    guard.shown_address(text)
     _HOST.fullmatch(text)
     guard.Guard().url(f"http://a/{text}")
 
 
 def _content(text: str) -> None:
     with suppress(ValueError):
-        told_of(Image(url="data:" + text))
+        placeholder_of(Image(url="data:" + text))
     with suppress(ValueError):
         Blob(data=base64.b64encode(text.encode()).decode(), media_type=text)
 
@@ -280,7 +279,7 @@ def _offline(text: str) -> None:
 
 
 def _terminal(text: str) -> None:
-    kept = Kept(10_000)
+    kept = BoundedOutput(10_000)
     data = text.encode()
     for start in range(0, len(data), 512):
         kept.add(data[start : start + 512])
@@ -506,7 +505,7 @@ PARSERS: Mapping[str, Parser] = {
     ),
     "pictures of tools": Parser(
         lambda text: CallData(int)._pictures({"content": [{"url": text}]}),
-        ("orchestrator.render.html.call_data:*",),
+        ("orchestrator.render.html.step_data:*",),
         ("data:image/png;base64,", "A", "=", "A=", "+/"),
     ),
     "search results": Parser(_search_results, ("orchestrator.tools.builtin.web_search:*",), ("\u202e", " ", "\x00")),
@@ -538,7 +537,7 @@ PARSERS: Mapping[str, Parser] = {
     ),
     "lines of a comparison": Parser(
         lambda text: lines_of([f"-{text}", f"+{text} b"]),
-        ("orchestrator.web.screens.diff_lines:*",),
+        ("orchestrator.web.screens.compare:*",),
         ("a", " ", "-", "+"),
     ),
     "marks": Parser(lambda text: (safe_text.plain(text), redact(text)), (), _MARKS, usual=200_000),
@@ -567,14 +566,14 @@ OWN: Mapping[str, str] = {
     "orchestrator.tools.builtin.files.edits:_RECORD": "names of files in a directory of ours, at most 255 bytes",
     "orchestrator.graph.reading:_add_problems()": "messages of ours about a graph file",
     "orchestrator.graph.text.source:_SAID": "how messages of ours begin",
-    "orchestrator.render.css_attributes:_PARTS": "a style sheet of ours",
-    "orchestrator.render.css_attributes:_VARIABLE": "a style sheet of ours",
-    "orchestrator.render.css_attributes:_rules()": "a style sheet of ours",
+    "orchestrator.render.png:_PARTS": "a style sheet of ours",
+    "orchestrator.render.png:_VARIABLE": "a style sheet of ours",
+    "orchestrator.render.png:_rules()": "a style sheet of ours",
     "orchestrator.render.png:painted()": "the first line of a drawing of ours",
-    "orchestrator.render.image_element:_HEAD": "the first line of a drawing of ours",
-    "orchestrator.render.image_element:_GIVEN": "the first line of a drawing of ours",
-    "orchestrator.web.compose.saved_files:_DRAFT": "a name of at most 255 bytes, sign by sign",
-    "orchestrator.web.moments:_DATE": "a day of a query, sign by sign",
+    "orchestrator.render.svg:_SVG_TAG": "the first line of a drawing of ours",
+    "orchestrator.render.svg:_ATTRIBUTE": "the first line of a drawing of ours",
+    "orchestrator.web.compose.saved:_DRAFT": "a name of at most 255 bytes, sign by sign",
+    "orchestrator.web.requests:_DATE": "a day of a query, sign by sign",
     "orchestrator.web.screens.compose:_renamed()": "the first line of a graph file of ours",
     "orchestrator.web.problems:_WORD": "names of classes of errors",
     "orchestrator.web.runs:_PAGE_POLICY": "the head of a page of ours",
@@ -583,7 +582,7 @@ OWN: Mapping[str, str] = {
     "orchestrator.web.settings:_TOKEN": "an option that the user types",
     "orchestrator.nodes.catalog:summary()": "docstrings of ours",
     "orchestrator.nodes.catalog:failures()": "docstrings of ours",
-    "orchestrator.web.compose.kinds:_words()": "a docstring of ours",
+    "orchestrator.web.compose.handlers:_words()": "a docstring of ours",
     "orchestrator.tools.schema:_is_key()": "annotations of functions in the program",
 }
 """Patterns that see nothing of others, and why."""

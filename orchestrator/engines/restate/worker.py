@@ -34,19 +34,19 @@ except ImportError as error:
     raise ImportError(EXTRA) from error
 
 KEPT = timedelta(hours=1)
-"""How long Restate remembers deliveries that have ended, for `Engine.status`."""
+"""Time for which Restate remembers deliveries that have ended, for `Engine.status`."""
 LONGEST = timedelta(hours=1)
-"""How long a delivery may say nothing. Then Restate asks it to end, after as long again it cuts the connection and
+"""Longest silence of a delivery. Then Restate asks it to end; after as long again it cuts the connection and
 delivers the run again, which waits for the drive."""
 _RETRIES = restate.InvocationRetryPolicy(
     initial_interval=timedelta(milliseconds=100), exponentiation_factor=2.0, max_interval=timedelta(seconds=10),
     max_attempts=10_000, on_max_attempts="kill",
 )  # fmt: skip
-"""Of deliveries whose worker is gone. One that is given up loses nothing: workers look for such runs themselves."""
+"""Retries of deliveries whose worker is gone. Giving one up loses nothing: workers poll for such runs themselves."""
 
 
 class _Outcome(TypedDict):
-    """What Restate journals of a delivery."""
+    """Result of a delivery, as Restate journals it."""
 
     status: str
     due: float | None
@@ -195,7 +195,7 @@ class _App:
         self._under_way = 0
         self._idle = anyio.Event()
         self.closing = anyio.Event()
-        """When it is set, calls under way end as if their connections were cut: the SDK ignores cancellation."""
+        """Once set, calls in progress end as if their connections were cut: the SDK ignores cancellation."""
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "lifespan":

@@ -40,22 +40,22 @@ TASK_QUEUE = "orchestrator"
 _PATIENCE = timedelta(seconds=10)
 """Within which the server answers."""
 _TASK = timedelta(seconds=5)
-"""What a worker gets for a decision of the workflow, which takes milliseconds, before another one is asked."""
+"""Time limit of a decision of the workflow, which takes milliseconds; then another worker is asked."""
 _BEAT = 1.0
 """Seconds between two reports that a drive goes on."""
 _STICKY = timedelta(seconds=1)
-"""How long a workflow waits for the worker that has it in memory, before another one replays its history."""
+"""Time that a workflow waits for the worker that has it in memory, before another one replays its history."""
 _GRACE = timedelta(seconds=15)
-"""What deliveries get to be answered when the worker stops: more than steps get by default."""
+"""Time that deliveries have to finish when the worker stops: more than steps have by default."""
 _PARAMETERS = ("task_queue", "profile")
 
 
 @dataclass(frozen=True)
 class TemporalAddress:
-    """What a URL of a Temporal server says."""
+    """Parts of the URL of a Temporal server."""
 
     target: str
-    """Where the server is, such as `127.0.0.1:7233`."""
+    """Host and port of the server, such as `127.0.0.1:7233`."""
     namespace: str
     """The namespace, which has to exist."""
     task_queue: str

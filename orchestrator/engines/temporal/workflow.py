@@ -30,12 +30,12 @@ SILENCE = timedelta(seconds=4)
 """A worker that does not report for that long is taken for dead, and the run is delivered again. A worker that lives
 keeps it: the run's lease decides."""
 LONGEST = timedelta(days=30)
-"""How long one delivery lasts at most. The next one waits for the drive."""
+"""Time limit of a delivery. The next one waits for the drive."""
 _RETRIES = RetryPolicy(
     initial_interval=timedelta(milliseconds=100), backoff_coefficient=2.0, maximum_interval=timedelta(seconds=10),
     maximum_attempts=0,
 )  # fmt: skip
-"""Of deliveries whose worker is gone. What keeps a run from being driven is no failure of the activity: its outcome
+"""Retries of deliveries whose worker is gone. A run that cannot be driven is no failure of the activity: its outcome
 says when to deliver the run again, so that an answer need not wait for the retry."""
 _EVENTS = 1000
 """Events of a history after which the workflow goes on in a new one. Workers that take it over replay it."""
@@ -45,7 +45,7 @@ _NOW = 0.001
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a delivery came to."""
+    """Result of a delivery."""
 
     status: str
     """The run's status."""
@@ -61,7 +61,7 @@ class RunWorkflow:
 
     def __init__(self) -> None:
         self._at: float | None = None
-        """When to deliver the run, by the workflow's clock; None: not at all."""
+        """Time of the next delivery by the workflow's clock; None: none."""
         self._cancelled = False
 
     @workflow.run

@@ -28,7 +28,7 @@ from orchestrator.kernel.state import Activation, hash_id
 from orchestrator.tools.tool import Tool
 from orchestrator.tools.truncation import in_words
 from orchestrator.values import utc
-from orchestrator.views.outcome_choices import CHOICES
+from orchestrator.views.call_questions import CHOICES
 
 T = TypeVar("T")
 

@@ -44,6 +44,7 @@ from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.seals import audit, copied
 from orchestrator.stores.base import Archiving, RunInfo, Store
 from orchestrator.stores.requests import NewRun
+from orchestrator.tasks import away
 from orchestrator.values import check_flag, check_mapping, check_position, check_text, new_labels
 from orchestrator.views.run import Run
 
@@ -297,7 +298,8 @@ async def draft_of(host: Host, options: ForkOptions, name: str, *, start: bool, 
     before = None
     if options.answer is not None:
         before = await host.loader.machine_of(info, moment.stored, moment.machine.head - 1)
-    changed = changes_of(going_on, moment.records, options, before)
+    values = (options.update, options.result, options.answer, options.answers)
+    changed = await away(lambda: changes_of(going_on, moment.records, options, before), *values)
     changed.over = over
     _check_seen(options, changed, before)
     labels = new_labels(options.labels or {}, moment.machine.labels)

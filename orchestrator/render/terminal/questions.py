@@ -9,7 +9,7 @@ from typing_extensions import TypeIs
 
 from orchestrator.kernel.question import parts_of
 from orchestrator.render.terminal import texts
-from orchestrator.views.outcome_choices import OutcomeChoice, outcome_choices
+from orchestrator.views.call_questions import OutcomeChoice, outcome_choices
 from orchestrator.visible import BAR, barred, narrow
 
 if TYPE_CHECKING:
@@ -77,11 +77,11 @@ def _arguments(given: object, compact: str) -> Iterator[str]:
 
 
 def _is_document(value: object) -> TypeIs[str]:
-    """Whether a value is a text of several lines, none of which is so long that spaces could hide the rest of it."""
+    """True if a value is a text of several lines, none of which is so long that spaces could hide the rest of it."""
     return isinstance(value, str) and "\n" in value and all(len(row) <= _LONGEST_LINE for row in value.split("\n"))
 
 
 def _left_out(given: object) -> bool:
-    """Whether a document among the arguments is too long to be shown whole."""
+    """True if a document among the arguments is too long to be shown whole."""
     values = given.values() if isinstance(given, Mapping) else ()
     return any(_is_document(value) and value.count("\n") > _MOST_LINES for value in values)

@@ -35,12 +35,12 @@ class World:
 
     tasks: TaskGroup
     replies: dict[str, object] = field(default_factory=dict)
-    """What models said, by key."""
+    """Replies of models, by key."""
     calls: dict[str, ObservedCall] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
-    """What must never be, as soon as it is seen."""
+    """Violations, as soon as they are found."""
     life: StoppingStore | None = None
-    """What the process that calls writes to; once it is stopped, the process hears no answer any more."""
+    """Store of the calling process; once it is stopped, the process receives no result any more."""
     _busy: int = 0
     _quiet: anyio.Event = field(default_factory=anyio.Event)
 
@@ -111,7 +111,7 @@ def wanted_of(effect: Effect[Any]) -> str:
 
 
 class Diary:
-    """What the file says, and what was done since.
+    """Calls in the file, and those made since.
 
     Args:
         path: of the file.
@@ -122,9 +122,9 @@ class Diary:
         self._tell = tell
         self.calls: dict[str, ObservedCall] = {}
         self.replies: dict[str, object] = {}
-        """What models said, by key."""
+        """Replies of models, by key."""
         self.faults: list[str] = []
-        """What must never be."""
+        """Violations that were found."""
         if (file := Path(path)).exists():
             for line in file.read_text().splitlines():
                 self._take(json.loads(line))

@@ -72,12 +72,12 @@ _HEADER, _FRAME = 32, 24
 
 
 def log_of(file: Path) -> Path:
-    """Where the latest transactions of a file are."""
+    """Path of the log with the latest transactions of a file."""
     return file.with_name(f"{file.name}-wal")
 
 
 def last_write(log: bytes) -> tuple[int, int]:
-    """Where the last transaction of a log begins and ends; the first one of a log includes the log's header.
+    """Start and end of the last transaction of a log; the first one of a log includes the log's header.
 
     Raises:
         ValueError: there is none.

@@ -95,7 +95,7 @@ def _spread(writes: int, most: int | None) -> Iterator[int]:
 
 @dataclass
 class _Trials:
-    """What all trials share."""
+    """Settings of all trials."""
 
     graph: Graph
     input: object
@@ -129,7 +129,7 @@ class _Trials:
 
 @dataclass
 class _Trial:
-    """One run, over all of its lives."""
+    """A run, over all of its lives."""
 
     trials: _Trials
     inner: Store
@@ -173,7 +173,7 @@ class _Trial:
             raise CrashUnsafe(f"graph {self.trials.graph.name!r}, {place}:\n{lines}")
 
     async def _live(self, at: int | None, side: Side) -> Run | None:
-        """One life; None: it was stopped."""
+        """Run a life; None: it was stopped."""
         promise = Promise.of(await journals(self.inner), self.world.calls)
         life = self.world.life = StoppingStore(self.inner, at, side)
         run = None

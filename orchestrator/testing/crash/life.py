@@ -1,4 +1,4 @@
-"""One life of a run: start or resume it, answer its questions and send its events until it ends, or its store stops."""
+"""A life of a run: start or resume it, answer its questions and send its events until it ends, or its store stops."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from orchestrator.testing.crash.facts import ObservedCall
 from orchestrator.views.run import Run
 
 Side = Literal["before", "after"]
-"""Whether the write at which the process stops is lost, or kept and not acknowledged."""
+"""Side of a write on which the process stops: the write is lost, or stored and not acknowledged."""
 
 
 class Stopped(StoreUnavailable):
-    """What a process sees of the store after it was stopped: nothing."""
+    """Raised at every use of the store after the process was stopped."""
 
 
 class StoppingStore:
@@ -109,10 +109,10 @@ class Answers:
     def __init__(self, answer: Answering | None, calls: Mapping[str, ObservedCall]) -> None:
         self._answer, self._calls = answer, calls
         self.asked = 0
-        """How often somebody had to say what became of an effect."""
+        """Number of questions about the outcome of an effect."""
 
     def to(self, question: AnyQuestion) -> object:
-        """What to answer.
+        """Return the answer to a question.
 
         Raises:
             ValueError: nobody knows.

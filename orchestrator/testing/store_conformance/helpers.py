@@ -1,4 +1,4 @@
-"""What the checks share: runs and records to store, and statements that say what is wrong."""
+"""Runs and records for the checks, and assertions whose messages say what is wrong."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ async def claim(store: Store, owner: Owner, graphs: Sequence[str], limit: int = 
 
 
 async def together(*calls: Awaitable[T]) -> list[T | OrchestratorError]:
-    """What each call gave or raised, all of them made at the same time."""
+    """Make all calls at the same time; return what each of them returned or raised."""
     outcomes: dict[int, T | OrchestratorError] = {}
 
     async def make(index: int, call: Awaitable[T]) -> None:

@@ -160,7 +160,7 @@ async def check_item_room(store: Store) -> None:
 
 
 async def check_item_eviction(store: Store) -> None:
-    """Where a write may make room, the items that were not written for the longest time go. Others stay."""
+    """If a write may make room, the items that were not written for the longest time are removed; others stay."""
     top = uuid4().hex
     items = [_item(top, str(number), value="x" * 100) for number in range(4)]
     size = items[0].size

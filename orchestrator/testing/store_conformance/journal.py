@@ -120,7 +120,7 @@ async def check_append_moves_the_row(store: Store) -> None:
 
 
 async def check_compare_and_set(store: Store) -> None:
-    """Of two that append behind one head exactly one wins; the other gets RunConflict and changes nothing."""
+    """If two append after the same head, exactly one succeeds; the other gets RunConflict and changes nothing."""
     run_id = await created(store)
     for after in range(1, 21):
         outcomes = await together(*[append(store, run_id, after, data=f"{after} by {writer}") for writer in range(3)])
@@ -138,7 +138,7 @@ async def check_compare_and_set(store: Store) -> None:
 
 
 async def check_the_fence(store: Store) -> None:
-    """Who names a lease writes only while the run has it; refused, nothing is changed. Who names none is not asked."""
+    """A write that names a lease succeeds only while the run has it. A write that names none is not checked."""
     run_id, other = await created(store), await created(store)
     message = await store.post(run_id, {})
 
@@ -232,7 +232,7 @@ async def check_wrong_numbers_are_refused(store: Store) -> None:
 
 
 async def check_unknown_runs(store: Store) -> None:
-    """What is asked of a run that is not there is RunUnknown, naming it."""
+    """Every request about a run that does not exist raises RunUnknown, naming it."""
     run_id = "no run " + uuid4().hex
     lease = a_lease(run_id, "token")
     for what, call in (

@@ -70,7 +70,7 @@ async def check_leases(store: Store) -> None:
 
 
 async def check_beats(store: Store) -> None:
-    """One beat renews all leases of a holder; False says that they had expired, or that one was taken over."""
+    """A heartbeat renews all leases of a holder; False means that they had expired, or that one was taken over."""
     one, two = await created(store), await created(store)
     holder = f"holder {uuid4().hex}"
     equal(await store.beat(holder, 60.0), False, "a beat of a holder that never held anything")

@@ -47,7 +47,7 @@ _FOREVER = 1e9
 
 @dataclass(frozen=True, slots=True)
 class SandboxLimits:
-    """What code in a sandbox may use."""
+    """Limits of code in a sandbox."""
 
     memory: int
     """Bytes of memory."""
@@ -61,7 +61,7 @@ class SandboxLimits:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What came of a piece of code."""
+    """Result of a piece of code."""
 
     printed: str
     value: str
@@ -83,9 +83,9 @@ class Sandbox:
         except ImportError:
             raise ToolError(MISSING) from None
         self.ran = 0
-        """How many pieces of code it was given."""
+        """Number of pieces of code that it was given."""
         self.lost = False
-        """Whether it is not to be used again."""
+        """True if it must not be used again."""
         self._limits = limits
         self._gone = threading.Event()
         self._running = threading.Lock()
@@ -154,7 +154,7 @@ class Sandbox:
 
 
 class _Printed:
-    """What is printed, up to a limit; the rest is counted."""
+    """Printed text up to a limit; the rest is counted."""
 
     def __init__(self, limit: int) -> None:
         self._left = limit
@@ -233,7 +233,7 @@ def _inner(items: Iterable[tuple[object, ...]], most: int, depth: int) -> Iterat
 
 
 class _Sandboxed(Tool):
-    """What both tools are given, and are."""
+    """Base of both tools."""
 
     name = "python"
     risk = "none"

@@ -33,7 +33,7 @@ _NOT_SENT = "as they are not sent; an instance that requires them needs your own
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """One page that was found. All of it is what strangers wrote."""
+    """A page that was found. All of it is untrusted text."""
 
     title: str
     url: str
@@ -42,7 +42,7 @@ class Hit:
 
 @runtime_checkable
 class SearchProvider(Protocol):
-    """What finds pages."""
+    """Searches for pages."""
 
     async def search(self, query: str, limit: int) -> Sequence[Hit]:
         """At most `limit` pages, the best first.
@@ -67,7 +67,7 @@ class JsonSearch:
     """
 
     kind = "a search of this form"
-    """What errors suppose it to be."""
+    """Name of the kind of search in errors."""
 
     def __init__(
         self,
@@ -298,7 +298,7 @@ def _refuse_users(url: str) -> None:
 
 
 def _inside(found: Any, path: Sequence[str]) -> Any:
-    """What is at a path of names, or None."""
+    """Value at a path of names, or None."""
     for name in path:
         found = found.get(name) if isinstance(found, dict) else None
     return found

@@ -55,7 +55,7 @@ _TOLD = 2_000
 
 @dataclass
 class _OpenSession:
-    """One connection, from its beginning to its end."""
+    """A connection, from its beginning to its end."""
 
     tail: Tail
     ready: anyio.Event = field(default_factory=anyio.Event)
@@ -68,7 +68,7 @@ class _OpenSession:
     client: Client | None = None
     listed: Mapping[str, Listed] = field(default_factory=dict)
     stale: bool = False
-    """Whether the server said that its tools have changed."""
+    """True if the server reported that its tools have changed."""
     fault: BaseException | None = None
 
     @property
@@ -265,7 +265,7 @@ class McpConnection:
             # Not `call_tool`, which would check the result by the server's own schema, however long that takes.
             result = await live.client.session.send_request(request, kinds, progress_callback=progress)
         except MCPError as error:
-            raise await self._told(live, error) from None
+            raise await self._error_of(live, error) from None
         except (anyio.ClosedResourceError, anyio.BrokenResourceError):
             await self._clear(live)
             raise self._lost(live) from None
@@ -286,7 +286,7 @@ class McpConnection:
             self._live = None
             self._postpone()
 
-    async def _told(self, live: _OpenSession, error: MCPError) -> Exception:
+    async def _error_of(self, live: _OpenSession, error: MCPError) -> Exception:
         """Text of an error: the server's message, or a description of the transport's code."""
         from mcp.types import CONNECTION_CLOSED
 
@@ -324,7 +324,7 @@ class McpConnection:
         return ToolUnavailable(f"MCP server {self.server.name!r} cannot be reached: {why}{said}")
 
     def _words(self, error: BaseException) -> str:
-        """What an error, or the first of a group, says."""
+        """Message of an error, or of the first error of a group."""
         from mcp import MCPError
         from mcp.types import CONNECTION_CLOSED
 
@@ -336,7 +336,7 @@ class McpConnection:
         return f"{kind}{self._safe(message_of(error))}"
 
     def _safe(self, text: str) -> str:
-        """What somebody else said, as a message can quote it."""
+        """Text of the server, safe to quote in a message."""
         return plain(without(text, self.server.secrets)).strip()[:_TOLD]
 
 

@@ -133,7 +133,7 @@ async def _whole(request: httpx2.Request, response: httpx2.Response, asked: Mapp
 
 
 def _forgets(status: int, content: bytes, is_error: bool) -> bool:
-    """Whether a server that refuses a request says that it does not know the connection.
+    """True if a server that refuses a request reports that the connection is unknown to it.
 
     The specification has 404 for that. The reference servers answer 400 and say that the session ID is not valid.
     """
@@ -144,7 +144,7 @@ def _forgets(status: int, content: bytes, is_error: bool) -> bool:
 
 
 def _words_of(content: bytes) -> str:
-    """What a refusal says, if that is not a page of HTML. Who quotes it removes secrets first, and cuts it then."""
+    """Text of a refusal, unless it is a page of HTML. To quote it, remove secrets first, then cut it."""
     words = " ".join(content[:_SAID].decode("utf-8", "replace").split())
     return f": {words}" if words and not words.startswith("<") else ""
 

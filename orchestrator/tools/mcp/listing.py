@@ -1,4 +1,4 @@
-"""What a server says that it has. Nothing of it is trusted: it is bounded, cleaned, or left out."""
+"""Tools that a server lists, and their schemas. Nothing of it is trusted: it is bounded, cleaned, or left out."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LONGEST = 64
 _BYTES = 100_000
 _DEEPEST = 40
 _STEPS = 5_000
-"""How many schemas may be looked at to check one value, not counting those of its parts."""
+"""Most schemas that are visited to check a value, not counting those of its parts."""
 _DROPPED = frozenset({"$schema", "$id", "$comment", "title", "examples"})
 """Said to people. `title` goes as a keyword only, not as the name of a property."""
 _NUMBERS = (
@@ -42,7 +42,7 @@ _PATTERN = 500
 
 @dataclass(frozen=True)
 class Hints:
-    """What the server says that calls of a tool do. It may be a mistake, or a lie."""
+    """The server's claims about the calls of a tool. They may be mistaken or false."""
 
     read_only: bool | None = None
     destructive: bool | None = None
@@ -54,14 +54,14 @@ class Listed:
     """A tool as a server lists it, cleaned."""
 
     name: str
-    """What the server calls it."""
+    """The server's name for it."""
     description: str
     parameters: Mapping[str, Any] = field(repr=False)
     hints: Hints
     digest: str = field(repr=False)
-    """Of all that the server says of it: whoever approved it has read this."""
+    """Digest of the server's whole description, which the person who approved the tool has read."""
     wrapped: bool = False
-    """Whether its results are objects only to wrap a value: `result` is the one property of their schema."""
+    """True if its results are objects only to wrap a value: `result` is the one property of their schema."""
     output: Mapping[str, Any] | None = field(default=None, repr=False)
     """JSON Schema of its structured results; for a wrapped result, of the value inside."""
 
@@ -272,7 +272,7 @@ def _check_steps(root: Mapping[str, Any]) -> None:
             raise ValueError("its schema refers to itself in a circle")
         if name not in known:
             under_way.add(name)
-            known[name] = min(1 + sum(map(steps, _beside(schema, root))), _STEPS + 1)
+            known[name] = min(1 + sum(map(steps, _for_same_value(schema, root))), _STEPS + 1)
             under_way.discard(name)
         return known[name]
 
@@ -281,7 +281,7 @@ def _check_steps(root: Mapping[str, Any]) -> None:
             raise ValueError("its schema has too many alternatives")
 
 
-def _beside(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Iterator[Any]:
+def _for_same_value(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Iterator[Any]:
     """The schemas that look at the same value."""
     if "$ref" in schema:
         yield referred(schema["$ref"], root)
@@ -307,6 +307,6 @@ def _all(schema: Any) -> Iterator[Any]:
 
 
 def _target(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Any:
-    """What the schema at the top is, where it only refers to another; circles were refused before."""
+    """The schema that the one at the top refers to, if it does nothing else; circles were refused before."""
     target = referred(schema["$ref"], root) if "$ref" in schema else None
     return _target(target, root) if isinstance(target, dict) else schema

@@ -173,7 +173,7 @@ async def _read(
 
 
 def _message(line: bytes | Cut, tail: Tail) -> Any:
-    """What a line says; an error in its place if it cannot be read and is known to answer something."""
+    """Message of a line; an error in its place if the line cannot be read and is known to answer a request."""
     from mcp.types import ErrorData, JSONRPCError, jsonrpc_message_adapter
 
     if isinstance(line, Cut):
@@ -243,7 +243,7 @@ async def _end(process: Process, heard: anyio.Event) -> None:
 
 
 async def _ended(process: Process) -> bool:
-    """Whether it ends in time. `wait` would also wait for whoever inherited its pipes."""
+    """True if it ends in time. `wait` would also wait for processes that inherited its pipes."""
     with anyio.move_on_after(GRACE):
         while process.returncode is None:  # noqa: ASYNC110 - no event tells of the process alone
             await anyio.sleep(_POLL)

@@ -17,7 +17,7 @@ from orchestrator.tools.mcp.connection import McpConnection, Progress
 from orchestrator.tools.mcp.listing import Listed, names_of
 from orchestrator.tools.mcp.servers import HttpServer, Server, StdioServer, hidden, servers_in, servers_of
 from orchestrator.tools.mcp.untrusted import exactly_without
-from orchestrator.tools.result import RISKS, Blob, Effect, Part, Risk, ToolFailure, ToolResult, as_text, told_of
+from orchestrator.tools.result import RISKS, Blob, Effect, Part, Risk, ToolFailure, ToolResult, as_text, placeholder_of
 from orchestrator.tools.schema import Wants
 from orchestrator.tools.tool import Tool, checked
 from orchestrator.tools.toolbox import Toolbox
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 TIMEOUT = 300.0
 """Seconds that a call may take, if nobody says otherwise."""
 _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
-"""What models look at."""
+"""Media types that models accept as images."""
 
 
 class McpTool(Tool):
@@ -130,17 +130,17 @@ class McpToolbox(Toolbox):
     def stdio(
         cls, command: str, *args: str, env: Mapping[str, str] | None = None, cwd: str | None = None, **options: Any
     ) -> Self:
-        """Of a server that is a program; see `StdioServer`, and the class for the options."""
+        """Toolbox of a server that is a program; see `StdioServer`, and the class for the options."""
         return cls(StdioServer(command, args, dict(env or {}), cwd), **options)
 
     @classmethod
     def http(cls, url: str, *, headers: Mapping[str, str] | None = None, **options: Any) -> Self:
-        """Of a server at an address; see `HttpServer`, and the class for the options."""
+        """Toolbox of a server at an address; see `HttpServer`, and the class for the options."""
         return cls(HttpServer(url, dict(headers or {})), **options)
 
     @classmethod
     def from_file(cls, path: str, name: str, **options: Any) -> Self:
-        """Of the server of a name in a `.mcp.json` file, as other clients write it.
+        """Toolbox of a named server in a `.mcp.json` file, in the form of other clients.
 
         Raises:
             GraphUnknown: there is none, or it cannot be read.
@@ -150,7 +150,7 @@ class McpToolbox(Toolbox):
 
     @property
     def server(self) -> Server:
-        """Which server it is."""
+        """The server."""
         return self._connection.server
 
     # -- what it has -----------------------------------------------------------------------------------------------
@@ -162,7 +162,7 @@ class McpToolbox(Toolbox):
 
     @property
     def ready(self) -> bool:
-        """Whether its tools are known."""
+        """True if its tools are known."""
         return self._listed is not None
 
     @property
@@ -282,7 +282,9 @@ def as_result(found: CallToolResult, secrets: tuple[str, ...] = (), *, wrapped: 
 
 def _without_bytes(value: JsonValue, blocks: Sequence[ContentBlock], parts: Sequence[Part]) -> JsonValue:
     """A value with a line in place of each text that is the data of a block."""
-    lines = {part.url.partition(",")[2] if isinstance(part, Image) else part.data: told_of(part) for part in parts}
+    lines = {
+        part.url.partition(",")[2] if isinstance(part, Image) else part.data: placeholder_of(part) for part in parts
+    }
     for block in blocks:  # as the server wrote it, which may have line breaks
         data = str(getattr(block, "data", ""))
         if data and (line := lines.get("".join(data.split()))):

@@ -32,7 +32,7 @@ def marked(data: object) -> dict[str, object]:
 
 
 def is_marked(data: object) -> bool:
-    """Whether a server sent the error that has this `data`."""
+    """True if a server sent the error with this `data`."""
     return isinstance(data, dict) and _MARK in data
 
 

@@ -20,11 +20,9 @@ import anyio
 from orchestrator.executor import Run
 from orchestrator.executor.run_status import is_interrupted, standby_of, waits_to_be_taken_up, with_status
 from orchestrator.json import size_of
-from orchestrator.render.html.call_data import usage_data
-from orchestrator.render.html.clean_data import clean
 from orchestrator.render.html.page import embedded, live_pane, live_picture
-from orchestrator.render.html.run_writer import RunWriter
-from orchestrator.render.html.touched_rows import RESTARTS
+from orchestrator.render.html.run_data import RESTARTS, RunWriter
+from orchestrator.render.html.step_data import clean, usage_data
 from orchestrator.tasks import away
 from orchestrator.views.safe_text import told
 
@@ -86,7 +84,7 @@ class RunFeeds:
         self._feeds.pop(run_id, None)
 
     def _crowded(self, lately: float) -> bool:
-        """Whether there are so many records that the run is forgotten that was not asked for the longest time."""
+        """True if there are so many records that the run which was not requested for the longest time is dropped."""
         oldest, *others = self._feeds.values()
         size = sum(one.size for one in self._feeds.values())
         if oldest.asked >= lately:
@@ -95,13 +93,13 @@ class RunFeeds:
 
 
 class RunFeed:
-    """One run."""
+    """A run as its pages follow it."""
 
     def __init__(self, executor: Executor, run_id: str) -> None:
         self._executor, self._run_id = executor, run_id
         self._lock = anyio.Lock()
         self.asked = 0.0
-        """When a page last asked for it, of the monotonic clock."""
+        """Time of the last request for it, of the monotonic clock."""
         self.size = 0
         """Characters of the records that were read, see `size_of`."""
         self._epoch = ""
@@ -115,7 +113,7 @@ class RunFeed:
 
     @property
     def head(self) -> int:
-        """How many records were read."""
+        """Number of records that were read."""
         return 0 if self._writer is None else self._writer.machine.head
 
     async def page(self) -> RunPane:
@@ -132,8 +130,8 @@ class RunFeed:
         return await self._after_reading(made)
 
     async def since(self, version: str) -> str:
-        """What changed behind a version, as JSON; or all of the run, with its picture, if the version is not known any
-        more.
+        """Return the changes behind a version, as JSON; or all of the run, with its picture, if the version is not
+        known any more.
 
         Raises:
             RunUnknown, StoreCorrupt: see `Executor.load`.
@@ -161,7 +159,7 @@ class RunFeed:
         return {**found, "version": self._version(writer), "numbers": writer.order()}
 
     def _newest(self, writer: RunWriter) -> dict[str, Any]:
-        """What the page says of the run as it is, where it is not read to its end."""
+        """Return the facts of the run as it is, where it is not read to its end."""
         info, read = self._ahead, writer.machine.head
         if info is None:
             return {"of": read}

@@ -42,7 +42,7 @@ ARGUMENTS = (
 
 
 class Service:
-    """One browser and its contexts."""
+    """A browser and its contexts."""
 
     def __init__(self, settings: dict[str, Any], browser: Browser) -> None:
         self._settings, self._browser = settings, browser
@@ -58,7 +58,7 @@ class Service:
         return Guard(private=given["allow_private"], hosts=given["hosts"], ports=given["ports"], resolve=resolve)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection, and its context."""
+        """Serve a connection with a context of its own."""
         settings = self._settings
         from playwright.async_api import Error
 

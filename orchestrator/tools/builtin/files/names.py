@@ -86,7 +86,7 @@ READ_ONLY = (
 control starts, or a folder is opened. Files that run only when a person starts them, such as a Makefile, are not here.
 """
 OWN = ".orchestrator"
-"""How names begin that are this library's, such as the directory of runs and edits. Never shown, never opened."""
+"""Prefix of this library's own names, such as the directory of runs and edits. Never shown, never opened."""
 _DEEP = 40
 _LONG = 255
 _OF_WINDOWS = re.compile(r'[<>:"|?*]|[. ]$|~\d|^(con|prn|aux|nul|com\d|lpt\d)(\.|$)', re.IGNORECASE)

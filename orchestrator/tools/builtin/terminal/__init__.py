@@ -16,7 +16,7 @@ import anyio
 from orchestrator.calls import pass_fence
 from orchestrator.context import Context
 from orchestrator.errors import ToolError
-from orchestrator.tools.builtin.terminal.shell import Kept, Shell, ShellEnded, Told
+from orchestrator.tools.builtin.terminal.shell import BoundedOutput, OnOutput, Shell, ShellEnded
 from orchestrator.tools.pool import Pool
 from orchestrator.tools.result import ToolResult
 from orchestrator.tools.texts import texts
@@ -117,7 +117,7 @@ class Terminal(Tool):
         """
         if "\0" in command:
             raise ToolError("a command cannot hold the character NUL")
-        kept = Kept(self._limit)
+        kept = BoundedOutput(self._limit)
         shell = await env.ready(restart=restart)
         notes = [] if shell.ran else [f"new shell in {shell.cwd}"]
         code = TIMED_OUT
@@ -164,11 +164,11 @@ def _command(program: str | None, env: Mapping[str, str]) -> list[str]:
     return [found, "--noprofile", "--norc"] if os.path.basename(found) == "bash" else [found]
 
 
-def _live(ctx: Context[object], limit: int) -> Told:
+def _live(ctx: Context[object], limit: int) -> OnOutput:
     """Sends output to whoever watches the run, as it comes, up to a limit."""
     decoder, left = codecs.getincrementaldecoder("utf-8")("replace"), limit
 
-    async def told(data: bytes) -> None:
+    async def on_output(data: bytes) -> None:
         nonlocal left
         if left > 0:
             text = decoder.decode(data[:left])
@@ -176,7 +176,7 @@ def _live(ctx: Context[object], limit: int) -> Told:
             if text:
                 await ctx.progress(text)
 
-    return told
+    return on_output
 
 
 def _with_notes(text: str, notes: list[str]) -> str:

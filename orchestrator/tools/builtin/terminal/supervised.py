@@ -98,7 +98,7 @@ class SupervisedProcess:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it was closed, or has ended by itself."""
+        """True if it was closed or has ended by itself."""
         if self.closed:
             return True
         poll = select.poll()

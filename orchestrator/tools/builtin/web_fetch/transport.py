@@ -50,7 +50,7 @@ class CheckedNetwork(httpcore2.AsyncNetworkBackend):
 
 
 def pool(guard: Guard, context: ssl.SSLContext) -> httpcore2.AsyncConnectionPool:
-    """What makes requests, one at a time, each on a connection of its own.
+    """Pool that makes requests one at a time, each on a connection of its own.
 
     There is no proxy: that would resolve names by itself. And there is no client around it, which would keep cookies
     and leave generators behind that nobody closes.

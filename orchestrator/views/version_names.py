@@ -1,4 +1,4 @@
-"""The names that places of a run have in one version of its graph, where the run moved from version to version."""
+"""Names of places and fields in one version of a run's graph, where the run moved between versions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from orchestrator.kernel.records import Migrated, Record, RunStarted
 T = TypeVar("T")
 
 
-class MovedNames:
+class VersionNames:
     """The names of a run in one of its versions: the last one with this structure, else the one that it has now.
 
     Args:
@@ -58,7 +58,7 @@ class MovedNames:
         return found
 
     def _names_from(self, seq: int) -> Sequence[Renames]:
-        """What is to be renamed, one version after the other, from the version that a record is of."""
+        """Renames to apply, version by version, from the version of a record."""
         at = sum(move < seq for move in self._seqs)
         if at <= self._to:
             return self._forward[at:]

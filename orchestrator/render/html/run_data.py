@@ -11,36 +11,41 @@ Whatever strangers said in it is blanked and bounded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import Any
+from typing import Any, Generic, TypeVar
 
+from orchestrator.kernel import records as r
 from orchestrator.kernel.records import Migrated, Record, Resumed, RunStarted
-from orchestrator.kernel.run_state import RunState
+from orchestrator.kernel.run_state import Delta, RunState
 from orchestrator.kernel.state import Phase
-from orchestrator.render.html.call_data import CallData, usage_data
-from orchestrator.render.html.change_log import ChangeLog, GrowingList, TailList
-from orchestrator.render.html.clean_data import LONGEST, clean, clean_patch
-from orchestrator.render.html.step_data import StepCalls, StepData
-from orchestrator.render.html.touched_rows import TouchedRows
-from orchestrator.render.html.transitions import TransitionEdges
-from orchestrator.render.html.work_times import IdleSpans, WorkingSeconds
+from orchestrator.render.html.step_data import (
+    LONGEST,
+    CallData,
+    StepCalls,
+    StepData,
+    TransitionEdges,
+    clean,
+    clean_patch,
+    usage_data,
+)
 from orchestrator.render.moments import RUN, Live, mark_json
 from orchestrator.render.overlaid import CLASSES, STATUSES, Mark, node_mark, status_mark
 from orchestrator.values import shown_labels
-from orchestrator.views.activity import nested
 from orchestrator.views.causes import Causes
-from orchestrator.views.map_groups import MapGroups
 from orchestrator.views.overlay import Overlay
+from orchestrator.views.reader import Fold
 from orchestrator.views.run import Run, explainer_of
 from orchestrator.views.safe_text import told
 from orchestrator.views.states import States, patch_of
-from orchestrator.views.step_names import item_name
-from orchestrator.views.timeline import Timeline
+from orchestrator.views.step_names import MapGroups, item_name
+from orchestrator.views.step_work import NO_USAGE
+from orchestrator.views.timeline import Timeline, TimelineRow, nested
 
 _FACTS = ("status", "queued", "standby", "archived")
-"""What may change of a run without a record."""
+"""Facts of a run that may change without a record."""
 
 
 class RunWriter:
@@ -86,7 +91,7 @@ class RunWriter:
         self._drawn: GrowingList[int] = GrowingList()
         """Plans that the picture has."""
         self._patches: GrowingList[dict[str, Any]] = GrowingList()
-        """How the run's state changed."""
+        """Changes of the run's state."""
         self._values: Mapping[str, object] = {}
         self._output: tuple[int, Any] = 0, None
         self._question: Any = None
@@ -178,8 +183,10 @@ class RunWriter:
         """Take what grew beside the steps."""
         self._whole.extend((clean(state) for state in self._states.whole[len(self._whole.items) :]), version)
         for known, found in (
-            (self._messages, self._calls.messages), (self._offers, self._calls.offers), (self._texts, self._edges.texts)
-        ):  # fmt: skip
+            (self._messages, self._calls.messages),
+            (self._offers, self._calls.offers),
+            (self._texts, self._edges.texts),
+        ):
             known.extend(islice(found, len(known.items), None), version)
         self._idle.put([[self._at(start), self._at(end)] for start, end in self._idle_spans.spans()], version)
         for edge, seqs in self._edges.beginnings().items():
@@ -243,7 +250,7 @@ class RunWriter:
         return [row.number for row in nested(self._rows.rows)]
 
     def since(self, version: int) -> dict[str, Any]:
-        """What changed behind a version. Steps are named by the numbers of their rows."""
+        """Changes behind a version. Steps are named by the numbers of their rows."""
         steps = sorted(self._changes.since(version))
         there, working = set(steps), [row.number for row in self._rows.live.values()]
         items: dict[int, dict[int, str]] = {}
@@ -271,16 +278,16 @@ class RunWriter:
         return found
 
     def redrawn(self, version: int) -> bool:
-        """Whether the picture has parts that it did not have in a version: the run planned something since."""
+        """True if the picture has parts that it did not have in a version: the run planned something since."""
         return bool(self._drawn.since(version)[1])
 
     @property
     def parts(self) -> int:
-        """How many plans the picture has."""
+        """Number of plans in the picture."""
         return len(self._drawn.items)
 
     def _head(self) -> dict[str, Any]:
-        """What is small and may change with any record."""
+        """Data that is small and may change with any record."""
         run = self.run
         return {
             "run": told(run.run_id, 200),
@@ -331,7 +338,7 @@ class RunWriter:
         }
 
     def _end(self) -> list[object] | None:
-        """What the picture has of a run that no process drives: its lease says so, and its journal does not."""
+        """Marks of a run that no process drives, which follow from its lease and not from its journal."""
         if self.run.status != "interrupted":
             return None
         last, before = replace(self._live.trace.overlay(), status=self.run.status), self._live.marks
@@ -362,3 +369,240 @@ class RunWriter:
 
 def _is_text(value: object) -> bool:
     return isinstance(value, str)
+
+
+RESTARTS = (r.Migrated, r.Forked, r.Reopened)
+"""Records that change what was before them: a run is read again from its beginning."""
+
+
+class TouchedRows(Fold):
+    """Remembers the rows that records changed, and adds up what graphs used.
+
+    Args:
+        rows: a fold that is read before this one.
+    """
+
+    def __init__(self, rows: Timeline) -> None:
+        self._rows = rows
+        self._keys: set[str] = set()
+        self._askers: dict[str, str] = {}
+
+    def applying(self, record: r.Record) -> None:
+        """See `Observer.applying`."""
+        if isinstance(record, r.Ended | r.Resumed | r.Cancelled):
+            self._keys.update(self._rows.live)
+
+    def applied(self, record: r.Record, delta: Delta) -> None:
+        """See `Fold.applied`."""
+        activation = getattr(record, "activation", "") or ""
+        if isinstance(record, r.Asked | r.TimerSet):
+            self._askers[record.question.id if isinstance(record, r.Asked) else record.name] = activation
+        elif isinstance(record, r.Answered):
+            self._keys.add(self._askers.get(record.question, ""))
+        elif isinstance(record, r.EffectSettled):
+            self._spend(activation, record)
+        self._keys.add(activation)
+        self._keys.update(one.key for one in (*delta.started, *delta.cancelled))
+        self._keys.update(asker.key for asker, _, _ in delta.moved)
+
+    def _spend(self, activation: str, record: r.EffectSettled) -> None:
+        """Graphs use what the steps inside them use."""
+        row = self._rows.by_activation.get(activation)
+        while row is not None and row.parent is not None:
+            row = self._rows.rows[row.parent]
+            row.usage += record.usage or NO_USAGE
+
+    def take(self) -> set[int]:
+        """The numbers of rows that changed since this was last called, and of the rows around them."""
+        rows, found = self._rows, set[int]()
+        for key in self._keys:
+            row = rows.by_activation.get(key)
+            while row is not None and row.number not in found:
+                found.add(row.number)
+                row = None if row.parent is None else rows.rows[row.parent]
+        self._keys.clear()
+        return found
+
+    def touch(self, keys: Iterable[str]) -> None:
+        """Count rows as changed."""
+        self._keys.update(keys)
+
+
+_SHORTEST = 0.001
+"""Seconds. A shorter idle span is left out."""
+_Span = tuple[float, float]
+
+
+class WorkingSeconds:
+    """Seconds that each row worked; a row with a graph inside works while a row inside does.
+
+    Attributes:
+        found: By row number.
+    """
+
+    def __init__(self, rows: Timeline) -> None:
+        self.found: list[float] = []
+        self._rows = rows
+        self._inside: list[float] = []
+
+    def update(self, numbers: Iterable[int]) -> None:
+        """Work out the seconds of rows that changed, or that have not ended.
+
+        Args:
+            numbers: rows, and all rows around them.
+        """
+        rows, found, inside = self._rows.rows, self.found, self._inside
+        found.extend([0.0] * (len(rows) - len(found)))
+        inside.extend([0.0] * (len(rows) - len(inside)))
+        for number in sorted(numbers, reverse=True):  # what is inside comes first
+            row = rows[number]
+            worked = row.working(self._rows.end)
+            if row.graph:
+                worked = min(worked, inside[number])
+            if row.parent is not None:
+                inside[row.parent] += worked - found[number]
+            found[number] = worked
+
+
+class IdleSpans:
+    """The times in which no row worked, because every live one waited."""
+
+    def __init__(self, rows: Timeline) -> None:
+        self._rows = rows
+        self._busy: list[_Span] = []
+        """Times in which rows that ended worked, in order, and further apart than the shortest idle span."""
+        self._added: dict[int, _Span] = {}
+        """Row -> when it began and ended."""
+
+    def update(self, numbers: Iterable[int]) -> None:
+        """Take rows that changed into account."""
+        for number in numbers:
+            row = self._rows.rows[number]
+            if row.graph or row.ended is None:
+                continue  # the rows inside say when it works
+            span = (row.started, row.ended)
+            known = self._added.setdefault(number, span)
+            if known != span:  # it landed after it had been stopped
+                self._added[number] = span
+                self._busy = []
+                for other in self._added:
+                    self._add(self._rows.rows[other])
+            elif known is span:
+                self._add(row)
+
+    def spans(self) -> list[_Span]:
+        """Start and end of each time, in Unix seconds."""
+        rows, found = self._rows, list[_Span]()
+        live = [span for row in rows.live.values() if not row.graph for span in self._worked(row)]
+        reached = rows.start
+        for start, end in sorted([*self._busy, *live]):
+            if start - reached > _SHORTEST:
+                found.append((reached, start))
+            reached = max(reached, end)
+        if rows.end - reached > _SHORTEST:
+            found.append((reached, rows.end))
+        return found
+
+    def _worked(self, row: TimelineRow) -> Iterator[_Span]:
+        at = row.started
+        end = self._rows.end if row.ended is None else row.ended
+        for wait in sorted(row.waits, key=lambda one: one.start):
+            yield at, max(at, wait.start)
+            at = max(at, end if wait.end is None else wait.end)
+        yield at, max(at, end)
+
+    def _add(self, row: TimelineRow) -> None:
+        for start, end in self._worked(row):
+            busy = self._busy
+            first = bisect_left(busy, start - _SHORTEST, key=lambda span: span[1])
+            last = first
+            while last < len(busy) and busy[last][0] - end <= _SHORTEST:
+                start, end = min(start, busy[last][0]), max(end, busy[last][1])
+                last += 1
+            busy[first:last] = [(start, end)]
+
+
+T = TypeVar("T")
+
+
+class ChangeLog(Generic[T]):
+    """The version in which each of many things changed last."""
+
+    def __init__(self) -> None:
+        self._last: dict[T, int] = {}
+        """The things in the order of their last changes."""
+
+    def note(self, thing: T, version: int) -> None:
+        """Something changed, in the newest version."""
+        self._last.pop(thing, None)
+        self._last[thing] = version
+
+    def since(self, version: int) -> Iterator[T]:
+        """The things that changed behind a version, the newest first. Costs what changed."""
+        for thing, changed in reversed(self._last.items()):
+            if changed <= version:
+                return
+            yield thing
+
+
+class GrowingList(Generic[T]):
+    """A list that only grows.
+
+    Attributes:
+        items: What is in it.
+    """
+
+    def __init__(self) -> None:
+        self.items: list[T] = []
+        self._versions: list[int] = []
+
+    def extend(self, items: Iterable[T], version: int) -> None:
+        """Put things at the end, in the newest version."""
+        self.items.extend(items)
+        self._versions.extend([version] * (len(self.items) - len(self._versions)))
+
+    def since(self, version: int) -> tuple[int, list[T]]:
+        """Number of items that a reader of a version has, and those behind them."""
+        first = bisect_right(self._versions, version)
+        return first, self.items[first:]
+
+
+class TailList(Generic[T]):
+    """A list that is made anew for each version, and is mostly the same at its beginning.
+
+    Attributes:
+        items: What is in it.
+    """
+
+    def __init__(self) -> None:
+        self.items: list[T] = []
+        self._changes: list[tuple[int, int]] = []
+        """Versions in which it changed, and the first place that did."""
+
+    def put(self, items: list[T], version: int) -> None:
+        """Take what is in it, in the newest version."""
+        before = self.items
+        same = min(len(before), len(items))
+        if len(before) == len(items) and before == items:
+            return
+        first = next((at for at in range(same) if before[at] != items[at]), same)
+        self.items = items
+        self._changes.append((version, first))
+
+    def since(self, version: int) -> tuple[int, list[T]]:
+        """Number of items at the beginning that a reader of a version has unchanged, and those behind them."""
+        first = len(self.items)
+        for changed, at in reversed(self._changes):
+            if changed <= version:
+                break
+            first = min(first, at)
+        return first, self.items[first:]
+
+
+def run_data(run: Run) -> tuple[dict[str, Any], Overlay]:
+    """Return the data of a run's page, and the marks of its picture at the end.
+
+    Reads the run's records, and blocks meanwhile.
+    """
+    writer = RunWriter(run, run.records())
+    return writer.document(), writer.overlay()

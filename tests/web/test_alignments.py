@@ -10,8 +10,8 @@ import pytest
 from orchestrator import Executor, Graph, Run
 from orchestrator.kernel.records import Record
 from orchestrator.testing import ScriptedModel
-from orchestrator.views.alignment import Alignment, align
 from orchestrator.views.diff import diff_of
+from orchestrator.web.alignments import Alignment, align
 from tests.executor.test_diff import writing
 
 

@@ -1,19 +1,49 @@
-"""The critical path of a run: the longest chain of calls that had to wait for each other.
+"""Cost of a run: the calls and usage of its journal, and its critical path.
 
-It follows from dependencies, not from the times at which things happened.
+The critical path is the longest chain of calls that had to wait for each other. It follows from dependencies, not from
+the times at which things happened.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
+from orchestrator.graph.limits import Usage
 from orchestrator.kernel import records as r
 from orchestrator.kernel.plan import Plan
+from orchestrator.kernel.records import EffectIntended, EffectSettled, Record
 from orchestrator.kernel.run_state import Delta
 from orchestrator.kernel.state import Activation, FrameState
 from orchestrator.kernel.version import Version
 from orchestrator.views.reader import Fold, read
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """Calls and usage of one journal."""
+
+    calls: Mapping[str, int]
+    """Kind of a call (`model`, `tool`, `effect`) -> how many succeeded."""
+    usage: Usage
+    """Usage of all calls and attempts, failed ones too. Runs of graphs that were called as tools are not in it."""
+
+
+def spending(records: Iterable[Record]) -> Spending:
+    """Add up what the calls of a journal spent."""
+    kinds: dict[str, str] = {}
+    succeeded: set[str] = set()
+    usage = Usage()
+    for record in records:
+        if isinstance(record, EffectIntended):
+            kinds[record.key] = record.kind
+        elif isinstance(record, EffectSettled):
+            usage += record.usage or Usage()
+            if record.ok:
+                succeeded.add(record.key)
+    return Spending(Counter(kinds[key] for key in succeeded if key in kinds), usage)
 
 
 class CompletedCall(NamedTuple):
