@@ -266,7 +266,7 @@ def _settings(
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only programs on this machine reach an address."""
+    """Return True if only programs on this machine reach an address."""
 
     if host == "localhost":
         return True
