@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from orchestrator.cli.error_texts import error_text
+from orchestrator.cli.words import error_text
 from orchestrator.errors import AgentError, GraphError, ModelError, ToolError
 from orchestrator.graph.edges import parse_edges
 from orchestrator.graph.text.source import read_json, read_yaml
@@ -368,7 +368,7 @@ PARSERS: Mapping[str, Parser] = {
     ),
     "commands in messages": Parser(
         lambda text: error_text(ValueError(text), "runs.db"),
-        ("orchestrator.cli.error_texts:*",),
+        ("orchestrator.cli.words:*",),
         ("`orchestrator show ", "`orchestrator why 'a`", "`", "'", "\\"),
         usual=200_000,
     ),
@@ -549,8 +549,8 @@ OWN: Mapping[str, str] = {
     "orchestrator.stores.fair_claims:_NAME": "an argument of the program, or one that the user types",
     "orchestrator.cli.launch:_NAMED_MODEL": "an argument that the user types",
     "orchestrator.cli.replay_command:_NAMED": "an argument that the user types",
-    "orchestrator.cli.moments:_AGE": "an option that the user types",
-    "orchestrator.cli.project.names:suggestion()": "an argument that the user types",
+    "orchestrator.cli.options:_AGE": "an option that the user types",
+    "orchestrator.cli.new_command:suggestion()": "an argument that the user types",
     "orchestrator.graph.model:__init_subclass__()": "names of classes in the program",
     "orchestrator.nodes:KINDS": "names of classes of ours",
     "orchestrator.nodes.route:_PLACE": "what the library of guards says of a fault",

@@ -80,7 +80,7 @@ ROOMS_OF_EXECUTOR = {
 
 FACES = {"__init__.py", "cli/app.py", "_lazy.py", "render/__init__.py", "testing/__init__.py"}
 """Packages and the command line load what they name when it is first used."""
-NAMED_BY_USERS = {"cli/graphrefs.py", "graph/refs.py", "tools/refs.py"}
+NAMED_BY_USERS = {"cli/graph_refs.py", "graph/refs.py", "tools/refs.py"}
 """They import modules that a user names."""
 UNTYPED = {"nodes/route.py"}
 """They import a library of an extra that has no types."""
@@ -189,11 +189,10 @@ OPTIONS = "a command's options, each with its help text, are its parameters"
 LONG_LISTS = {
     "orchestrator/cli/fork_command.py: fork": OPTIONS,
     "orchestrator/cli/replay_command.py: replay": OPTIONS,
-    "orchestrator/cli/retention_commands.py: archive": OPTIONS,
     "orchestrator/cli/run_commands.py: resume": OPTIONS,
     "orchestrator/cli/schedule_command.py: schedule": OPTIONS,
     "orchestrator/cli/serve_command.py: serve": OPTIONS,
-    "orchestrator/cli/view_commands.py: runs": OPTIONS,
+    "orchestrator/cli/runs_command.py: runs": OPTIONS,
     "orchestrator/cli/worker_command.py: worker": OPTIONS,
     "graphs/react.py: react": "a strategy's options are its parameters",
 }
