@@ -183,7 +183,7 @@ def _asked(run: Run, name: str | None, url: str) -> Question:
     from orchestrator.cli.run_lookup import one_run
     from orchestrator.cli.shown_questions import note
     from orchestrator.errors import StaleAnswer
-    from orchestrator.executor.answers import is_answerable
+    from orchestrator.executor.commands import is_answerable
     from orchestrator.render.terminal.questions import question_text
 
     if name is not None:
@@ -220,6 +220,6 @@ async def _nothing_open(executor: Executor, run: Run) -> QuestionUnknown | Stale
 
 
 async def _why_not(executor: Executor, run: Run, name: str) -> QuestionUnknown | StaleAnswer:
-    from orchestrator.executor.answers import stale_or_unknown
+    from orchestrator.executor.commands import stale_or_unknown
 
     return stale_or_unknown(run.run_id, name, await executor.store.read(run.run_id))

@@ -14,8 +14,7 @@ from uuid import uuid4
 import anyio
 
 from orchestrator.errors import Ambiguous, QuestionUnknown, RunConflict, RunEnded, StaleAnswer
-from orchestrator.executor.answers import as_answer, stale_or_unknown
-from orchestrator.executor.commands import AnswerQuestion, SendEvent, Stop
+from orchestrator.executor.commands import AnswerQuestion, SendEvent, Stop, as_answer, stale_or_unknown
 from orchestrator.executor.heartbeat import take_messages
 from orchestrator.executor.host import Host
 from orchestrator.executor.lease import is_held

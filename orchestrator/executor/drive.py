@@ -23,8 +23,7 @@ from anyio.abc import TaskGroup
 from orchestrator._lazy import lazy_modules
 from orchestrator.calls import as_error, contained
 from orchestrator.errors import InvalidUpdate
-from orchestrator.executor.answers import about, by_policy, policy_answers
-from orchestrator.executor.commands import answered_by_rule
+from orchestrator.executor.commands import about, answered_by_rule, by_policy, policy_answers
 from orchestrator.executor.concurrency import Signal
 from orchestrator.executor.effects.limits import child_id, total_up
 from orchestrator.executor.failures import fault_of, find_exception, unwrap_single

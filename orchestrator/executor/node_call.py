@@ -35,8 +35,7 @@ from orchestrator.errors import (
 )
 from orchestrator.executor.concurrency import Place
 from orchestrator.executor.effects.effect import Attempt, Effect
-from orchestrator.executor.effects.retry import TryAgain, decide
-from orchestrator.executor.interrupts import Lost
+from orchestrator.executor.failures import Lost, TryAgain, decide
 from orchestrator.executor.run_log import RunLog
 from orchestrator.executor.step_context import StepContext
 from orchestrator.graph.codec import as_json, shown

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 import anyio
 
 from orchestrator.errors import OrchestratorError, RunConflict, RunEnded
-from orchestrator.executor.answers import RISKS
+from orchestrator.executor.commands import RISKS
 from orchestrator.executor.host import Host
 from orchestrator.executor.lease import is_held
 from orchestrator.executor.options import ResumeOptions

@@ -2,6 +2,8 @@
 
 A page of such a search lists the runs that the index finds first. Then it looks through journals, from the newest run
 on, until it has read so much; its cursor says where the next page goes on, also in the middle of a journal.
+
+It is imported only for such a search: it needs records, and lists of runs do not.
 """
 
 from __future__ import annotations

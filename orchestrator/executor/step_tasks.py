@@ -27,9 +27,20 @@ from orchestrator.calls import as_error, flatten, is_cancelled, native_task, out
 from orchestrator.errors import GraphUnknown, ModelError, ReplayMismatch, StepError, StepTimeout
 from orchestrator.executor.concurrency import YieldBudget
 from orchestrator.executor.effects.effect import Attempt
-from orchestrator.executor.effects.retry import GiveUp, TryAgain, decide
-from orchestrator.executor.failures import failure_of, find_exception, traceback_of, unwrap_single
-from orchestrator.executor.interrupts import Lost, Refused, Suspend, TimedOut, enter_step_task
+from orchestrator.executor.failures import (
+    GiveUp,
+    Lost,
+    Refused,
+    Suspend,
+    TimedOut,
+    TryAgain,
+    decide,
+    enter_step_task,
+    failure_of,
+    find_exception,
+    traceback_of,
+    unwrap_single,
+)
 from orchestrator.executor.journal import MOST
 from orchestrator.executor.node_call import call_node, landed, subgraph_step
 from orchestrator.executor.resources import Resources

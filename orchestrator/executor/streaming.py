@@ -18,8 +18,7 @@ from anyio.abc import TaskStatus
 from orchestrator._lazy import above, lazy_modules
 from orchestrator.clock import Clock
 from orchestrator.errors import RunConflict, RunEnded, RunExists, StoreCorrupt
-from orchestrator.executor.answers import as_answer
-from orchestrator.executor.commands import AnswerQuestion
+from orchestrator.executor.commands import AnswerQuestion, as_answer
 from orchestrator.executor.host import Host
 from orchestrator.executor.options import ResumeOptions, RunOptions
 from orchestrator.executor.recovery import Waiting, check_risk, drive_on, take_up

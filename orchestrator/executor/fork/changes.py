@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from pydantic import ValidationError
 
 from orchestrator.errors import InvalidAnswer, InvalidUpdate, InvalidValue
-from orchestrator.executor.answers import as_answer, check_answer, outcome_answer
+from orchestrator.executor.commands import as_answer, check_answer, outcome_answer
 from orchestrator.executor.effects.decide import settled_of
 from orchestrator.executor.effects.questions import failed_words
 from orchestrator.executor.node_call import given_result

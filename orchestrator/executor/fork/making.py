@@ -25,7 +25,7 @@ from orchestrator.errors import (
     StaleAnswer,
     ToolsChanged,
 )
-from orchestrator.executor.answers import about, as_answer, check_answer
+from orchestrator.executor.commands import about, as_answer, check_answer
 from orchestrator.executor.fork.changes import Changes, changes_of
 from orchestrator.executor.host import Host
 from orchestrator.executor.journal import due_of, row_of
